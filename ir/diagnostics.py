@@ -1,0 +1,136 @@
+"""One value for everything that can be wrong, and the four exceptions that carry it.
+
+A diagnostic says what is wrong, where, why and what to do next; it is rendered in the manner of rustc. Which exception
+carries it tells who has to act: the author of the model or file (`ModelError`), the caller (`UsageError`), the author of a
+pass, rule or backend (`ContractError`), or us (`InternalError`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Severity = Literal["error", "warning", "note"]
+
+
+class Location(BaseModel):
+    """Where a diagnostic points: in a graph, in a file, or in the source of the model.
+
+    Attributes:
+        method: Name of the method (`forward`), if a program is meant.
+        node: Name of the graph node, or a value or instruction of an emitted program (`step 7`).
+        text: One line of program or file text at that place.
+        source: `file:line in function`, a line of the user's own source.
+        file: Path of the file, with `line` and `column` counted from 1, or `offset_bytes` counted from 0.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    method: str | None = None
+    node: str | None = None
+    text: str | None = None
+    source: str | None = None
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    offset_bytes: int | None = None
+
+    def render(self) -> list[str]:
+        """Return the lines that follow the headline, without indentation of their own."""
+        places = [part for part in (self._file_place(), self.method, self.node) if part]
+        head = ", ".join(places)
+        lines = [f"   --> {head}{'   ' + self.text if self.text else ''}"] if head or self.text else []
+        if self.source:
+            lines.append(f"       {self.source}")
+        return lines
+
+    def _file_place(self) -> str | None:
+        if self.file is None:
+            return f"byte {self.offset_bytes}" if self.offset_bytes is not None else None
+        place = self.file
+        if self.line is not None:
+            place += f":{self.line}" + (f":{self.column}" if self.column is not None else "")
+        if self.offset_bytes is not None:
+            place += f" at byte {self.offset_bytes}"
+        return place
+
+
+class Diagnostic(BaseModel):
+    """One finding.
+
+    Attributes:
+        code: `EK` and three digits; the first digit names the room, see `exirkit explain`.
+        severity: `error` stops, `warning` and `note` do not.
+        message: One searchable fact, lower case, no final full stop.
+        location: Where it is.
+        expected: What would have been right.
+        notes: How we got here.
+        hint: One action that mends it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    code: str = Field(pattern=r"^EK[1-7]\d\d$")
+    message: str
+    severity: Severity = "error"
+    location: Location = Location()
+    expected: str | None = None
+    notes: tuple[str, ...] = ()
+    hint: str | None = None
+
+    def render(self) -> str:
+        """Return the whole diagnostic as text of several lines."""
+        lines = [f"{self.severity}[{self.code}]: {self.message}", *self.location.render()]
+        if self.expected:
+            lines.append(f"   = expected: {self.expected}")
+        lines += [f"   = note: {note}" for note in self.notes]
+        if self.hint:
+            lines.append(f"   = hint: {self.hint}")
+        return "\n".join(lines)
+
+    def headline(self) -> str:
+        """Return the diagnostic on one line, for a terminal or a log."""
+        where = self.location._file_place() or self.location.node
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.severity}[{self.code}]: {where + ': ' if where else ''}{self.message}{hint}"
+
+
+class DiagnosticError(Exception):
+    """Base of the exceptions that carry diagnostics; catch one of its four subclasses.
+
+    Attributes:
+        diagnostics: All findings, never empty, in the order in which they were found.
+    """
+
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
+        found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        assert found, "an error without a diagnostic"
+        self.diagnostics: Sequence[Diagnostic] = found
+        super().__init__("\n\n".join(diagnostic.render() for diagnostic in found))
+
+    @property
+    def code(self) -> str:
+        """Code of the first finding."""
+        return self.diagnostics[0].code
+
+    def __reduce__(self) -> tuple[type[DiagnosticError], tuple[tuple[Diagnostic, ...]]]:
+        """Rebuild from the diagnostics, so that the error crosses process borders whole."""
+        return type(self), (tuple(self.diagnostics),)
+
+
+class ModelError(DiagnosticError):
+    """The model, program or file cannot be handled as it is."""
+
+
+class UsageError(DiagnosticError, ValueError):
+    """The library was called with something it does not take."""
+
+
+class ContractError(DiagnosticError):
+    """A pass, rule or backend broke its word; the diagnostic names it."""
+
+
+class InternalError(DiagnosticError):
+    """A bug of exirkit; the diagnostic says what to attach to a report."""
