@@ -1,7 +1,7 @@
 """Dim orders: how the dimensions of a dense tensor lie in memory, outermost first.
 
-A `.pte` file stores sizes and a dim order, never strides, so this is the layout language of a program. Functions here
-answer what `torch.Tensor.dim_order` answers, from numbers alone, and never add a guard to a shape environment.
+A `.pte` file stores sizes and a dim order, never strides, so this is the layout language of a program. Functions
+here answer what `torch.Tensor.dim_order` answers, from numbers alone, and add no guard to a shape environment.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 
 from .diagnostics import Diagnostic, UsageError
@@ -17,7 +17,7 @@ from .diagnostics import Diagnostic, UsageError
 Dim: TypeAlias = "int | torch.SymInt"
 
 _CHANNELS_LAST_ORDERS: dict[int, list[int]] = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
-# Stands for an unbacked size of which nothing is known: large, so that it is not mistaken for a degenerate dimension.
+# Stands for an unbacked size of which nothing is known: large, so as not to be taken for a degenerate dimension.
 _UNBACKED_SAMPLE = 4099
 
 
@@ -25,8 +25,8 @@ def dim_order_from_stride(strides: Sequence[Dim], sizes: Sequence[Dim] | None = 
     """Return the dim order of a tensor, equal to what `torch.Tensor.dim_order` returns for it.
 
     Strides alone leave ties open when a dimension has size 1 or is expanded (stride 0); the sizes decide them. A
-    dimension with stride 0 keeps its place relative to its neighbours, so that the answer is a permutation always.
-    Without sizes, strides that only a channels-last tensor has are read as channels last and other ties keep their order.
+    dimension with stride 0 keeps its place among its neighbours, so the answer is a permutation always. Without
+    sizes, strides that only a channels-last tensor has are read as channels last; other ties keep their order.
 
     Args:
         strides: Elements between neighbours along each dimension.
@@ -83,7 +83,7 @@ def is_contiguous_dim_order(dim_order: Sequence[int]) -> bool:
 
 
 def is_channels_last_dim_order(dim_order: Sequence[int]) -> bool:
-    """Return whether the order is that of `torch.channels_last` (rank 4) or `torch.channels_last_3d` (rank 5)."""
+    """Return whether the order is that of `torch.channels_last` (rank 4) or `channels_last_3d` (rank 5)."""
     return list(dim_order) == _CHANNELS_LAST_ORDERS.get(len(dim_order))
 
 
@@ -123,15 +123,23 @@ def sample_ints(values: Iterable[Dim]) -> list[int]:
     """
     listed = list(values)
     symbols = sorted(
-        {symbol for value in listed if isinstance(value, torch.SymInt) for symbol in value.node.expr.free_symbols},
+        {
+            symbol
+            for value in listed
+            if isinstance(value, torch.SymInt)
+            for symbol in value.node.expr.free_symbols
+        },
         key=lambda symbol: str(symbol.name),
     )
     if not symbols:
         return [int(value.node.expr) if isinstance(value, torch.SymInt) else value for value in listed]
-    shape_env = next(v.node.shape_env for v in listed if isinstance(v, torch.SymInt) and v.node.expr.free_symbols)
+    shape_env = next(
+        v.node.shape_env for v in listed if isinstance(v, torch.SymInt) and v.node.expr.free_symbols
+    )
     assignment = {symbol: _sample(shape_env, symbol, place) for place, symbol in enumerate(symbols)}
     return [
-        _evaluate(value.node.expr, assignment) if isinstance(value, torch.SymInt) else value for value in listed
+        _evaluate(value.node.expr, assignment) if isinstance(value, torch.SymInt) else value
+        for value in listed
     ]
 
 
@@ -177,7 +185,7 @@ def _fills(lengths: Sequence[int], steps: Sequence[int], dim_order: Sequence[int
 
 
 def _only_channels_last(steps: Sequence[int]) -> bool:
-    """Return whether strides grow from channels over width to batch, with a spatial stride above the channels' one."""
+    """Return whether strides grow from channels over width to batch, and a spatial one is above the channels'."""
     order = _CHANNELS_LAST_ORDERS.get(len(steps))
     if order is None:
         return False
@@ -186,10 +194,10 @@ def _only_channels_last(steps: Sequence[int]) -> bool:
 
 
 def _order_by_stride(steps: Sequence[int], lengths: Sequence[int]) -> list[int]:
-    """Sort dimensions by stride; one with stride 0 has no place of its own and compares equal with every other.
+    """Sort dimensions by stride; one with stride 0 has no place of its own and equals every other.
 
-    That relation is not transitive, so the result depends on the way of sorting: each dimension moves inwards past larger
-    strides and past the undecided ones between them, which is how torch resolves it.
+    That relation is not transitive, so the result depends on the way of sorting: each dimension moves inwards past
+    larger strides and past the undecided ones between them, which is how torch resolves it.
     """
     inner_first: list[int] = []
     for dim in reversed(range(len(steps))):
