@@ -1,7 +1,8 @@
 """Dim orders: how the dimensions of a dense tensor lie in memory, outermost first.
 
-A `.pte` file stores sizes and a dim order, never strides, so this is the layout language of a program. Functions
-here answer what `torch.Tensor.dim_order` answers, from numbers alone, and add no guard to a shape environment.
+A `.pte` file stores sizes and a dim order, never strides, so this is the layout language of a program.
+Functions here answer what `torch.Tensor.dim_order` answers, from numbers alone, and add no guard to a shape
+environment.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from .diagnostics import Diagnostic, UsageError
 Dim: TypeAlias = "int | torch.SymInt"
 
 _CHANNELS_LAST_ORDERS: dict[int, list[int]] = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
-# Stands for an unbacked size of which nothing is known: large, so as not to be taken for a degenerate dimension.
+# Stands for an unbacked size of which nothing is known: large, so as not to be taken for a degenerate
+# dimension.
 _UNBACKED_SAMPLE = 4099
 
 
 def dim_order_from_stride(strides: Sequence[Dim], sizes: Sequence[Dim] | None = None) -> list[int]:
     """Return the dim order of a tensor, equal to what `torch.Tensor.dim_order` returns for it.
 
-    Strides alone leave ties open when a dimension has size 1 or is expanded (stride 0); the sizes decide them. A
-    dimension with stride 0 keeps its place among its neighbours, so the answer is a permutation always. Without
-    sizes, strides that only a channels-last tensor has are read as channels last; other ties keep their order.
+    Strides alone leave ties open when a dimension has size 1 or is expanded (stride 0); the sizes decide
+    them. A dimension with stride 0 keeps its place among its neighbours, so the answer is a permutation
+    always. Without sizes, strides that only a channels-last tensor has are read as channels last; other ties
+    keep their order.
 
     Args:
         strides: Elements between neighbours along each dimension.
@@ -185,7 +188,7 @@ def _fills(lengths: Sequence[int], steps: Sequence[int], dim_order: Sequence[int
 
 
 def _only_channels_last(steps: Sequence[int]) -> bool:
-    """Return whether strides grow from channels over width to batch, and a spatial one is above the channels'."""
+    """Return whether strides grow from channels to batch, and a spatial one exceeds that of the channels."""
     order = _CHANNELS_LAST_ORDERS.get(len(steps))
     if order is None:
         return False
@@ -194,10 +197,10 @@ def _only_channels_last(steps: Sequence[int]) -> bool:
 
 
 def _order_by_stride(steps: Sequence[int], lengths: Sequence[int]) -> list[int]:
-    """Sort dimensions by stride; one with stride 0 has no place of its own and equals every other.
+    """Sort dimensions by stride; one with stride 0 has no place of its own and ties with all.
 
-    That relation is not transitive, so the result depends on the way of sorting: each dimension moves inwards past
-    larger strides and past the undecided ones between them, which is how torch resolves it.
+    That relation is not transitive, so the result depends on the way of sorting: each dimension moves inwards
+    past larger strides and past the undecided ones between them, which is how torch resolves it.
     """
     inner_first: list[int] = []
     for dim in reversed(range(len(steps))):

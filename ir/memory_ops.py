@@ -1,7 +1,7 @@
 """Functions that stand for memory in graphs of the ExecuTorch dialect.
 
-They are targets of `call_function` nodes. The emitter turns none of them into a kernel call; they are executable so
-that the graph can be run and interpreted on torch as well.
+They are targets of `call_function` nodes. The emitter turns none of them into a kernel call; they are
+executable so that the graph can be run and interpreted on torch as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def alloc(spec: AllocSpec | list[AllocSpec]) -> torch.Tensor | list[torch.Tensor
     """Return uninitialised memory for one out tensor, or a list of them.
 
     `%add = aten.add.Tensor(%x, %y)` becomes `%alloc = alloc(((2, 3), float32))` and
-    `%add = aten.add.out(%x, %y, out=%alloc)`. Both nodes carry the same `TensorSpec` object in `meta["spec"]`; planning gives it a place in an arena.
+    `%add = aten.add.out(%x, %y, out=%alloc)`. Both nodes carry the same `TensorSpec` object in
+    `meta["spec"]`; planning gives it a place in an arena.
 
     Args:
         spec: Sizes and dtype of the tensor, or a list of such pairs. A symbolic size counts as its hint.
@@ -32,7 +33,7 @@ def alloc(spec: AllocSpec | list[AllocSpec]) -> torch.Tensor | list[torch.Tensor
 
 
 def free(spec: TensorSpec) -> None:
-    """Mark the step after which the runtime may release a tensor without an upper bound; does nothing on torch."""
+    """Mark the step after which the runtime may release an unbounded tensor; does nothing on torch."""
 
 
 def view(base: torch.Tensor, size: Sequence[int]) -> torch.Tensor:

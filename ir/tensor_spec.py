@@ -29,7 +29,7 @@ class TensorShapeDynamism(IntEnum):
 
 
 def determine_shape_dynamism(shape: Sequence[Dim]) -> TensorShapeDynamism:
-    """Return STATIC for integers, DYNAMIC_BOUND if every symbol has a finite upper bound, else DYNAMIC_UNBOUND."""
+    """Return STATIC for integers, BOUND if every symbolic size has a finite upper bound, else UNBOUND."""
     symbolic = [dim for dim in shape if isinstance(dim, torch.SymInt) and dim.node.maybe_as_int() is None]
     if not symbolic:
         return TensorShapeDynamism.STATIC
@@ -119,8 +119,9 @@ class TensorSpec:
     def from_tensor(cls, tensor: torch.Tensor, const: bool = False) -> TensorSpec:
         """Return the spec of a real or fake tensor.
 
-        The memory of a program is dense, so strides with gaps or of expanded dimensions become those of the dense
-        tensor in the same dim order. A constant is stored row-major, and copied if it is not or is a view of more.
+        The memory of a program is dense, so strides with gaps or of expanded dimensions become those of the
+        dense tensor in the same dim order. A constant is stored row-major, and copied if it is not or is a
+        view of more.
         """
         if const and not isinstance(tensor, FakeTensor):
             tensor = tensor.detach().contiguous()
