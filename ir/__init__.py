@@ -1,5 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
+from .defined_operators import DefinedOperator, defined_operator
 from .diagnostics import (
     ContractError,
     Diagnostic,
@@ -9,6 +10,7 @@ from .diagnostics import (
     ModelError,
     UsageError,
 )
+from .dialects import ATEN, BACKEND, DIALECTS, EDGE, EXECUTORCH, Dialect
 from .dim_order import (
     Dim,
     contiguous_stride,
@@ -20,32 +22,88 @@ from .dim_order import (
     sample_ints,
     stride_from_dim_order,
 )
+from .editor import INFER, GraphEditor, Transaction
+from .journal import Effect
 from .memory_ops import AllocSpec, alloc, free, view
+from .metadata import has_unbacked_symbols, infer_value, same_argument, same_value
+from .operators import (
+    BackendOpOverload,
+    EdgeOpOverload,
+    MissingOutVariantError,
+    UnknownOperatorError,
+    edge_operator,
+    find_out_variant,
+    ops,
+    underlying,
+)
+from .programs import (
+    EdgeProgramVerifier,
+    ExecutorchProgramVerifier,
+    copy_graph_module,
+    copy_program,
+    copy_signature,
+    fake_mode_of,
+)
+from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
 __all__ = [
     "ALIGNMENT",
+    "ATEN",
     "AllocSpec",
+    "BACKEND",
+    "BackendOpOverload",
     "ContractError",
+    "DIALECTS",
+    "DefinedOperator",
     "Diagnostic",
     "DiagnosticError",
+    "Dialect",
     "Dim",
+    "EDGE",
+    "EXECUTORCH",
+    "EdgeOpOverload",
+    "EdgeProgramVerifier",
+    "Effect",
+    "ExecutorchProgramVerifier",
+    "GraphEditor",
+    "INFER",
     "InternalError",
     "Location",
+    "MissingOutVariantError",
     "ModelError",
+    "PROVENANCE_KEYS",
     "TensorShapeDynamism",
     "TensorSpec",
+    "Transaction",
+    "UnknownOperatorError",
     "UsageError",
     "alloc",
     "contiguous_stride",
+    "copy_graph_module",
+    "copy_program",
+    "copy_signature",
+    "defined_operator",
     "determine_shape_dynamism",
     "dim_order_from_memory_format",
     "dim_order_from_stride",
+    "edge_operator",
+    "fake_mode_of",
+    "find_out_variant",
     "free",
+    "has_unbacked_symbols",
+    "infer_value",
+    "inherited",
     "is_channels_last_dim_order",
     "is_contiguous_dim_order",
+    "locate",
     "memory_format_from_dim_order",
+    "ops",
+    "same_argument",
+    "same_value",
     "sample_ints",
+    "source_line",
     "stride_from_dim_order",
+    "underlying",
     "view",
 ]

@@ -74,7 +74,9 @@ def _rebuild(name: str) -> DefinedOperator:
     found = _DEFINED.get(name)
     if found is not None:
         return found
-    return next(out for op in _DEFINED.values() if (out := op.out_variant()) is not None and out.name() == name)
+    return next(
+        out for op in _DEFINED.values() if (out := op.out_variant()) is not None and out.name() == name
+    )
 
 
 def _into_out(meaning: Callable[..., Any]) -> Callable[..., Any]:
@@ -204,7 +206,9 @@ def _primitives() -> list[DefinedOperator]:
         DefinedOperator(f"executorch_prim::{name}.Scalar(Scalar a) -> Scalar", meaning)
         for name, meaning in _UNARY.items()
     ]
-    choice = DefinedOperator("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", torch.sym_ite)
+    choice = DefinedOperator(
+        "executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", torch.sym_ite
+    )
     return [*binary, *unary, choice]
 
 

@@ -37,4 +37,6 @@ EXECUTORCH = Dialect(
     name="executorch", targets=frozenset({"torch", "backend", "out", "memory"}), is_functional=False
 )
 
-DIALECTS: dict[DialectName, Dialect] = {dialect.name: dialect for dialect in (ATEN, EDGE, BACKEND, EXECUTORCH)}
+DIALECTS: dict[DialectName, Dialect] = {
+    dialect.name: dialect for dialect in (ATEN, EDGE, BACKEND, EXECUTORCH)
+}
