@@ -1,0 +1,29 @@
+"""Drop parameters, buffers and constants that nothing reads."""
+
+from __future__ import annotations
+
+from exirkit.ir import GraphEditor
+from torch.export.graph_signature import InputKind
+
+from .contract import Pass
+
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+
+
+class RemoveUnusedInputs(Pass):
+    """Remove stored tensors without users from graph, signature and tables; user inputs stay.
+
+    Ensures: every parameter, buffer and constant of the program is read or written.
+    """
+
+    name = "remove-unused-inputs"
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Remove what nothing reads; a buffer that is written stays, even if it is never read."""
+        signature = editor.program.graph_signature
+        written = set(signature.buffers_to_mutate.values())
+        kinds = {spec.arg.name: spec for spec in signature.input_specs}
+        for node in editor.graph.find_nodes(op="placeholder"):
+            spec = kinds[node.name]
+            if not node.users and spec.kind in _STORED and spec.target not in written:
+                editor.remove_input(node)
