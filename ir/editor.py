@@ -181,9 +181,7 @@ class GraphEditor:
             if changed:
                 self._stale[user] = None
 
-    def rewire(
-        self, node: Node, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
-    ) -> None:
+    def rewire(self, node: Node, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
         """Give a node other arguments, and infer its value again where that can matter."""
         args = node.args if args is None else tuple(args)
         named = dict(node.kwargs if kwargs is None else kwargs)
@@ -258,6 +256,10 @@ class GraphEditor:
         for user in node.users:
             self._stale[user] = None
 
+    def refresh(self, node: Node) -> None:
+        """Have the value of a node inferred (again) when the transaction ends, or at `propagate`."""
+        self._stale[node] = None
+
     def propagate(self) -> None:
         """Infer stale values again, in graph order, until nothing changes; each node at most once a sweep."""
         queue = list(self._stale)
@@ -287,9 +289,7 @@ class GraphEditor:
                     message=f"{getattr(target, '__name__', target)} does not take these arguments: "
                     f"{str(error).splitlines()[0] if str(error) else type(error).__name__}",
                     location=locate(at),
-                    notes=tuple(
-                        f"%{arg.name}: {arg.meta.get('val')}" for arg in args if isinstance(arg, Node)
-                    ),
+                    notes=tuple(f"%{arg.name}: {arg.meta.get('val')}" for arg in args if isinstance(arg, Node)),
                 )
             ) from error
 
