@@ -1,1 +1,34 @@
-"""Placeholder door."""
+"""What happens to a program: the pass contract, one file per pass, memory planning, and the passes people bring."""
+
+from .contract import Pass, PassReport, run_passes
+from .convert_to_edge_operators import ConvertToEdgeOperators
+from .eliminate_dead_code import EliminateDeadCode
+from .generate_debug_handles import GenerateDebugHandles
+from .lift_constants import LiftConstants
+from .promote_types import PromoteTypes
+from .remove_metadata_asserts import RemoveMetadataAsserts
+from .remove_noops import RemoveNoops
+from .remove_unused_inputs import RemoveUnusedInputs
+from .replace_views_with_copies import ReplaceViewsWithCopies
+from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
+from .to_edge import to_edge_passes
+from .use_dim_order_operators import UseDimOrderOperators
+
+__all__ = [
+    "ConvertToEdgeOperators",
+    "EliminateDeadCode",
+    "GenerateDebugHandles",
+    "LiftConstants",
+    "Pass",
+    "PassReport",
+    "PromoteTypes",
+    "RemoveMetadataAsserts",
+    "RemoveNoops",
+    "RemoveUnusedInputs",
+    "ReplaceViewsWithCopies",
+    "ScalarsToTensors",
+    "SymbolsToTensors",
+    "UseDimOrderOperators",
+    "run_passes",
+    "to_edge_passes",
+]

@@ -1,3 +1,108 @@
-"""Lower PyTorch models to ExecuTorch programs, with passes written as data and checked by machine."""
+"""Lower PyTorch models to ExecuTorch programs, with passes written as data and checked by machine.
+
+The documented names of ExecuTorch's ahead-of-time API live here: `from exirkit import to_edge, ExportPass, ops`. The
+reference runtime is `exirkit.runtime_ref`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram as ExportedProgram
+
+    from exirkit.emit import EmitterOutput as EmitterOutput
+    from exirkit.emit import ProgramFormatError as ProgramFormatError
+    from exirkit.emit import ProgramVerifyError as ProgramVerifyError
+    from exirkit.emit import emit_program as emit_program
+    from exirkit.emit import print_program as print_program
+    from exirkit.ir import ContractError as ContractError
+    from exirkit.ir import Diagnostic as Diagnostic
+    from exirkit.ir import DiagnosticError as DiagnosticError
+    from exirkit.ir import GraphEditor as GraphEditor
+    from exirkit.ir import InternalError as InternalError
+    from exirkit.ir import ModelError as ModelError
+    from exirkit.ir import TensorSpec as TensorSpec
+    from exirkit.ir import UsageError as UsageError
+    from exirkit.ir import ops as ops
+    from exirkit.passes import EdgeCompileConfig as EdgeCompileConfig
+    from exirkit.passes import ExecutorchBackendConfig as ExecutorchBackendConfig
+    from exirkit.passes import ExportedProgramPassBase as ExportedProgramPassBase
+    from exirkit.passes import ExportedProgramPassResult as ExportedProgramPassResult
+    from exirkit.passes import ExportPass as ExportPass
+    from exirkit.passes import MemoryPlanningAlgorithmSuite as MemoryPlanningAlgorithmSuite
+    from exirkit.passes import MemoryPlanningPass as MemoryPlanningPass
+    from exirkit.passes import NodeMetadata as NodeMetadata
+    from exirkit.passes import Pass as Pass
+    from exirkit.passes import PassBase as PassBase
+    from exirkit.passes import PassManager as PassManager
+    from exirkit.passes import PassResult as PassResult
+    from exirkit.passes import ProxyValue as ProxyValue
+    from exirkit.passes import ToOutVarPass as ToOutVarPass
+    from exirkit.passes import greedy as greedy
+    from exirkit.passes import map_args as map_args
+    from exirkit.passes import naive as naive
+    from exirkit.program import EdgeProgramManager as EdgeProgramManager
+    from exirkit.program import ExecutorchProgramManager as ExecutorchProgramManager
+    from exirkit.program import to_edge as to_edge
+    from exirkit.program import to_edge_transform_and_lower as to_edge_transform_and_lower
 
 __version__ = "0.1.0"
+
+# Where each public name lives. Names are fetched on first use, so that `exirkit --help` does not wait for torch.
+_HOMES: dict[str, str] = {
+    "ContractError": "ir",
+    "Diagnostic": "ir",
+    "DiagnosticError": "ir",
+    "EdgeCompileConfig": "passes",
+    "EdgeProgramManager": "program",
+    "EmitterOutput": "emit",
+    "ExecutorchBackendConfig": "passes",
+    "ExecutorchProgramManager": "program",
+    "ExportPass": "passes",
+    "ExportedProgramPassBase": "passes",
+    "ExportedProgramPassResult": "passes",
+    "GraphEditor": "ir",
+    "InternalError": "ir",
+    "MemoryPlanningAlgorithmSuite": "passes",
+    "MemoryPlanningPass": "passes",
+    "ModelError": "ir",
+    "NodeMetadata": "passes",
+    "Pass": "passes",
+    "PassBase": "passes",
+    "PassManager": "passes",
+    "PassResult": "passes",
+    "ProgramFormatError": "emit",
+    "ProgramVerifyError": "emit",
+    "ProxyValue": "passes",
+    "TensorSpec": "ir",
+    "ToOutVarPass": "passes",
+    "UsageError": "ir",
+    "emit_program": "emit",
+    "greedy": "passes",
+    "map_args": "passes",
+    "naive": "passes",
+    "ops": "ir",
+    "print_program": "emit",
+    "to_edge": "program",
+    "to_edge_transform_and_lower": "program",
+}
+
+__all__ = ["ExportedProgram", "__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    """Fetch a public name from its room."""
+    if name == "ExportedProgram":
+        return import_module("torch.export").ExportedProgram
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"exirkit.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

@@ -1,0 +1,60 @@
+# One entry point for people and CI. `make demo` and `make test` work on a fresh clone: they make their own environment.
+PYTHON ?= python3.11
+BIN = .venv/bin
+JOBS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help dev demo test quick check fmt lint types layers cover bench dist clean
+
+help:      ## list the targets
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+.venv/.runtime: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install -q -e .
+	touch $@
+
+.venv/.dev: .venv/.runtime
+	$(BIN)/python -m pip install -q -e . --group dev
+	touch $@
+
+dev: .venv/.dev ## create .venv with everything a contributor needs
+
+demo: .venv/.runtime ## set up, lower a real model, run it, compare with eager
+	$(BIN)/exirkit demo
+
+test: check ## set up and pass everything that CI passes
+	$(BIN)/pytest -n $(JOBS)
+
+quick: .venv/.dev ## the fast tests only, without the official runtime
+	$(BIN)/pytest -n $(JOBS) -m 'not slow and not executorch'
+
+check: lint types layers ## formatting, lint, types and the order of the rooms
+
+fmt: .venv/.dev ## rewrite files into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lint: .venv/.dev ## formatting and lint, no changes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: .venv/.dev ## mypy, strict
+	$(BIN)/mypy
+
+layers: .venv/.dev ## the order of the rooms
+	$(BIN)/lint-imports
+
+cover: .venv/.dev ## branch coverage, as a report of what is missing
+	$(BIN)/pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered
+
+bench: .venv/.dev ## lowering, side by side with the official exporter
+	$(BIN)/python -m benchmarks.lowering
+
+dist: .venv/.dev ## sdist and wheel in dist/, checked
+	$(BIN)/python -m build
+	$(BIN)/check-wheel-contents dist/*.whl
+
+clean:     ## remove everything generated
+	rm -rf .venv build dist src/*.egg-info .*_cache .coverage

@@ -1,0 +1,182 @@
+"""The manager of Edge programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from exirkit.ir import (
+    ContractError,
+    Diagnostic,
+    ExecutorchProgramVerifier,
+    GraphEditor,
+    UsageError,
+    copy_program,
+)
+from exirkit.passes import (
+    EdgeCompileConfig,
+    ExecutorchBackendConfig,
+    MemoryPlanningPass,
+    apply_user_passes,
+    lower_to_executorch,
+)
+from exirkit.verifiers import check_edge_program
+
+from .arguments import Programs, Progress, by_method, method_of, not_yet, refuse, say
+from .executorch import ExecutorchProgramManager
+
+
+class EdgeProgramManager:
+    """Programs of the Edge dialect by method name, and the way from there to ExecuTorch.
+
+    No method changes the manager or its programs: each returns something new.
+
+    Args:
+        edge_programs: One program (`forward`), or programs by method name.
+        constant_methods: Values by method name.
+        compile_config: Choices that later steps respect.
+        core_aten_ops_exception_list: Overloads accepted although they are not core ATen.
+        preserve_ops: Overloads that were not decomposed.
+
+    Source: `EdgeProgramManager` of the ExecuTorch documentation.
+    """
+
+    def __init__(
+        self,
+        edge_programs: Programs,
+        constant_methods: Mapping[str, Any] | None = None,
+        compile_config: EdgeCompileConfig | None = None,
+        core_aten_ops_exception_list: Sequence[Any] | None = None,
+        preserve_ops: Sequence[Any] | None = None,
+    ) -> None:
+        self.compile_config = compile_config or EdgeCompileConfig()
+        self._core_aten_ops_exception_list = list(core_aten_ops_exception_list or ())
+        self._preserve_ops = list(preserve_ops or ())
+        self._programs = by_method(edge_programs)
+        self._config_methods = dict(constant_methods or {})
+        clash = set(self._programs) & set(self._config_methods)
+        if clash:
+            raise UsageError(
+                Diagnostic(code="EK702", message=f"{sorted(clash)[0]} names both a program and a constant method")
+            )
+        if self.compile_config._check_ir_validity:
+            _check_edge(self._programs)
+
+    @property
+    def methods(self) -> set[str]:
+        """Names of the methods that are programs."""
+        return set(self._programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """Names of the methods that return constants."""
+        return set(self._config_methods)
+
+    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
+        """Return the program of one method.
+
+        Raises:
+            UsageError: EK703, there is no such method.
+        """
+        return method_of(self._programs, method_name)
+
+    def transform(
+        self,
+        passes: Sequence[Any] | Mapping[str, Sequence[Any]] | Any,
+        compile_config: EdgeCompileConfig | None = None,
+    ) -> EdgeProgramManager:
+        """Run passes on copies of the programs.
+
+        Args:
+            passes: A list of passes for all methods, a mapping from method names to lists, or a `PassManager`.
+            compile_config: Choices for the result; the manager's own when absent.
+
+        Raises:
+            ContractError: A pass broke its word; see `exirkit.passes.apply_user_passes`.
+            UsageError: EK703, the mapping names a method that is not there.
+        """
+        config = compile_config or self.compile_config
+        if isinstance(passes, Mapping):
+            for name in passes:
+                method_of(self._programs, name)
+            chosen = {name: passes.get(name, ()) for name in self._programs}
+        else:
+            chosen = dict.fromkeys(self._programs, passes)
+        changed = {name: apply_user_passes(program, chosen[name]) for name, program in self._programs.items()}
+        return EdgeProgramManager(
+            changed, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
+        )
+
+    def to_backend(self, partitioner: Any) -> EdgeProgramManager:
+        """Delegate parts of the programs to a backend.
+
+        Raises:
+            UsageError: EK701, delegation is not supported yet.
+        """
+        raise not_yet("to_backend")
+
+    def to_executorch(
+        self, config: ExecutorchBackendConfig | None = None, *, progress: Progress | None = None
+    ) -> ExecutorchProgramManager:
+        """Lower to the ExecuTorch dialect, plan memory and emit.
+
+        Calling it again gives the same bytes again.
+
+        Args:
+            config: Choices; see `ExecutorchBackendConfig`.
+            progress: Called with a line of text before each long step.
+
+        Raises:
+            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, ...
+            ContractError: A pass or a planner broke its word.
+        """
+        config = config or ExecutorchBackendConfig()
+        for option in (
+            "external_constants",
+            "external_mutable_weights",
+            "do_quant_fusion_and_const_prop",
+            "run_reinplace_pass",
+            "reinplace_extra_ops",
+        ):
+            refuse(getattr(config, option), f"ExecutorchBackendConfig.{option}")
+        lowered = {
+            name: _executorch_program(name, program, config, self.compile_config, progress)
+            for name, program in self._programs.items()
+        }
+        return ExecutorchProgramManager(lowered, self._config_methods, config)
+
+
+def _executorch_program(
+    name: str,
+    program: ExportedProgram,
+    config: ExecutorchBackendConfig,
+    compile_config: EdgeCompileConfig,
+    progress: Progress | None,
+) -> ExportedProgram:
+    planner = _planner(config, name)
+    say(progress, f"{name}: lowering to ExecuTorch")
+    lowered = apply_user_passes(program, config.passes) if config.passes else copy_program(program)
+    lowered._verifiers = [ExecutorchProgramVerifier]
+    lower_to_executorch(GraphEditor(lowered), config, planner, skip_dim_order=compile_config._skip_dim_order)
+    say(progress, f"{name}: planning memory")
+    planner.run(lowered.graph_module, lowered.graph_signature)
+    return lowered
+
+
+def _planner(config: ExecutorchBackendConfig, method: str) -> MemoryPlanningPass:
+    planner = config.memory_planning_pass
+    if isinstance(planner, dict):
+        return planner.get(method) or MemoryPlanningPass()
+    return planner
+
+
+def _check_edge(programs: Mapping[str, ExportedProgram]) -> None:
+    findings = [
+        finding.model_copy(update={"location": finding.location.model_copy(update={"method": name})})
+        for name, program in programs.items()
+        for finding in check_edge_program(program)
+    ]
+    if findings:
+        raise ContractError(findings)

@@ -1,0 +1,101 @@
+"""From exported programs to Edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram, default_decompositions
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+from exirkit.ir import EdgeProgramVerifier, GraphEditor, ModelError, copy_program
+from exirkit.passes import EdgeCompileConfig, run_passes, to_edge_passes
+from exirkit.verifiers import check_aten_program
+
+from .arguments import Programs, Progress, by_method, refuse, say
+from .edge import EdgeProgramManager
+
+
+def to_edge(
+    programs: Programs,
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
+    *,
+    progress: Progress | None = None,
+) -> EdgeProgramManager:
+    """Lower exported programs to the Edge dialect.
+
+    Args:
+        programs: One program, which becomes the method `forward`, or programs by method name. They are not changed.
+        constant_methods: Values by method name; each becomes a method that returns its value.
+        compile_config: Choices; see `EdgeCompileConfig`.
+        generate_etrecord: Not supported yet.
+        progress: Called with a line of text before each long step.
+
+    Raises:
+        ModelError: The program is outside of what can be lowered; all findings at once.
+        UsageError: EK702, an argument is wrong.
+
+    Source: `to_edge` of the ExecuTorch documentation.
+    """
+    refuse(generate_etrecord, "generate_etrecord")
+    config = compile_config or EdgeCompileConfig()
+    named = by_method(programs)
+    lowered = {name: _edge_program(name, program, config, progress) for name, program in named.items()}
+    return EdgeProgramManager(lowered, constant_methods, config)
+
+
+def to_edge_transform_and_lower(
+    programs: Programs,
+    transform_passes: Sequence[Any] | Mapping[str, Sequence[Any]] | Any | None = None,
+    partitioner: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
+) -> EdgeProgramManager:
+    """Lower exported programs to the Edge dialect and run passes on them.
+
+    Args:
+        programs: As for `to_edge`.
+        transform_passes: Passes, as for `EdgeProgramManager.transform`.
+        partitioner: Not supported yet, apart from an empty list.
+        constant_methods: As for `to_edge`.
+        compile_config: As for `to_edge`.
+        generate_etrecord: Not supported yet.
+
+    Raises:
+        UsageError: EK701, a partitioner was given.
+
+    Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
+    """
+    refuse(partitioner, "partitioner")
+    manager = to_edge(programs, constant_methods, compile_config, generate_etrecord)
+    return manager if transform_passes is None else manager.transform(transform_passes)
+
+
+def _edge_program(
+    name: str, program: ExportedProgram, config: EdgeCompileConfig, progress: Progress | None
+) -> ExportedProgram:
+    say(progress, f"{name}: decomposing")
+    table = _decompositions(config.preserve_ops)
+    # Nobody calls the graphs in between, so no code is generated for them.
+    with _use_lazy_graph_module(True):
+        decomposed = program.run_decompositions(table)
+    if config._check_ir_validity:
+        exceptions = {*config._core_aten_ops_exception_list, *config.preserve_ops}
+        findings = check_aten_program(decomposed, exceptions=exceptions)
+        if findings:
+            raise ModelError(findings)
+    say(progress, f"{name}: lowering to Edge")
+    edge = copy_program(decomposed, verifier=EdgeProgramVerifier)
+    run_passes(GraphEditor(edge), to_edge_passes(skip_dim_order=config._skip_dim_order))
+    return edge
+
+
+def _decompositions(preserved: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
+    """Return torch's decompositions to core ATen, without those of the operators to preserve."""
+    table: dict[Any, Callable[..., Any]] = default_decompositions()
+    for op in preserved:
+        table.pop(op, None)
+    return table
