@@ -1,5 +1,7 @@
 """How a program becomes bytes: program model, `.pte` codec and container, printers."""
 
+from exirkit.ir import TensorShapeDynamism
+
 from .errors import ProgramFormatError, ProgramVerifyError
 from .scalar_type import ScalarType
 from .schema import (
@@ -44,7 +46,6 @@ from .schema import (
     Tensor,
     TensorDataLocation,
     TensorList,
-    TensorShapeDynamism,
 )
 
 __all__ = [

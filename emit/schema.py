@@ -14,6 +14,8 @@ from typing import Annotated, Any, ClassVar, Union
 
 from pydantic import Discriminator, Field, Tag
 
+from exirkit.ir import TensorShapeDynamism
+
 from .scalar_type import ScalarType
 from .wire import (
     Blob,
@@ -22,6 +24,7 @@ from .wire import (
     Int8,
     Int32,
     Int64,
+    SmallBlob,
     Table,
     UInt8,
     UInt32,
@@ -32,14 +35,6 @@ from .wire import (
 
 IDENTIFIER = b"ET12"
 FORCE_ALIGN_BYTES = 16
-
-
-class TensorShapeDynamism(IntEnum):
-    """How much of the shape of a tensor is known before the program runs."""
-
-    STATIC = 0
-    DYNAMIC_BOUND = 1
-    DYNAMIC_UNBOUND = 2
 
 
 class TensorDataLocation(IntEnum):
@@ -285,7 +280,7 @@ class CompileSpec(Table):
     """One option that a backend was given when it compiled a delegate."""
 
     key: str
-    value: Blob = b""
+    value: SmallBlob = b""
 
 
 class BackendDelegate(Table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, get_args
@@ -50,19 +51,21 @@ def _read_blob(value: object) -> bytes | memoryview:
     raise ValueError(f"program data must be bytes, bytearray or memoryview, got {type(value).__name__}")
 
 
-def _blob_schema(_source: object, _handler: object) -> core_schema.CoreSchema:
-    return core_schema.no_info_plain_validator_function(
-        _read_blob,
-        json_schema_input_schema=core_schema.str_schema(),
-        serialization=core_schema.plain_serializer_function_ser_schema(
-            lambda value: base64.b64encode(value).decode(),
-            return_schema=core_schema.str_schema(),
-            when_used="json",
-        ),
+def _bytes_schema(read: Callable[[object], object]) -> GetPydanticSchema:
+    text = core_schema.str_schema()
+    write = core_schema.plain_serializer_function_ser_schema(
+        lambda value: base64.b64encode(value).decode(), return_schema=text, when_used="json"
+    )
+    return GetPydanticSchema(
+        lambda _source, _handler: core_schema.no_info_plain_validator_function(
+            read, json_schema_input_schema=text, serialization=write
+        )
     )
 
 
-Blob = Annotated[bytes | memoryview, GetPydanticSchema(_blob_schema)]
+# Large data, kept as a view of the memory of its owner; small data, read into bytes of their own.
+Blob = Annotated[bytes | memoryview, _bytes_schema(_read_blob)]
+SmallBlob = Annotated[bytes, _bytes_schema(lambda value: bytes(_read_blob(value)))]
 
 
 class Table(BaseModel):
