@@ -74,9 +74,7 @@ def _rebuild(name: str) -> DefinedOperator:
     found = _DEFINED.get(name)
     if found is not None:
         return found
-    return next(
-        out for op in _DEFINED.values() if (out := op.out_variant()) is not None and out.name() == name
-    )
+    return next(out for op in _DEFINED.values() if (out := op.out_variant()) is not None and out.name() == name)
 
 
 def _into_out(meaning: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,9 +98,7 @@ def _strides(sizes: Sequence[Any], dim_order: Sequence[int]) -> list[Any]:
 def _laid_out(source: torch.Tensor, dtype: torch.dtype, dim_order: Sequence[int]) -> torch.Tensor:
     if list(dim_order) == list(range(source.dim())):
         return torch.ops.aten._to_copy.default(source, dtype=dtype, memory_format=torch.contiguous_format)
-    result = torch.empty_strided(
-        source.shape, _strides(source.shape, dim_order), dtype=dtype, device=source.device
-    )
+    result = torch.empty_strided(source.shape, _strides(source.shape, dim_order), dtype=dtype, device=source.device)
     return result.copy_(source)
 
 
@@ -206,9 +202,7 @@ def _primitives() -> list[DefinedOperator]:
         DefinedOperator(f"executorch_prim::{name}.Scalar(Scalar a) -> Scalar", meaning)
         for name, meaning in _UNARY.items()
     ]
-    choice = DefinedOperator(
-        "executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", torch.sym_ite
-    )
+    choice = DefinedOperator("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", torch.sym_ite)
     return [*binary, *unary, choice]
 
 

@@ -33,10 +33,6 @@ class Dialect(BaseModel):
 ATEN = Dialect(name="aten", targets=frozenset({"torch"}), has_views=True, takes_scalars_as_tensors=True)
 EDGE = Dialect(name="edge", targets=frozenset({"edge"}))
 BACKEND = Dialect(name="backend", targets=frozenset({"edge", "backend"}))
-EXECUTORCH = Dialect(
-    name="executorch", targets=frozenset({"torch", "backend", "out", "memory"}), is_functional=False
-)
+EXECUTORCH = Dialect(name="executorch", targets=frozenset({"torch", "backend", "out", "memory"}), is_functional=False)
 
-DIALECTS: dict[DialectName, Dialect] = {
-    dialect.name: dialect for dialect in (ATEN, EDGE, BACKEND, EXECUTORCH)
-}
+DIALECTS: dict[DialectName, Dialect] = {dialect.name: dialect for dialect in (ATEN, EDGE, BACKEND, EXECUTORCH)}

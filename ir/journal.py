@@ -217,8 +217,7 @@ def _differs(change: Change) -> bool:
     match change:
         case Rewired():
             return not (
-                same_argument(change.args, change.node.args)
-                and same_argument(change.kwargs, change.node.kwargs)
+                same_argument(change.args, change.node.args) and same_argument(change.kwargs, change.node.kwargs)
             )
         case Retargeted():
             return change.target is not change.node.target

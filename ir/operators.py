@@ -146,12 +146,8 @@ class OpNamespaceHandle:
         """Return the packet of that name and remember it."""
         if name.startswith("__"):
             raise AttributeError(name)
-        if _torch_packet(self._namespace, name) is None and not any(
-            _defined_overloads(self._namespace, name)
-        ):
-            known = [
-                entry for entry in dir(getattr(torch.ops, self._namespace)) if not entry.startswith("__")
-            ]
+        if _torch_packet(self._namespace, name) is None and not any(_defined_overloads(self._namespace, name)):
+            known = [entry for entry in dir(getattr(torch.ops, self._namespace)) if not entry.startswith("__")]
             raise _unknown(f"{self._namespace}.{name}", name, known)
         packet = OpOverloadPacketHandle(self._handle_type, self._namespace, name)
         setattr(self, name, packet)
