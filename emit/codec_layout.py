@@ -41,6 +41,7 @@ class FieldLayout:
     """One field of a table.
 
     Attributes:
+        owner: Model of the table.
         name: Name of the field in the model.
         slot: Its entry in the vtable; a union has its tag there and its value in the next one.
         kind: What it holds.
@@ -52,6 +53,7 @@ class FieldLayout:
         default: What an absent field reads as, unless required; lists are copied.
     """
 
+    owner: type[Table]
     name: str
     slot: int
     kind: Kind
@@ -119,12 +121,12 @@ def layout_of(model: type[Table]) -> TableLayout:
 def _field(model: type[Table], name: str, slot: int, info: FieldInfo) -> FieldLayout:
     if issubclass(model, UnionTable) and name == model.union_field:
         members = tuple(layout_of(member) for member in model.members())
-        return FieldLayout(name, slot, Kind.UNION, tables=members, required=True)
+        return FieldLayout(model, name, slot, Kind.UNION, tables=members, required=True)
     members_of_type, optional = _without_none(info.annotation)
     content = _content(members_of_type, info.metadata)
     absent = _absent_value(content, info, optional)
     required = content["kind"] is not Kind.SCALAR and not optional and info.is_required()
-    return FieldLayout(name, slot, optional=optional, required=required, default=absent, **content)
+    return FieldLayout(model, name, slot, optional=optional, required=required, default=absent, **content)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -186,6 +188,14 @@ _EMPTY: dict[Kind, Callable[[], Any]] = {
     Kind.SCALARS: list,
     Kind.TABLES: list,
 }
+
+
+def slot_count(layout: TableLayout) -> int:
+    """Return how many vtable entries a table of the schema has."""
+    if not layout.fields:
+        return 0
+    last = layout.fields[-1]
+    return last.slot + (2 if last.kind is Kind.UNION else 1)
 
 
 def all_layouts() -> Iterator[TableLayout]:

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from .codec_fault import Fault
-from .codec_layout import OFFSET_NBYTES, FieldLayout, Kind, TableLayout
+from .codec_layout import OFFSET_NBYTES, FieldLayout, Kind, TableLayout, slot_count
 
 # Reads what stands at a byte: (decoder, argument, position) -> value.
 Reader = Callable[[Any, Any, int], Any]
@@ -57,14 +57,6 @@ class _Span(NamedTuple):
     nbytes: int
     field: FieldLayout
     letter: str = ""
-
-
-def slot_count(layout: TableLayout) -> int:
-    """Return how many vtable entries a table of the schema has."""
-    if not layout.fields:
-        return 0
-    last = layout.fields[-1]
-    return last.slot + (2 if last.kind is Kind.UNION else 1)
 
 
 def plan_table(

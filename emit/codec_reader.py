@@ -11,8 +11,8 @@ from struct import Struct, unpack_from
 from typing import Any, Final
 
 from .codec_fault import Fault
-from .codec_layout import FieldLayout, Kind, TableLayout, layout_of
-from .codec_plan import Reader, TablePlan, plan_table, slot_count
+from .codec_layout import FieldLayout, Kind, TableLayout, layout_of, slot_count
+from .codec_plan import Reader, TablePlan, plan_table
 from .errors import ProgramFormatError
 from .header import PREFIX_NBYTES
 from .schema import Program
