@@ -3,8 +3,12 @@
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
 from .eliminate_dead_code import EliminateDeadCode
+from .export_pass import ExportPass
+from .export_pass_values import NodeMetadata, ProxyValue, map_args
 from .generate_debug_handles import GenerateDebugHandles
 from .lift_constants import LiftConstants
+from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
+from .pass_manager import PassManager
 from .promote_types import PromoteTypes
 from .remove_metadata_asserts import RemoveMetadataAsserts
 from .remove_noops import RemoveNoops
@@ -17,11 +21,20 @@ from .use_dim_order_operators import UseDimOrderOperators
 __all__ = [
     "ConvertToEdgeOperators",
     "EliminateDeadCode",
+    "ExportPass",
+    "ExportedProgramPassBase",
+    "ExportedProgramPassResult",
     "GenerateDebugHandles",
     "LiftConstants",
+    "NodeMetadata",
     "Pass",
+    "PassBase",
+    "PassManager",
     "PassReport",
+    "PassResult",
+    "PassType",
     "PromoteTypes",
+    "ProxyValue",
     "RemoveMetadataAsserts",
     "RemoveNoops",
     "RemoveUnusedInputs",
@@ -29,6 +42,7 @@ __all__ = [
     "ScalarsToTensors",
     "SymbolsToTensors",
     "UseDimOrderOperators",
+    "map_args",
     "run_passes",
     "to_edge_passes",
 ]
