@@ -2,7 +2,12 @@
 
 from exirkit.ir import TensorShapeDynamism
 
+from .codec_writer import EncodedProgram, encode_program
+from .container import NamedBlob, PteImage, lay_out, write_file
+from .container_reader import PteFile, open_program, read_program
+from .container_restore import restore, restore_mutable_data, restore_named_data
 from .errors import ProgramFormatError, ProgramVerifyError
+from .header import ExtendedHeader
 from .scalar_type import ScalarType
 from .schema import (
     AllocationDetails,
@@ -66,7 +71,9 @@ __all__ = [
     "Double",
     "DoubleList",
     "EValue",
+    "EncodedProgram",
     "ExecutionPlan",
+    "ExtendedHeader",
     "ExtraTensorInfo",
     "Frame",
     "FrameList",
@@ -79,6 +86,7 @@ __all__ = [
     "KernelCall",
     "KernelTypes",
     "MoveCall",
+    "NamedBlob",
     "NamedData",
     "NonConstBufferDevice",
     "Null",
@@ -87,6 +95,8 @@ __all__ = [
     "Program",
     "ProgramFormatError",
     "ProgramVerifyError",
+    "PteFile",
+    "PteImage",
     "ScalarType",
     "String",
     "SubsegmentOffsets",
@@ -94,4 +104,12 @@ __all__ = [
     "TensorDataLocation",
     "TensorList",
     "TensorShapeDynamism",
+    "encode_program",
+    "lay_out",
+    "open_program",
+    "read_program",
+    "restore",
+    "restore_mutable_data",
+    "restore_named_data",
+    "write_file",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -23,8 +22,7 @@ class Reference(NamedTuple):
     argument: Any
 
 
-@dataclass(frozen=True)
-class TablePlan:
+class TablePlan(NamedTuple):
     """How to read the tables that share one vtable.
 
     Attributes:
@@ -33,8 +31,8 @@ class TablePlan:
         phase: What the position of a table must be modulo `alignment`.
         template: All fields of the model in order; what is absent has its value already, unless mutable.
         fresh: Names and makers of absent fields whose value is mutable.
-        scalar_names: Scalars that are present, in the order of `scalars`.
-        scalars: Unpacks them from the start of the table.
+        scalar_names: Scalars that are present, in the order of their places.
+        unpack: Unpacks them, given the data and the position of the table.
         choices: Those of them that take few values only.
         references: Offset fields that are present.
     """
@@ -45,7 +43,7 @@ class TablePlan:
     template: dict[str, Any]
     fresh: tuple[tuple[str, Callable[[], Any]], ...]
     scalar_names: tuple[str, ...]
-    scalars: Struct
+    unpack: Callable[[Any, int], tuple[Any, ...]]
     choices: tuple[tuple[str, dict[int, Any]], ...]
     references: tuple[Reference, ...]
 
@@ -98,7 +96,7 @@ def plan_table(
         template=template,
         fresh=tuple(fresh),
         scalar_names=tuple(span.field.name for span in scalars),
-        scalars=_struct_of(scalars),
+        unpack=_struct_of(scalars).unpack_from,
         choices=tuple((each.name, each.choices) for *_, each, _ in scalars if each.choices is not None),
         references=tuple(references),
     )

@@ -24,8 +24,10 @@ BUDGET_SLACK_NBYTES: Final = 1 << 16
 # What a distinct vtable costs: a hostile file may have one for each table.
 VTABLE_COST_NBYTES: Final = 256
 
-_U32: Final = Struct("<I")
-_I32: Final = Struct("<i")
+_UNPACK_U32: Final = Struct("<I").unpack_from
+_UNPACK_I32: Final = Struct("<i").unpack_from
+_NEW: Final = object.__new__
+_PUT: Final = object.__setattr__
 _VTABLE_HEAD: Final = Struct("<HH")
 _WIDTHS: Final = {"b": 1, "B": 1, "i": 4, "I": 4, "q": 8, "Q": 8, "d": 8}
 
@@ -74,17 +76,19 @@ class _Decoder:
 
     def table(self, layout: TableLayout, position: int) -> Table:
         """Read the table at `position`."""
-        if position & 3 or position + 4 > self.end:
+        data, end = self.data, self.end
+        if position & 3 or position + 4 > end:
             raise self.bad_position(layout.name, position)
-        vtable = position - _I32.unpack_from(self.data, position)[0]
+        vtable = position - _UNPACK_I32(data, position)[0]
         plan = self.plans.get((layout, vtable)) or self.plan(layout, vtable, position)
         if position % plan.alignment != plan.phase:
             raise Fault("EK508", f"{layout.name} has a field of 8 bytes off its alignment", position)
-        if position + plan.nbytes > self.end:
+        if position + plan.nbytes > end:
             raise self.past_end(layout.name, position, plan.nbytes)
         self.spend(plan.nbytes, position)
         content = plan.template.copy()
-        content.update(zip(plan.scalar_names, plan.scalars.unpack_from(self.data, position), strict=True))
+        if plan.scalar_names:
+            content.update(zip(plan.scalar_names, plan.unpack(data, position), strict=False))
         for name, choices in plan.choices:
             number = content[name]
             if number not in choices:
@@ -98,7 +102,13 @@ class _Decoder:
                 content[name] = read(self, argument, position + offset)
         except Fault as fault:
             raise fault.inside(f".{name}") from None
-        return _build(layout, content)
+        # The decoder has checked what the model would validate again.
+        table: Table = _NEW(layout.model)
+        _PUT(table, "__dict__", content)
+        _PUT(table, "__pydantic_fields_set__", layout.names)
+        _PUT(table, "__pydantic_extra__", None)
+        _PUT(table, "__pydantic_private__", None)
+        return table
 
     def plan(self, layout: TableLayout, vtable: int, position: int) -> TablePlan:
         """Check the vtable at byte `vtable`, which the table at `position` uses, and plan the reading of it."""
@@ -125,7 +135,7 @@ class _Decoder:
 
     def target(self, at: int) -> int:
         """Follow the offset at byte `at` to something of at least 4 bytes."""
-        offset: int = _U32.unpack_from(self.data, at)[0]
+        offset: int = _UNPACK_U32(self.data, at)[0]
         if offset == 0 or at + offset + 4 > self.end:
             where = "nowhere" if offset == 0 else f"outside the {self.end} bytes of the program"
             raise Fault("EK506", f"offset {offset} leads {where}", at, f"1 to {self.end - 4 - at}")
@@ -136,7 +146,7 @@ class _Decoder:
         position = self.target(at)
         if position & 3:
             raise self.bad_position("vector", position)
-        count: int = _U32.unpack_from(self.data, position)[0]
+        count: int = _UNPACK_U32(self.data, position)[0]
         start = position + 4
         if count * width > self.end - start:
             raise self.past_end(f"vector of {count} elements", position, 4 + count * width)
@@ -160,17 +170,6 @@ class _Decoder:
 def _bad_choice(name: str, number: int, choices: dict[int, Any], position: int) -> Fault:
     known = ", ".join(f"{known} ({getattr(value, 'name', value)})" for known, value in choices.items())
     return Fault("EK512", f"{number} is not a value of {name}", position, known)
-
-
-def _build(layout: TableLayout, content: dict[str, Any]) -> Table:
-    """Return an instance of the model without validating again what the decoder has checked."""
-    table = object.__new__(layout.model)
-    put = object.__setattr__
-    put(table, "__dict__", content)
-    put(table, "__pydantic_fields_set__", layout.names)
-    put(table, "__pydantic_extra__", None)
-    put(table, "__pydantic_private__", None)
-    return table
 
 
 def _read_text(decoder: _Decoder, _field: FieldLayout, at: int) -> str:
@@ -225,8 +224,10 @@ def _read_tables(decoder: _Decoder, each: FieldLayout, at: int) -> list[Table]:
     layout = each.tables[0]
     tables: list[Table] = []
     try:
-        for place in range(start, start + 4 * count, 4):
-            tables.append(decoder.table(layout, decoder.target(place)))  # noqa: PERF401 - its length says where
+        for place, offset in enumerate(unpack_from(f"<{count}I", decoder.data, start)):
+            if offset == 0:
+                decoder.target(start + 4 * place)
+            tables.append(decoder.table(layout, start + 4 * place + offset))
     except Fault as fault:
         raise fault.inside(f"[{len(tables)}]") from None
     return tables
