@@ -181,6 +181,13 @@ class GraphEditor:
             if changed:
                 self._stale[user] = None
 
+    def replace_in(self, user: Node, old: Node, new: Node) -> None:
+        """Make one user of `old` use `new`."""
+        self._journal.append(Rewired(user, user.args, dict(user.kwargs)))
+        user.replace_input_with(old, new)
+        if not same_value(old.meta.get("val"), new.meta.get("val")):
+            self._stale[user] = None
+
     def rewire(self, node: Node, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
         """Give a node other arguments, and infer its value again where that can matter."""
         args = node.args if args is None else tuple(args)

@@ -2,11 +2,21 @@
 
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
+from .decompose_to_core import DecomposeToCore, WholeGraphNeededError
 from .eliminate_dead_code import EliminateDeadCode
 from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
+from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
+from .inline_grad_regions import InlineGradRegions
 from .lift_constants import LiftConstants
+from .lowering_config import (
+    ConstraintBasedSymShapeEvalPass,
+    DynamicMemoryPlanningMode,
+    EdgeCompileConfig,
+    ExecutorchBackendConfig,
+    ToOutVarPass,
+)
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
 from .pass_manager import PassManager
 from .promote_types import PromoteTypes
@@ -15,16 +25,25 @@ from .remove_noops import RemoveNoops
 from .remove_unused_inputs import RemoveUnusedInputs
 from .replace_views_with_copies import ReplaceViewsWithCopies
 from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
-from .to_edge import to_edge_passes
+from .to_edge import decomposition_passes, to_edge_passes
 from .use_dim_order_operators import UseDimOrderOperators
+from .user_passes import CompleteMetadata, apply_user_passes
 
 __all__ = [
+    "CompleteMetadata",
+    "ConstraintBasedSymShapeEvalPass",
     "ConvertToEdgeOperators",
+    "DecomposeToCore",
+    "DynamicMemoryPlanningMode",
+    "EdgeCompileConfig",
     "EliminateDeadCode",
+    "ExecutorchBackendConfig",
     "ExportPass",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
+    "Functionalize",
     "GenerateDebugHandles",
+    "InlineGradRegions",
     "LiftConstants",
     "NodeMetadata",
     "Pass",
@@ -41,7 +60,11 @@ __all__ = [
     "ReplaceViewsWithCopies",
     "ScalarsToTensors",
     "SymbolsToTensors",
+    "ToOutVarPass",
     "UseDimOrderOperators",
+    "WholeGraphNeededError",
+    "apply_user_passes",
+    "decomposition_passes",
     "map_args",
     "run_passes",
     "to_edge_passes",

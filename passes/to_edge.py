@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from torch._ops import OpOverload
+
 from .contract import Pass
 from .convert_to_edge_operators import ConvertToEdgeOperators
+from .decompose_to_core import DecomposeToCore
 from .eliminate_dead_code import EliminateDeadCode
+from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
+from .inline_grad_regions import InlineGradRegions
 from .lift_constants import LiftConstants
 from .promote_types import PromoteTypes
 from .remove_metadata_asserts import RemoveMetadataAsserts
@@ -14,6 +19,22 @@ from .remove_unused_inputs import RemoveUnusedInputs
 from .replace_views_with_copies import ReplaceViewsWithCopies
 from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
 from .use_dim_order_operators import UseDimOrderOperators
+
+
+def decomposition_passes(preserved: frozenset[OpOverload] = frozenset()) -> list[Pass]:
+    """Return the passes from an exported program to functional core ATen, each an edit of what it touches.
+
+    Args:
+        preserved: Operators that stay whole.
+    """
+    return [
+        # Handles are given before anything is taken apart, so that all parts of an operator share one.
+        GenerateDebugHandles(),
+        InlineGradRegions(),
+        Functionalize(),
+        DecomposeToCore(preserved),
+        EliminateDeadCode(),
+    ]
 
 
 def to_edge_passes(*, skip_dim_order: bool = False) -> list[Pass]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, UsageError, copy_program
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+
+from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, UsageError, copy_program
 
 from .contract import Pass
 from .lift_constants import LiftConstants

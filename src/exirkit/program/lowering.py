@@ -9,7 +9,13 @@ from torch.export import ExportedProgram, default_decompositions
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from exirkit.ir import EdgeProgramVerifier, GraphEditor, ModelError, copy_program
-from exirkit.passes import EdgeCompileConfig, run_passes, to_edge_passes
+from exirkit.passes import (
+    EdgeCompileConfig,
+    WholeGraphNeededError,
+    decomposition_passes,
+    run_passes,
+    to_edge_passes,
+)
 from exirkit.verifiers import check_aten_program
 
 from .arguments import Programs, Progress, by_method, refuse, say
@@ -78,24 +84,28 @@ def _edge_program(
     name: str, program: ExportedProgram, config: EdgeCompileConfig, progress: Progress | None
 ) -> ExportedProgram:
     say(progress, f"{name}: decomposing")
-    table = _decompositions(config.preserve_ops)
-    # Nobody calls the graphs in between, so no code is generated for them.
-    with _use_lazy_graph_module(True):
-        decomposed = program.run_decompositions(table)
+    edge = _decomposed(program, config)
     if config._check_ir_validity:
         exceptions = {*config._core_aten_ops_exception_list, *config.preserve_ops}
-        findings = check_aten_program(decomposed, exceptions=exceptions)
+        findings = check_aten_program(edge, exceptions=exceptions)
         if findings:
             raise ModelError(findings)
     say(progress, f"{name}: lowering to Edge")
-    edge = copy_program(decomposed, verifier=EdgeProgramVerifier)
     run_passes(GraphEditor(edge), to_edge_passes(skip_dim_order=config._skip_dim_order))
     return edge
 
 
-def _decompositions(preserved: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
-    """Return torch's decompositions to core ATen, without those of the operators to preserve."""
-    table: dict[Any, Callable[..., Any]] = default_decompositions()
-    for op in preserved:
-        table.pop(op, None)
-    return table
+def _decomposed(program: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
+    """Return a functional program of core ATen operators, made node by node where that is possible."""
+    copied = copy_program(program, verifier=EdgeProgramVerifier)
+    try:
+        run_passes(GraphEditor(copied), decomposition_passes(frozenset(config.preserve_ops)))
+    except WholeGraphNeededError:
+        table: dict[Any, Callable[..., Any]] = default_decompositions()
+        for op in config.preserve_ops:
+            table.pop(op, None)
+        # Nobody calls the graphs in between, so no code is generated for them.
+        with _use_lazy_graph_module(True):
+            decomposed = program.run_decompositions(table)
+        return copy_program(decomposed, verifier=EdgeProgramVerifier)
+    return copied

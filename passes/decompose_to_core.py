@@ -1,0 +1,299 @@
+"""Take operators apart into core ATen operators, one node at a time.
+
+Each node that has a decomposition is run once, alone, on fake tensors like its own, while a recorder writes down the core
+operators it reaches; the recording is put in the node's place. Nodes that are alike share one recording. Everything else in
+the graph stays as it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch._decomp import _core_aten_decompositions_post_autograd
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.fx import Node
+from torch.fx.node import map_aggregate, map_arg
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, locate
+
+from .contract import Pass
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+class WholeGraphNeededError(ModelError):
+    """A program needs torch's own decomposition, which re-traces the whole graph (EK426); the message says why."""
+
+    def __init__(self, why: str, node: Node | None = None) -> None:
+        location = Location() if node is None else locate(node)
+        super().__init__(Diagnostic(code="EK426", message=f"cannot decompose node by node: {why}", location=location))
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    """Stands in a recording for the n-th tensor argument of the decomposed node."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef:
+    """Stands in a recording for a step's result, or for one item of it."""
+
+    step: int
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One core operator call of a recording, with the value it computed."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What an operator does in terms of core operators.
+
+    Attributes:
+        steps: Calls in order; tensors are `InputRef`s and `StepRef`s.
+        result: Reference, or list of references and Nones, that is the operator's result.
+    """
+
+    steps: tuple[Step, ...]
+    result: Any
+
+
+class DecomposeToCore(Pass):
+    """Replace operators by their decompositions into core ATen.
+
+    Requires: a functional graph with static sizes.
+    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones.
+
+    Args:
+        preserved: Operators that stay whole.
+        table: Decompositions by operator; torch's to core ATen when absent.
+
+    Source: the decompositions are torch's own; which operators they end in is the same as after
+    `torch.export.ExportedProgram.run_decompositions`.
+    """
+
+    name = "decompose-to-core"
+
+    def __init__(self, preserved: frozenset[OpOverload] = frozenset(), table: Decompositions | None = None) -> None:
+        self._table = _core_table() if table is None else table
+        self._preserved = preserved
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Decompose node by node.
+
+        Raises:
+            WholeGraphNeededError: A node cannot be decomposed alone; nothing was changed.
+        """
+        recordings: dict[Any, Recording] = {}
+        for node in list(editor.graph.nodes):
+            if node.op != "call_function" or node.target is operator.getitem:
+                continue
+            op = node.target
+            if isinstance(op, HigherOrderOperator):
+                raise WholeGraphNeededError(f"higher-order operator {op}")
+            if isinstance(op, OpOverload) and self._is_composite(op):
+                tensors: list[Node] = []
+                pattern = _pattern(node, tensors)
+                key = _key(op, pattern, tensors)
+                recording = recordings.get(key)
+                if recording is None:
+                    recording = self._record(editor.fake_mode, op, pattern, tensors)
+                    recordings[key] = recording
+                _put_in_place(editor, node, recording, tensors)
+
+    def _is_composite(self, op: OpOverload) -> bool:
+        if op in self._preserved:
+            return False
+        return op in self._table or op._can_decompose()
+
+    def _record(self, mode: FakeTensorMode, op: OpOverload, pattern: Any, tensors: list[Node]) -> Recording:
+        recorder = _Recorder(self._table, self._preserved)
+        # Copies, because two nodes may carry one and the same fake tensor, and the recorder tells tensors by identity.
+        with mode:
+            inputs = [_twin_of(node.meta["val"]) for node in tensors]
+        recorder.know(inputs)
+        args, kwargs = map_aggregate(pattern, lambda leaf: inputs[leaf.index] if isinstance(leaf, InputRef) else leaf)
+        try:
+            with mode, recorder, enable_python_dispatcher(), torch.no_grad():
+                result = recorder.expand(op, args, kwargs)
+        except WholeGraphNeededError:
+            raise
+        except Exception as error:
+            raise WholeGraphNeededError(f"{op}: {type(error).__name__}: {error}") from error
+        return Recording(tuple(recorder.steps), recorder.refer_result(result))
+
+
+@cache
+def _core_table() -> Decompositions:
+    # Composite operators are not in this table: torch knows of each how to take it apart.
+    table: Decompositions = _core_aten_decompositions_post_autograd()
+    return table
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down the core operators that are reached while it is active."""
+
+    def __init__(self, table: Decompositions, preserved: frozenset[OpOverload]) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+        self._table = table
+        self._preserved = preserved
+        self._references: dict[int, InputRef | StepRef] = {}
+        # Tensors are told by identity, so they must not die and give theirs to another one.
+        self._alive: list[Any] = []
+
+    def know(self, inputs: list[torch.Tensor]) -> None:
+        """Let the inputs be referred to."""
+        for index, tensor in enumerate(inputs):
+            self._remember(tensor, InputRef(index))
+
+    def expand(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the decomposition of an operator; reached operators come to `__torch_dispatch__`."""
+        decomposition = self._table[op] if op in self._table else None
+        if decomposition is not None:
+            result = decomposition(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        # A composite operator is taken apart by the dispatcher, before any mode sees it.
+        return op(*args, **kwargs)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "prim":
+            # A question about a tensor (its device), not a computation.
+            return func(*args, **kwargs)
+        if func not in self._preserved:
+            for expansion in (self._table[func] if func in self._table else None, _composite(func)):
+                if expansion is not None:
+                    with self:
+                        result = expansion(*args, **kwargs)
+                    if result is not NotImplemented:
+                        return result
+        if func._schema.is_mutable:
+            raise WholeGraphNeededError(f"{func} writes to its argument")
+        result = func(*args, **kwargs)
+        number = len(self.steps)
+        self.steps.append(Step(func, *map_aggregate((tuple(args), dict(kwargs)), self._refer), result))
+        if isinstance(result, torch.Tensor):
+            self._remember(result, StepRef(number))
+        elif isinstance(result, list | tuple):
+            for item, one in enumerate(result):
+                if isinstance(one, torch.Tensor):
+                    self._remember(one, StepRef(number, item))
+        else:
+            raise WholeGraphNeededError(f"{func} returns a {type(result).__name__}")
+        return result
+
+    def refer_result(self, result: Any) -> Any:
+        """Return the references that make up a decomposition's result."""
+        if isinstance(result, list | tuple):
+            return [self._refer(one) for one in result]
+        return self._refer(result)
+
+    def _remember(self, tensor: torch.Tensor, reference: InputRef | StepRef) -> None:
+        self._references.setdefault(id(tensor), reference)
+        self._alive.append(tensor)
+
+    def _refer(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        reference = self._references.get(id(leaf))
+        if reference is None:
+            raise WholeGraphNeededError("a decomposition made a constant")
+        return reference
+
+
+def _composite(func: Any) -> Callable[..., Any] | None:
+    return func.decompose if isinstance(func, OpOverload) and func._can_decompose() else None
+
+
+def _twin_of(value: Any) -> torch.Tensor:
+    if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
+        raise WholeGraphNeededError(f"an argument is a {type(value).__name__}")
+    if any(isinstance(number, torch.SymInt) for number in (*value.shape, *value.stride())):
+        raise WholeGraphNeededError("sizes are dynamic")
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+
+
+def _pattern(node: Node, tensors: list[Node]) -> Any:
+    """Return args and kwargs with `InputRef`s in the place of nodes, and collect the nodes."""
+    places: dict[Node, InputRef] = {}
+
+    def refer(argument: Node) -> Any:
+        if argument not in places:
+            if not isinstance(argument.meta.get("val"), torch.Tensor):
+                raise WholeGraphNeededError(f"an argument is a {type(argument.meta.get('val')).__name__}")
+            places[argument] = InputRef(len(tensors))
+            tensors.append(argument)
+        return places[argument]
+
+    return map_arg((node.args, dict(node.kwargs)), refer)
+
+
+def _key(op: OpOverload, pattern: Any, tensors: list[Node]) -> Any:
+    """Return what decides a decomposition: the operator, its plain arguments, and sizes, strides and dtype of tensors."""
+    values = [node.meta["val"] for node in tensors]
+    described = tuple((value.dtype, tuple(value.shape), value.stride()) for value in values)
+    return (op, _frozen(pattern), described)
+
+
+def _frozen(argument: Any) -> Any:
+    if isinstance(argument, list | tuple):
+        return tuple(_frozen(one) for one in argument)
+    if isinstance(argument, dict):
+        return tuple((key, _frozen(value)) for key, value in argument.items())
+    # The type belongs to it: 1, 1.0 and True are equal, and mean different things to an operator.
+    return (type(argument), argument.hex() if isinstance(argument, float) else argument)
+
+
+def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors: list[Node]) -> None:
+    made: list[Node] = []
+    items: dict[tuple[int, int], Node] = {}
+
+    def resolve(leaf: Any) -> Any:
+        if isinstance(leaf, InputRef):
+            return tensors[leaf.index]
+        if not isinstance(leaf, StepRef):
+            return leaf
+        if leaf.item is None:
+            return made[leaf.step]
+        place = (leaf.step, leaf.item)
+        if place not in items:
+            value = recording.steps[leaf.step].value[leaf.item]
+            source = made[leaf.step]
+            items[place] = editor.call(operator.getitem, (source, leaf.item), before=node, origins=node, val=value)
+        return items[place]
+
+    for step in recording.steps:
+        args, kwargs = map_aggregate((step.args, step.kwargs), resolve)
+        made.append(editor.call(step.target, args, kwargs, before=node, origins=node, val=step.value))
+    if isinstance(recording.result, list):
+        for user in list(node.users):
+            if user.target is not operator.getitem:
+                raise WholeGraphNeededError(f"{node.target} has its results used as a list")
+            editor.replace(user, resolve(recording.result[user.args[1]]))  # type: ignore[index]
+            editor.erase(user)
+    else:
+        editor.replace(node, resolve(recording.result))
+    editor.erase(node)
+    for unused in reversed(made):
+        editor.erase_unused(unused)
