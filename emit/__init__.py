@@ -8,6 +8,7 @@ from .container_reader import PteFile, open_program, read_program
 from .container_restore import restore, restore_mutable_data, restore_named_data
 from .errors import ProgramFormatError, ProgramVerifyError
 from .header import ExtendedHeader
+from .printer import format_program, print_program
 from .scalar_type import ScalarType
 from .schema import (
     AllocationDetails,
@@ -105,8 +106,10 @@ __all__ = [
     "TensorList",
     "TensorShapeDynamism",
     "encode_program",
+    "format_program",
     "lay_out",
     "open_program",
+    "print_program",
     "read_program",
     "restore",
     "restore_mutable_data",
