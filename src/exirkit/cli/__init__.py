@@ -1,0 +1,22 @@
+"""The command line: `exirkit lower`, `run`, `inspect`, `verify`, `demo` and `explain`.
+
+Nothing here imports torch before a command needs it: `exirkit --help` and `exirkit explain` answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command that `sys.argv` names and leave with its exit code; see `exirkit --help`."""
+    # Even the import of the command line can be interrupted, and that is no reason for a traceback.
+    try:
+        from .app import app
+
+        app(prog_name="exirkit")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+__all__ = ["main"]

@@ -1,0 +1,119 @@
+"""`exirkit lower`: from a model to a program file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from exirkit.emit import open_program
+from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, greedy, naive
+from exirkit.program import ExecutorchProgramManager, to_edge
+
+from .console import Steps, output_to_stderr
+from .exporting import export_methods, load_exported
+from .inspection import bytes_by_kind, operator_counts
+from .model_source import ModelSource, call_factory
+from .reports import LoweredMethod, LowerReport
+
+
+@dataclass(frozen=True)
+class LowerOptions:
+    """Choices of `exirkit lower`.
+
+    Attributes:
+        output: Where to write the program; ends in `.pte`.
+        alloc_graph_input: Plan memory of inputs; without, the caller supplies it.
+        alloc_graph_output: Plan memory of outputs.
+        planner: `greedy` or `naive`.
+        alignment: Of planned tensors, in bytes.
+        segment_alignment: Of the parts of the file, in bytes.
+        strict: Whether `torch.export` traces with TorchDynamo.
+    """
+
+    output: Path
+    alloc_graph_input: bool = True
+    alloc_graph_output: bool = True
+    planner: str = "greedy"
+    alignment: int = 16
+    segment_alignment: int = 128
+    strict: bool = False
+
+
+def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
+    """Lower the model of a target and write the file.
+
+    Raises:
+        CommandError: EK714 to EK718, the target gives no exported program.
+        DiagnosticError: The program cannot be lowered.
+        OSError: The file cannot be written.
+    """
+    with output_to_stderr():
+        exported = _exported(source, options, steps)
+    return lower_exported(source.text, exported, options, steps)
+
+
+def lower_exported(
+    target: str, exported: dict[str, ExportedProgram], options: LowerOptions, steps: Steps
+) -> LowerReport:
+    """Lower exported programs by method name and write the file."""
+    with steps.phase("to_edge"):
+        edge = to_edge(exported, progress=steps)
+    with steps.phase("to_executorch"):
+        manager = edge.to_executorch(_config(options), progress=steps)
+    with steps.phase("write", f"writing {options.output}"):
+        manager.save(options.output)
+    nbytes = options.output.stat().st_size
+    with open_program(options.output) as file:
+        kinds = bytes_by_kind(file, nbytes)
+    methods = [
+        _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
+    ]
+    return LowerReport(
+        target=target,
+        file=os.fspath(options.output),
+        nbytes=nbytes,
+        bytes_by_kind=kinds,
+        methods=methods,
+        seconds=dict(steps.seconds),
+    )
+
+
+def _exported(source: ModelSource, options: LowerOptions, steps: Steps) -> dict[str, ExportedProgram]:
+    with steps.phase("load", f"loading {source.text}"):
+        made: Any = load_exported(source.file) if source.factory is None and source.file else call_factory(source)
+    with steps.phase("export"):
+        return export_methods(made, strict=options.strict, say=steps)
+
+
+def _config(options: LowerOptions) -> ExecutorchBackendConfig:
+    planning = MemoryPlanningPass(
+        memory_planning_algo={"greedy": greedy, "naive": naive}[options.planner],
+        alloc_graph_input=options.alloc_graph_input,
+        alloc_graph_output=options.alloc_graph_output,
+        alignment=options.alignment,
+    )
+    return ExecutorchBackendConfig(memory_planning_pass=planning, segment_alignment=options.segment_alignment)
+
+
+def _lowered_method(
+    name: str, exported: ExportedProgram, edge: ExportedProgram, manager: ExecutorchProgramManager
+) -> LoweredMethod:
+    plan = next(plan for plan in manager.executorch_program.execution_plan if plan.name == name)
+    return LoweredMethod(
+        name=name,
+        nodes_exported=_node_count(exported),
+        nodes_edge=_node_count(edge),
+        nodes_lowered=_node_count(manager.exported_program(name)),
+        instructions=sum(len(chain.instructions) for chain in plan.chains),
+        operators=operator_counts(plan),
+        arenas=list(plan.non_const_buffer_sizes[1:]),
+    )
+
+
+def _node_count(program: ExportedProgram) -> int:
+    modules = (module for module in program.graph_module.modules() if hasattr(module, "graph"))
+    return sum(len(module.graph.nodes) for module in modules)

@@ -1,0 +1,204 @@
+"""The reports as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from .console import nbytes_text, shape_text, stdout_console, table
+from .failures import printable
+from .reports import (
+    BytesByKind,
+    CodeReport,
+    DemoReport,
+    InspectReport,
+    LowerReport,
+    MethodReport,
+    OperatorReport,
+    RunReport,
+    ValueReport,
+    VerifyReport,
+)
+
+_MOST_CALLED = 8
+
+
+def print_lowered(report: LowerReport) -> None:
+    """Print what `exirkit lower` did."""
+    console = stdout_console()
+    _say(console, f"{report.target} -> {report.file} ({nbytes_text(report.nbytes)} bytes)")
+    rows = [
+        (
+            method.name,
+            f"{method.nodes_exported} -> {method.nodes_edge} -> {method.nodes_lowered}",
+            method.instructions,
+            _arenas(method.arenas),
+        )
+        for method in report.methods
+    ]
+    console.print()
+    console.print(table(["method", "nodes: exported -> edge -> lowered", ">instructions", ">arenas (bytes)"], rows))
+    _print_bytes(console, report.bytes_by_kind)
+    console.print()
+    seconds = ", ".join(f"{name} {value:.2f}" for name, value in report.seconds.items())
+    _say(console, f"seconds: {seconds}; together {sum(report.seconds.values()):.2f}")
+
+
+def print_inspected(report: InspectReport) -> None:
+    """Print what `exirkit inspect` found."""
+    console = stdout_console()
+    _say(console, f"{report.file} ({nbytes_text(report.nbytes)} bytes)")
+    _print_bytes(console, report.bytes_by_kind)
+    if report.largest_constants:
+        rows = [
+            (each.index, f"{each.dtype} {shape_text(each.shape)}", nbytes_text(each.nbytes), each.method)
+            for each in report.largest_constants
+        ]
+        console.print()
+        console.print(table([">constant", "type", ">bytes", "method"], rows, title="largest constants"))
+    for method in report.methods:
+        console.print()
+        _print_method(console, method)
+
+
+def print_run(report: RunReport) -> None:
+    """Print what `exirkit run` computed."""
+    console = stdout_console()
+    rows = [
+        (
+            each.index,
+            each.dtype or each.kind,
+            shape_text(each.shape) if each.shape is not None else "",
+            _first(each.first, each.shape),
+        )
+        for each in report.outputs
+    ]
+    seed = f" with seed {report.seed}" if report.seed is not None else ""
+    _say(console, f"{report.method} of {report.file} on {', '.join(report.inputs) or 'no'} inputs{seed}")
+    console.print()
+    console.print(table([">output", "dtype", "shape", "first values"], rows))
+    console.print()
+    _say(console, _times(report.seconds))
+    if report.saved is not None:
+        _say(console, f"outputs are in {report.saved}")
+
+
+def print_verified(report: VerifyReport, texts: Sequence[str]) -> None:
+    """Print the findings of `exirkit verify`, each as a whole."""
+    console = stdout_console()
+    for text in texts:
+        console.print(Text("\n".join(printable(line) for line in text.splitlines())), soft_wrap=True)
+        console.print()
+    count = len(report.diagnostics)
+    methods = f"{len(report.methods)} method{'s' if len(report.methods) != 1 else ''}"
+    verdict = f"{count} finding{'s' if count != 1 else ''}" if count else f"nothing wrong with {methods}"
+    _say(console, f"{report.file}: {verdict}")
+
+
+def print_demo(report: DemoReport) -> None:
+    """Print what `exirkit demo` did."""
+    print_lowered(report.lowering)
+    console = stdout_console()
+    console.print()
+    console.print(_operators(report.lowering.methods[0].operators))
+    rows = [
+        ("model", f"{report.model}, {report.parameters:,} parameters"),
+        ("arena", f"{_arenas(report.lowering.methods[0].arenas)} bytes"),
+        ("run on the reference runtime", f"{report.run_seconds:.3f} s"),
+        ("largest difference from eager PyTorch", f"{report.max_abs_error:.2e} (at most {report.tolerance:.0e})"),
+    ]
+    console.print()
+    console.print(table(["result", ""], rows))
+
+
+def print_codes(codes: Sequence[CodeReport]) -> None:
+    """Print the text of one code, or the titles of several."""
+    console = stdout_console()
+    if len(codes) != 1:
+        console.print(table(["code", "title"], [(each.code, each.title) for each in codes]))
+        return
+    (code,) = codes
+    _say(console, f"{code.code}: {code.title}")
+    console.print()
+    _say(console, code.text)
+
+
+def _print_bytes(console: Console, kinds: BytesByKind) -> None:
+    rows = [(kind.replace("_", " "), nbytes_text(size)) for kind, size in kinds.model_dump().items() if size]
+    console.print()
+    console.print(table(["part of the file", ">bytes"], rows))
+
+
+def _print_method(console: Console, method: MethodReport) -> None:
+    counts = f"{method.instruction_count} instructions, {method.value_count} values"
+    arenas = f", arenas of {_arenas(method.arenas)} bytes" if any(method.arenas) else ", no planned memory"
+    _say(console, f"method {method.name}: {counts}{arenas}", style="bold")
+    rows = [
+        (role, index, _type(value), _place(value))
+        for role, values in (("input", method.inputs), ("output", method.outputs))
+        for index, value in enumerate(values)
+    ]
+    console.print(table(["", ">#", "type", "memory"], rows))
+    if method.operators:
+        console.print()
+        console.print(_operators(method.operators, len(method.operators)))
+    if method.delegates:
+        _say(console, f"delegates: {', '.join(method.delegates)}")
+    if method.listing is not None:
+        console.print()
+        console.print(table([">step", "instruction"], list(enumerate(method.listing))))
+    if method.values is not None:
+        console.print()
+        values = [(f"%{value.index}", _type(value), _place(value)) for value in method.values]
+        console.print(table([">value", "type", "memory or content"], values))
+
+
+def _operators(operators: Sequence[OperatorReport], most: int = _MOST_CALLED) -> object:
+    rows = [(each.name, each.calls) for each in operators[:most]]
+    rest = operators[most:]
+    if rest:
+        rows.append((f"{len(rest)} others", sum(each.calls for each in rest)))
+    return table(["operator", ">calls"], rows)
+
+
+def _type(value: ValueReport) -> str:
+    if value.dtype is None:
+        return value.kind
+    bound = {"bound": " at most", "unbound": " without bound"}.get(value.dynamism or "", "")
+    order = value.dim_order or []
+    layout = f", dim order {order}" if order != sorted(order) else ""
+    return f"{value.dtype} {shape_text(value.shape)}{bound}{layout}"
+
+
+def _place(value: ValueReport) -> str:
+    if value.dtype is None:
+        return "" if value.content is None else str(value.content)
+    if value.arena is None:
+        return value.role or ""
+    return f"{value.role}, arena {value.arena} at {value.offset}"
+
+
+def _arenas(arenas: Sequence[int]) -> str:
+    return " + ".join(nbytes_text(size) for size in arenas) or "0"
+
+
+def _first(first: Sequence[float | int | bool], shape: Sequence[int] | None) -> str:
+    total = 1
+    for size in shape or ():
+        total *= size
+    texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in first]
+    return " ".join(texts) + (" ..." if total > len(first) else "")
+
+
+def _times(seconds: Sequence[float]) -> str:
+    ordered = sorted(seconds)
+    if len(ordered) == 1:
+        return f"{ordered[0]:.4f} s"
+    return f"{len(ordered)} runs: fastest {ordered[0]:.4f} s, median {ordered[len(ordered) // 2]:.4f} s"
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    lines = "\n".join(printable(line) for line in text.splitlines())
+    console.print(Text(lines, style=style), soft_wrap=True)
