@@ -1,8 +1,8 @@
 """One value for everything that can be wrong, and the four exceptions that carry it.
 
 A diagnostic says what is wrong, where, why and what to do next; it is rendered in the manner of rustc. Which exception
-carries it tells who has to act: the author of the model or file (`ModelError`), the caller (`UsageError`), the author of a
-pass, rule or backend (`ContractError`), or us (`InternalError`).
+carries it tells who has to act: the author of the model or file (`ModelError`), the caller (`UsageError`), the author
+of a pass, rule or backend (`ContractError`), or us (`InternalError`).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ class Dialect(BaseModel):
 
     Attributes:
         name: Name as users know it.
-        targets: Kinds of call targets that are legal: torch overloads, edge handles, backend handles, out variants, and the
-            memory operators `alloc`, `view` and `free`.
+        targets: Kinds of call targets that are legal: torch overloads, edge handles, backend handles, out variants,
+            and the memory operators `alloc`, `view` and `free`.
         is_functional: No operator writes to its arguments, apart from the out variants where they are legal.
         has_views: Operators that return a view of their argument are legal.
         takes_scalars_as_tensors: A Python number may stand where the schema wants a tensor.

@@ -1,21 +1,22 @@
 """Operators as first-class handles: `ops.edge.<namespace>.<name>.<overload>`.
 
-An edge operator is a handle around a torch overload (or around an operator that exirkit defines itself). The handle can be
-a graph target, is callable, carries the schema, and finds its out variant. Handles are unique: two look-ups of one name give
-one object, so `is`, `==` and dictionaries work as with `torch.ops`.
+An edge operator is a handle around a torch overload (or around an operator that exirkit defines itself). The handle
+can be a graph target, is callable, carries the schema, and finds its out variant. Handles are unique: two look-ups of
+one name give one object, so `is`, `==` and dictionaries work as with `torch.ops`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 from .defined_operators import DefinedOperator, defined_operator, defined_operator_names
 from .diagnostics import Diagnostic, UsageError
+from .out_variants import find_out_variant
 
 
 class UnknownOperatorError(UsageError, AttributeError):
@@ -110,15 +111,12 @@ class OpOverloadPacketHandle:
 
     def __init__(self, handle_type: type[EdgeOpOverload], namespace: str, name: str) -> None:
         self._handle_type = handle_type
-        self._qualified = f"{namespace}::{name}"
         self._namespace = namespace
         self._name = name
 
     def overloads(self) -> list[str]:
         """Return the names of the overloads."""
-        found = list(_defined_overloads(self._namespace, self._name))
-        packet = _torch_packet(self._namespace, self._name)
-        return found + ([] if packet is None else [str(name) for name in packet.overloads()])
+        return _overloads(self._namespace, self._name)
 
     def __getattr__(self, overload: str) -> EdgeOpOverload:
         """Return the handle of one overload and remember it."""
@@ -127,12 +125,12 @@ class OpOverloadPacketHandle:
         op = _find(self._namespace, self._name, overload)
         if op is None:
             raise _unknown(f"{self._namespace}.{self._name}.{overload}", overload, self.overloads())
-        handle = self._handle_type(op)
-        setattr(self, overload, handle)
+        # Not a plain assignment: of two threads that look up a new name, both must get the handle that stays.
+        handle: EdgeOpOverload = self.__dict__.setdefault(overload, self._handle_type(op))
         return handle
 
     def __repr__(self) -> str:
-        return f"<{self._handle_type.dialect} operator packet {self._qualified}>"
+        return f"<{self._handle_type.dialect} operator packet {self._namespace}::{self._name}>"
 
 
 class OpNamespaceHandle:
@@ -144,14 +142,17 @@ class OpNamespaceHandle:
 
     def __getattr__(self, name: str) -> OpOverloadPacketHandle:
         """Return the packet of that name and remember it."""
-        if name.startswith("__"):
+        # torch has operators called `__and__`; all other names of this form belong to Python.
+        if name.startswith("__") and _torch_packet(self._namespace, name) is None:
             raise AttributeError(name)
-        if _torch_packet(self._namespace, name) is None and not any(_defined_overloads(self._namespace, name)):
-            known = [entry for entry in dir(getattr(torch.ops, self._namespace)) if not entry.startswith("__")]
-            raise _unknown(f"{self._namespace}.{name}", name, known)
+        if not _overloads(self._namespace, name):
+            raise _unknown(f"{self._namespace}.{name}", name, _operator_names(self._namespace))
         packet = OpOverloadPacketHandle(self._handle_type, self._namespace, name)
-        setattr(self, name, packet)
-        return packet
+        remembered: OpOverloadPacketHandle = self.__dict__.setdefault(name, packet)
+        return remembered
+
+    def __repr__(self) -> str:
+        return f"<{self._handle_type.dialect} operators of {self._namespace}>"
 
 
 class DialectHandle:
@@ -165,8 +166,11 @@ class DialectHandle:
         if namespace.startswith("__"):
             raise AttributeError(namespace)
         found = OpNamespaceHandle(self._handle_type, namespace)
-        setattr(self, namespace, found)
-        return found
+        remembered: OpNamespaceHandle = self.__dict__.setdefault(namespace, found)
+        return remembered
+
+    def __repr__(self) -> str:
+        return f"<operators of the {self._handle_type.dialect} dialect>"
 
 
 class Operators:
@@ -199,52 +203,21 @@ def underlying(target: Any) -> Any:
     return target._op if isinstance(target, EdgeOpOverload) else target
 
 
-def find_out_variant(op: OpOverload | DefinedOperator) -> OpOverload | DefinedOperator | None:
-    """Find the overload of the same packet that takes the same arguments and writes into `out` tensors.
-
-    Arguments are compared by name and type; factory arguments (dtype, layout, device, pin memory) may be missing from the
-    out variant, since the given tensor carries them.
-    """
-    if isinstance(op, DefinedOperator):
-        return op.out_variant()
-    wanted = _plain_arguments(op._schema)
-    returns = len(op._schema.returns)
-    for candidate in _sibling_overloads(op):
-        schema = candidate._schema
-        outs = [argument for argument in schema.arguments if argument.is_out]
-        if not outs or len(outs) != returns:
-            continue
-        if _without_factory(_plain_arguments(schema)) == _without_factory(wanted):
-            return candidate
-    return None
+def _torch_packet(namespace: str, name: str) -> OpOverloadPacket | None:
+    # Higher-order operators live beside the packets and have no overloads.
+    found = getattr(getattr(torch.ops, namespace), name, None)
+    return found if isinstance(found, OpOverloadPacket) else None
 
 
-def _sibling_overloads(op: OpOverload) -> Iterator[OpOverload]:
-    packet = op._overloadpacket
-    for name in packet.overloads():
-        yield getattr(packet, name)
-
-
-def _plain_arguments(schema: torch.FunctionSchema) -> list[tuple[str, str]]:
-    return [(argument.name, str(argument.type)) for argument in schema.arguments if not argument.is_out]
-
-
-_FACTORY_ARGUMENTS = frozenset({"dtype", "layout", "device", "pin_memory"})
-
-
-def _without_factory(arguments: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(name, kind) for name, kind in arguments if name not in _FACTORY_ARGUMENTS]
-
-
-def _torch_packet(namespace: str, name: str) -> torch._ops.OpOverloadPacket | None:
-    return getattr(getattr(torch.ops, namespace), name, None)
-
-
-def _defined_overloads(namespace: str, name: str) -> Iterator[str]:
-    for qualified in defined_operator_names():
-        base, _, overload = qualified.partition(".")
-        if base == f"{namespace}::{name}":
-            yield overload or "default"
+def _overloads(namespace: str, name: str) -> list[str]:
+    own = [
+        overload or "default"
+        for base, _, overload in (qualified.partition(".") for qualified in defined_operator_names())
+        if base == f"{namespace}::{name}"
+    ]
+    packet = _torch_packet(namespace, name)
+    registered = [] if packet is None else packet.overloads()  # type: ignore[no-untyped-call]
+    return list(dict.fromkeys([*own, *registered]))
 
 
 def _find(namespace: str, name: str, overload: str) -> OpOverload | DefinedOperator | None:
@@ -252,8 +225,15 @@ def _find(namespace: str, name: str, overload: str) -> OpOverload | DefinedOpera
     own = defined_operator(f"{namespace}::{name}{suffix}")
     if own is not None:
         return own
-    packet = _torch_packet(namespace, name)
-    return None if packet is None else getattr(packet, overload, None)
+    # A packet has other attributes than overloads.
+    found = getattr(_torch_packet(namespace, name), overload, None)
+    return found if isinstance(found, OpOverload) else None
+
+
+def _operator_names(namespace: str) -> list[str]:
+    qualified = [*defined_operator_names(), *torch._C._dispatch_get_all_op_names()]
+    prefix = f"{namespace}::"
+    return sorted({name.removeprefix(prefix).partition(".")[0] for name in qualified if name.startswith(prefix)})
 
 
 def _look_up(dialect: str, dotted: str) -> EdgeOpOverload:
