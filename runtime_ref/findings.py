@@ -1,0 +1,41 @@
+"""A list of findings that is filled up to a limit, so that a hostile file cannot make the report itself large."""
+
+from __future__ import annotations
+
+from exirkit.emit import ProgramVerifyError
+from exirkit.ir import Diagnostic, Location
+
+MAX_FINDINGS = 50
+
+
+class Findings:
+    """Collects the diagnostics of one program.
+
+    Attributes:
+        diagnostics: What was found, in order.
+        method: Name of the method that is being looked at; it becomes part of every location.
+    """
+
+    def __init__(self, limit: int = MAX_FINDINGS) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self.method: str | None = None
+        self._limit = limit
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached; callers may stop looking."""
+        return len(self.diagnostics) >= self._limit
+
+    def add(
+        self, code: str, message: str, *, at: str | None = None, expected: str | None = None, hint: str | None = None
+    ) -> None:
+        """Record one error at the place `at` (`value 7`, `instruction 3`) of the current method."""
+        if self.full:
+            return
+        location = Location(method=self.method, node=at)
+        self.diagnostics.append(Diagnostic(code=code, message=message, location=location, expected=expected, hint=hint))
+
+    def raise_if_any(self) -> None:
+        """Raise a `ProgramVerifyError` that carries everything found, or do nothing."""
+        if self.diagnostics:
+            raise ProgramVerifyError(self.diagnostics)

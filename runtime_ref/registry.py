@@ -1,0 +1,59 @@
+"""The registry: kernels by name, found once and remembered."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Set as AbstractSet
+
+from .kernels import Kernel
+from .own_kernels import own_kernels
+from .torch_kernels import torch_kernel, torch_kernel_names
+
+_MAX_REMEMBERED = 4096
+
+
+class OperatorRegistry:
+    """The operators that a program may call."""
+
+    def __init__(self) -> None:
+        self._own = {kernel.name: kernel for kernel in own_kernels()}
+        self._found: dict[str, Kernel | None] = {}
+
+    @property
+    def operator_names(self) -> AbstractSet[str]:
+        """Names of all operators that run, `aten::add.out`; a default overload has no suffix."""
+        return torch_kernel_names() | self._own.keys()
+
+    def find(self, name: str) -> Kernel | None:
+        """Return the kernel of that name, or None. Names come from files, so what is remembered is bounded."""
+        kernel = self._own.get(name)
+        if kernel is not None:
+            return kernel
+        kernel = self._found.get(name)
+        # A failure is looked up anew: the library may have been imported since.
+        if kernel is None:
+            kernel = torch_kernel(name)
+            if kernel is not None and len(self._found) < _MAX_REMEMBERED:
+                self._found[name] = kernel
+        return kernel
+
+    def suggest(self, name: str) -> str | None:
+        """Return the known name that is closest to an unknown one, if any is close."""
+        known = sorted(self.operator_names)
+        base = name.partition(".")[0]
+        siblings = [one for one in known if one.partition(".")[0] == base]
+        close = difflib.get_close_matches(name, siblings or known, n=1, cutoff=0.0 if siblings else 0.75)
+        return close[0] if close else None
+
+
+class BackendRegistry:
+    """The backends that can run delegates: none yet."""
+
+    @property
+    def registered_backend_names(self) -> list[str]:
+        """Names of the registered backends."""
+        return []
+
+    def is_available(self, backend_name: str) -> bool:
+        """Return whether delegates of that backend can run."""
+        return backend_name in self.registered_backend_names

@@ -1,0 +1,253 @@
+"""The runtime as users see it, with the names and arguments of `executorch.runtime`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import torch
+
+from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
+from exirkit.ir import Diagnostic, Location, ModelError, UsageError
+
+from .checks import check_plan, verify_program
+from .findings import Findings
+from .interpreter import Interpreter
+from .limits import Limits
+from .metadata import MethodMetadata
+from .plan_facts import PlanFacts, operator_name
+from .registry import BackendRegistry, OperatorRegistry
+from .value_table import Arenas
+
+ProgramSource: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Path | str | PteFile
+
+
+class UnknownMethodError(UsageError, KeyError):
+    """The program has no method or tensor of that name (EK646)."""
+
+    __str__ = Exception.__str__
+
+
+class Verification(Enum):
+    """How much of a program is checked when it is loaded.
+
+    Attributes:
+        Minimal: The file is well formed; each method is checked when it is loaded.
+        InternalConsistency: All methods are checked at once.
+    """
+
+    Minimal = "minimal"
+    InternalConsistency = "internal-consistency"
+
+
+class Method:
+    """A loaded method: it has memory of its own, and its mutable buffers keep their state from run to run."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self._interpreter = interpreter
+
+    def execute(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run the method once.
+
+        Args:
+            inputs: One entry per input: tensors of the declared dtype and shape (any shape within the bound where
+                it is dynamic), and the numbers, texts and None with which the program was made.
+
+        Returns:
+            One entry per output: new tensors, numbers, texts, None, or lists of these.
+
+        Raises:
+            UsageError: EK640 to EK645 if the inputs do not fit.
+            ModelError: EK650 to EK654 if an instruction fails, with the instruction and what it was given.
+        """
+        return self._interpreter.run(inputs)
+
+    @property
+    def metadata(self) -> MethodMetadata:
+        """Facts about inputs, outputs and memory."""
+        return MethodMetadata(self._interpreter.plan)
+
+    def manual_seed(self, seed: int) -> None:
+        """Start the random numbers of this method anew; a method that is just loaded has seed 0."""
+        self._interpreter.seed(seed)
+
+    def get_attribute(self, name: str) -> torch.Tensor:
+        """Return a copy of the tensor with that fully qualified name, such as a mutable buffer.
+
+        Raises:
+            UnknownMethodError: EK646 if the program kept no such name.
+        """
+        names: dict[str, int] = {}
+        for index, entry in enumerate(self._interpreter.plan.values):
+            extra = entry.val.extra_tensor_info if isinstance(entry.val, Tensor) else None
+            if extra is not None and extra.fully_qualified_name is not None:
+                names.setdefault(extra.fully_qualified_name, index)
+        if name not in names:
+            raise _unknown("tensor", name, sorted(names))
+        return self._interpreter.tensor(names[name])
+
+
+class Program:
+    """A program in memory or mapped from a file, from which methods are loaded."""
+
+    def __init__(
+        self, file: PteFile, registry: OperatorRegistry, limits: Limits, *, share_arenas: bool = False
+    ) -> None:
+        self._file = file
+        self._registry = registry
+        self._limits = limits
+        self._share_arenas = share_arenas
+        self._shared: Arenas | None = None
+        self._plans = {plan.name: plan for plan in file.program.execution_plan}
+        self._methods: dict[str, Method] = {}
+
+    @property
+    def method_names(self) -> set[str]:
+        """Names of all methods."""
+        return set(self._plans)
+
+    def metadata(self, method_name: str) -> MethodMetadata:
+        """Return facts about a method without loading it.
+
+        Raises:
+            UnknownMethodError: EK646 if there is no such method.
+        """
+        return MethodMetadata(self._plan(method_name))
+
+    def load_method(self, name: str) -> Method:
+        """Return the method of that name, loaded at the first call and the same object afterwards.
+
+        Raises:
+            UnknownMethodError: EK646 if there is no such method.
+            ProgramVerifyError: EK601 to EK626 if the method is wrong; EK620 with one finding for each operator that
+                nobody has registered.
+            ModelError: EK621 if the method has delegates.
+        """
+        plan = self._plan(name)
+        if name not in self._methods:
+            facts = self._checked(plan)
+            self._methods[name] = Method(Interpreter(self._file, plan, facts, self._arenas(plan)))
+        return self._methods[name]
+
+    def _plan(self, name: str) -> ExecutionPlan:
+        if name not in self._plans:
+            raise _unknown("method", name, sorted(self._plans))
+        return self._plans[name]
+
+    def _checked(self, plan: ExecutionPlan) -> PlanFacts:
+        findings = Findings()
+        facts = check_plan(self._file, plan, findings, registry=self._registry, limits=self._limits)
+        findings.raise_if_any()
+        assert facts is not None, "a plan without findings has facts"
+        findings.method = plan.name
+        for index, kernel in enumerate(facts.kernels):
+            if kernel is None:
+                name = operator_name(plan, index)
+                near = self._registry.suggest(name) if not findings.diagnostics else None
+                hint = f"did you mean {near}?" if near else "import the library that registers it before loading"
+                findings.add("EK620", f"no kernel is called {name}", at=f"operator {index}", hint=hint)
+        findings.raise_if_any()
+        if plan.delegates:
+            raise ModelError([_delegate_finding(plan, index) for index in range(len(plan.delegates))])
+        return facts
+
+    def _arenas(self, plan: ExecutionPlan) -> Arenas:
+        if not self._share_arenas:
+            return Arenas.allocate(plan.non_const_buffer_sizes, method=plan.name)
+        if self._shared is None:
+            plans = self._plans.values()
+            count = max(len(one.non_const_buffer_sizes) for one in plans)
+            sizes = [
+                max((one.non_const_buffer_sizes[number : number + 1] or [0])[0] for one in plans)
+                for number in range(count)
+            ]
+            self._shared = Arenas.allocate(sizes, method=plan.name)
+        return self._shared
+
+
+def _delegate_finding(plan: ExecutionPlan, index: int) -> Diagnostic:
+    return Diagnostic(
+        code="EK621",
+        message=f"delegate {index} needs backend {plan.delegates[index].id}, and delegates do not run here yet",
+        location=Location(method=plan.name, node=f"delegate {index}"),
+        hint="lower the model without a partitioner to run it on the reference runtime",
+    )
+
+
+def _unknown(what: str, name: str, known: list[str]) -> UnknownMethodError:
+    expected = ", ".join(known) or f"no {what} at all"
+    return UnknownMethodError(Diagnostic(code="EK646", message=f"there is no {what} {name!r}", expected=expected))
+
+
+class Runtime:
+    """The reference runtime: runs programs in Python, on torch's own kernels, exactly as planned.
+
+    Attributes:
+        operator_registry: The operators that programs may call.
+        backend_registry: The backends that run delegates.
+    """
+
+    def __init__(self) -> None:
+        self.operator_registry = OperatorRegistry()
+        self.backend_registry = BackendRegistry()
+
+    @staticmethod
+    @cache
+    def get() -> Runtime:
+        """Return the one runtime of this process."""
+        return Runtime()
+
+    def load_program(
+        self,
+        data: ProgramSource,
+        *,
+        verification: Verification = Verification.InternalConsistency,
+        share_arenas: bool = False,
+        max_arena_nbytes: int = Limits.arena_nbytes,
+    ) -> Program:
+        """Load a program.
+
+        Args:
+            data: Path of a `.pte` file, which is mapped into memory; its bytes; an open binary file; or a file that
+                has been read. Constants are not copied from any of them, so bytes must not change afterwards.
+            verification: How much is checked now.
+            share_arenas: Whether all methods use the same arenas. Methods that were planned to share a mutable
+                buffer need that; others overwrite each other's buffers.
+            max_arena_nbytes: Most bytes that the arenas of a method may have.
+
+        Raises:
+            ProgramFormatError: The file is damaged, of another version, or no program.
+            ProgramVerifyError: EK601 to EK626, the program cannot run.
+            UsageError: EK648 if `data` is none of these, or no such file exists.
+        """
+        limits = Limits(arena_nbytes=max_arena_nbytes)
+        file = _read(data)
+        if verification is Verification.InternalConsistency:
+            verify_program(file, registry=self.operator_registry, limits=limits)
+        return Program(file, self.operator_registry, limits, share_arenas=share_arenas)
+
+
+def _read(data: ProgramSource) -> PteFile:
+    if isinstance(data, PteFile):
+        return data
+    if isinstance(data, (str, os.PathLike)):
+        return _open(data)
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return read_program(data)
+    content: object = data.read() if hasattr(data, "read") else None
+    if not isinstance(content, bytes):
+        message = f"a program cannot be loaded from a {type(data).__name__}"
+        raise UsageError(Diagnostic(code="EK648", message=message, expected="a path, bytes, or an open binary file"))
+    return read_program(content)
+
+
+def _open(path: str | os.PathLike[str]) -> PteFile:
+    try:
+        return open_program(path)
+    except OSError as error:
+        message = f"the program file cannot be opened: {error.strerror or error}"
+        raise UsageError(Diagnostic(code="EK648", message=message, location=Location(file=str(path)))) from None
