@@ -29,12 +29,15 @@ from .journal import (
     Retargeted,
     Rewired,
     SignatureSet,
+    SpecInserted,
+    SpecRemoved,
     TableSet,
     effect_of,
 )
 from .metadata import has_unbacked_symbols, infer_value, same_argument, same_value
 from .programs import copy_input_spec, copy_output_spec, fake_mode_of
 from .provenance import inherited, locate
+from .value_cache import ValueCache, call_key
 
 INFER: Any = object()
 """Default of `val`: run the operator on the values of its arguments."""
@@ -80,6 +83,7 @@ class GraphEditor:
         self._journal: list[Change] = []
         self._depth = 0
         self._stale: dict[Node, None] = {}
+        self._values = ValueCache()
         self._scalar_constants: dict[tuple[Any, ...], Node] = {}
 
     # Transactions
@@ -285,8 +289,15 @@ class GraphEditor:
                     heapq.heappush(queue, user)
 
     def _infer(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], at: Node) -> Any:
+        key = call_key(target, args, kwargs)
+        known = None if key is None else self._values.get(key)
+        if known is not None:
+            return known
         try:
-            return infer_value(self.fake_mode, target, args, kwargs)
+            value = infer_value(self.fake_mode, target, args, kwargs)
+            if key is not None:
+                self._values.put(key, value)
+            return value
         except DiagnosticError:
             raise
         except Exception as error:
@@ -328,27 +339,37 @@ class GraphEditor:
         while target in self.program._constants or target in self.program._state_dict:
             target += "_"
         self._set_entry(self.program._constants, target, tensor.detach())
-        self._note_signature()
         self.program._graph_signature.input_specs.insert(
             position,
             InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), target=target),
         )
+        self._journal.append(SpecInserted(self.program, position))
         if key is not None:
             self._scalar_constants[key] = node
         return node
 
     def remove_input(self, node: Node) -> None:
         """Remove an unused parameter, buffer or constant from graph, signature and tables."""
+        self.remove_inputs((node,))
+
+    def remove_inputs(self, nodes: Sequence[Node]) -> None:
+        """Remove unused parameters, buffers and constants from graph, signature and tables."""
         specs = self.program._graph_signature.input_specs
-        position = next(index for index, spec in enumerate(specs) if spec.arg.name == node.name)
-        spec = specs[position]
-        self.erase(node)
-        self._note_signature()
-        del specs[position]
-        if spec.target is not None and all(other.target != spec.target for other in specs):
-            for table in (self.program._state_dict, self.program._constants):
-                if spec.target in table:
-                    self._journal.append(TableSet(table, spec.target, table.pop(spec.target)))
+        unwanted = {node.name for node in nodes}
+        for node in nodes:
+            self.erase(node)
+        removed = []
+        for position in reversed(range(len(specs))):
+            if specs[position].arg.name in unwanted:
+                removed.append(specs[position])
+                self._journal.append(SpecRemoved(self.program, position, specs[position]))
+                del specs[position]
+        kept = {spec.target for spec in specs}
+        for spec in removed:
+            if spec.target is not None and spec.target not in kept:
+                for table in (self.program._state_dict, self.program._constants):
+                    if spec.target in table:
+                        self._journal.append(TableSet(table, spec.target, table.pop(spec.target)))
 
     def set_tensor(self, node: Node, tensor: torch.Tensor) -> None:
         """Replace the tensor behind a parameter, buffer or constant placeholder."""

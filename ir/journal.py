@@ -143,6 +143,31 @@ class SignatureSet(Change):
         signature.output_specs[:] = self.outputs
 
 
+@dataclass(slots=True)
+class SpecInserted(Change):
+    """An input spec was put in at a position."""
+
+    program: ExportedProgram
+    position: int
+
+    def undo(self) -> None:
+        """Take the spec out again."""
+        del self.program._graph_signature.input_specs[self.position]
+
+
+@dataclass(slots=True)
+class SpecRemoved(Change):
+    """An input spec was taken out of a position."""
+
+    program: ExportedProgram
+    position: int
+    spec: InputSpec
+
+    def undo(self) -> None:
+        """Put the spec back."""
+        self.program._graph_signature.input_specs.insert(self.position, self.spec)
+
+
 def _restore(table: dict[Any, Any], key: Any, old: Any) -> None:
     if old is MISSING:
         table.pop(key, None)
@@ -185,6 +210,9 @@ def effect_of(changes: Iterable[Change]) -> Effect:
             created[change.node] = None
         elif isinstance(change, Erased):
             erased[change.node] = None
+        elif isinstance(change, SpecInserted | SpecRemoved):
+            # Specs come and go with placeholders, which are counted as nodes.
+            continue
         else:
             first.setdefault(_subject(change), change)
     effect = Effect(

@@ -78,8 +78,9 @@ class Recording:
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
 
-    Requires: a functional graph with static sizes.
-    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones.
+    Requires: static sizes.
+    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones and those that write to
+        their arguments.
 
     Args:
         preserved: Operators that stay whole.
@@ -119,7 +120,7 @@ class DecomposeToCore(Pass):
                 _put_in_place(editor, node, recording, tensors)
 
     def _is_composite(self, op: OpOverload) -> bool:
-        if op in self._preserved:
+        if op in self._preserved or op._schema.is_mutable:
             return False
         return op in self._table or op._can_decompose()
 

@@ -11,19 +11,13 @@ from exirkit.ir import GraphEditor, same_value
 from .contract import Pass
 from .decompose_to_core import WholeGraphNeededError
 
-_MODES_WITH_STATE = {
-    # Operators that update running statistics in training, which their schema does not say: position of the flag.
-    torch.ops.aten.batch_norm.default: 5,
-    torch.ops.aten.instance_norm.default: 5,
-}
-
-
 class Functionalize(Pass):
     """Replace in-place operators on intermediate values by their functional twins.
 
     Only the plain case is handled: the value written to is no input, buffer or parameter, and no other view of it is used
     afterwards. Anything else needs the functionalisation of torch, which re-traces the graph.
 
+    Requires: operators that return their argument, or a view of it, say so in their schema, as core operators do.
     Ensures: no operator writes to its arguments.
 
     Before: `%relu_ = aten.relu_.default(%conv)`
@@ -39,12 +33,10 @@ class Functionalize(Pass):
             WholeGraphNeededError: EK426, a write is seen through another value, or reaches an input.
         """
         nodes = list(editor.graph.nodes)
-        if not any(_writes(node) or _updates_state(node) for node in nodes):
+        if not any(_writes(node) for node in nodes):
             return
         groups = _AliasGroups()
         for node in nodes:
-            if _updates_state(node):
-                raise WholeGraphNeededError("running statistics are updated", node)
             if _writes(node):
                 node = _replace(editor, node, groups)
             groups.add(node)
@@ -71,27 +63,16 @@ class _AliasGroups:
         """Return the nodes that may share memory with this one."""
         return [member for member in self._group[node] if member is not node]
 
-    def join(self, new: Node, old: Node) -> None:
-        """Let the result of a functional twin stand alone; the group of the old value is dead."""
-        self._group[new] = [new]
-        self._group.pop(old, None)
-
 
 def _may_alias(node: Node) -> bool:
     op = node.target
     if not isinstance(op, OpOverload):
         return True
-    # Composite operators may return an argument as it is without saying so (dropout in evaluation).
-    return op._can_decompose() or any(argument.alias_info is not None for argument in op._schema.arguments)
+    return any(argument.alias_info is not None for argument in op._schema.arguments)
 
 
 def _writes(node: Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, OpOverload) and node.target._schema.is_mutable
-
-
-def _updates_state(node: Node) -> bool:
-    position = _MODES_WITH_STATE.get(node.target) if isinstance(node.target, OpOverload) else None
-    return position is not None and len(node.args) > position and node.args[position] is True
 
 
 def _replace(editor: GraphEditor, node: Node, groups: _AliasGroups) -> Node:
@@ -112,7 +93,6 @@ def _replace(editor: GraphEditor, node: Node, groups: _AliasGroups) -> Node:
         if user > node:
             editor.replace_in(user, written, new)
     editor.erase(node)
-    groups.join(new, written)
     return new
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from exirkit.ir import GraphEditor
 from torch.export.graph_signature import InputKind
+
+from exirkit.ir import GraphEditor
 
 from .contract import Pass
 
@@ -23,7 +24,10 @@ class RemoveUnusedInputs(Pass):
         signature = editor.program.graph_signature
         written = set(signature.buffers_to_mutate.values())
         kinds = {spec.arg.name: spec for spec in signature.input_specs}
-        for node in editor.graph.find_nodes(op="placeholder"):
-            spec = kinds[node.name]
-            if not node.users and spec.kind in _STORED and spec.target not in written:
-                editor.remove_input(node)
+        editor.remove_inputs(
+            [
+                node
+                for node in editor.graph.find_nodes(op="placeholder")
+                if not node.users and kinds[node.name].kind in _STORED and kinds[node.name].target not in written
+            ]
+        )

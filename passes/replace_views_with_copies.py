@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
 from exirkit.ir import (
     INFER,
     Diagnostic,
@@ -15,8 +18,6 @@ from exirkit.ir import (
     same_argument,
     underlying,
 )
-from torch._ops import OpOverload
-from torch.fx import Node
 
 from .contract import Pass
 
@@ -54,6 +55,7 @@ class ReplaceViewsWithCopies(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the views, and drop those that are their argument."""
+        copies: dict[Any, Any] = {}
         for node in list(editor.graph.nodes):
             if node.op != "call_function":
                 continue
@@ -68,7 +70,7 @@ class ReplaceViewsWithCopies(Pass):
                 args, kwargs = node.args, node.kwargs
                 if op is torch.ops.aten._reshape_alias.default:
                     args = args[:2]
-                editor.retarget(node, twin, args, kwargs, val=_copied(editor, node.meta["val"]))
+                editor.retarget(node, twin, args, kwargs, val=_copied(editor, node.meta["val"], copies))
 
 
 def _returns_view(op: OpOverload) -> bool:
@@ -90,17 +92,25 @@ def _twin(op: OpOverload) -> OpOverload | None:
     return getattr(packet, op._overloadname, None)
 
 
-def _copied(editor: GraphEditor, value: Any) -> Any:
+def _copied(editor: GraphEditor, value: Any, known: dict[Any, Any]) -> Any:
     """Return the value of the copy: the same sizes, row-major; the old value where it is that already."""
     if isinstance(value, list | tuple):
-        return [_copied(editor, one) for one in value]
+        return [_copied(editor, one, known) for one in value]
     if not isinstance(value, torch.Tensor):
         return INFER
     strides = contiguous_stride(value.shape)
     if same_argument(tuple(value.stride()), tuple(strides)) and same_argument(value.storage_offset(), 0):
         return value
+    sizes = tuple(value.shape)
+    is_static = all(type(size) is int for size in sizes)
+    key = (sizes, value.dtype, value.device) if is_static else None
+    if key is not None and key in known:
+        return known[key]
     with editor.fake_mode:
-        return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        made = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+    if key is not None:
+        known[key] = made
+    return made
 
 
 def _no_twin(node: Node, op: OpOverload) -> Diagnostic:

@@ -31,6 +31,8 @@ def decomposition_passes(preserved: frozenset[OpOverload] = frozenset()) -> list
         # Handles are given before anything is taken apart, so that all parts of an operator share one.
         GenerateDebugHandles(),
         InlineGradRegions(),
+        DecomposeToCore(preserved),
+        # Core operators say what they alias; composite ones do not. Functional twins may be composite again.
         Functionalize(),
         DecomposeToCore(preserved),
         EliminateDeadCode(),
