@@ -81,7 +81,7 @@ def plan_by_arena(
         UsageError: EK453, EK459, EK463 for an arena number, an alignment or a lifetime that cannot be planned
             with.
         ModelError: EK451, if a shape is not bounded yet.
-        ContractError: EK456, if the base of a view is not among the specs.
+        ContractError: EK462, if the base of a view is not among the specs; EK458, if bases form a circle.
     """
     check_alignment(alignment)
     listed = list(dict.fromkeys(specs))
@@ -105,7 +105,7 @@ def plan_by_arena(
 def arena_of(spec: TensorSpec) -> int:
     """Return the arena that a spec wishes for, 1 if it has no wish."""
     mem_id = DEFAULT_ARENA if spec.mem_id is None else spec.mem_id
-    if isinstance(mem_id, bool) or not isinstance(mem_id, int) or mem_id < 1:
+    if type(mem_id) is not int or mem_id < 1:
         raise UsageError(
             Diagnostic(
                 code="EK453",
@@ -161,7 +161,7 @@ def place_view(spec: TensorSpec, places: Mapping[TensorSpec, SpecAllocResult]) -
     if place is None:
         raise ContractError(
             Diagnostic(
-                code="EK456",
+                code="EK462",
                 message="the base of a view is not planned",
                 location=Location(text=repr(spec)),
                 notes=(f"its base is {root!r}",),
@@ -172,7 +172,7 @@ def place_view(spec: TensorSpec, places: Mapping[TensorSpec, SpecAllocResult]) -
 
 def check_alignment(alignment: int) -> None:
     """Raise UsageError EK459 unless the alignment is a positive number of bytes."""
-    if isinstance(alignment, bool) or not isinstance(alignment, int) or alignment < 1:
+    if type(alignment) is not int or alignment < 1:
         raise UsageError(
             Diagnostic(
                 code="EK459",
@@ -226,16 +226,22 @@ class MemoryPlanningAlgorithmSuite:
         return min(plans, key=lambda plan: sum(plan.bufsizes))
 
 
-def _check_plannable(spec: TensorSpec) -> None:
+def check_bounded(spec: TensorSpec, location: Location | None = None) -> None:
+    """Raise ModelError EK451 unless every size of a spec is an integer."""
     if not all(isinstance(dim, int) for dim in spec.shape):
         raise ModelError(
             Diagnostic(
                 code="EK451",
                 message="a tensor is to be planned whose shape is still symbolic",
-                location=Location(text=repr(spec)),
+                location=location or Location(text=repr(spec)),
+                notes=(f"its spec is {spec!r}",),
                 hint="evaluate the upper bounds of the shapes before planning memory",
             )
         )
+
+
+def _check_plannable(spec: TensorSpec) -> None:
+    check_bounded(spec)
     if spec.lifetime[0] is None or spec.lifetime[1] is None:
         raise UsageError(
             Diagnostic(

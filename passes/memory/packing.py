@@ -140,8 +140,8 @@ class SparsePacker:
         """Place the ranges against floor and ceiling, each at the end away from its latest neighbour.
 
         In a chain of operators each range overlaps with the next one only, and so every second one lies at the ceiling:
-        if the ceiling is the most bytes live at once, the plan of a chain is a smallest one. What finds no room at one of
-        the ends takes the lowest free place, if need be above the ceiling. Pinned ranges are not taken into account.
+        if the ceiling is the most bytes live at once, the plan of a chain is a smallest one. What finds no room at an
+        end takes the lowest free place, if need be above the ceiling. Pinned ranges are not taken into account.
         """
         demand, neighbours = self._demand, self._neighbours
         offsets = [-1] * len(demand)

@@ -1,0 +1,196 @@
+"""Planning of one graph after the graphs it calls, with one algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.export import ExportGraphSignature
+from torch.fx import GraphModule, Node
+
+from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSpec, UsageError, locate
+
+from .algorithms import MemoryAlgorithm, SpecAllocResult, algorithm_name, arena_of, place_view, storage_root
+from .arena_blocks import SubmodulePlan, make_blocks
+from .control_flow import needs_inputs_planned, submodule_calls
+from .graph_specs import SpecRoles, settle_aliases, spec_roles
+from .lifetimes import update_lifetimes
+from .selection import AllocationPolicy, select_specs
+
+# XNNPACK kernels read up to this many bytes past the end of their inputs.
+_XNNPACK_PADDING = 64
+
+
+class GraphPlanner:
+    """Plans one program; made for one run."""
+
+    def __init__(self, algorithm: MemoryAlgorithm, alignment: int) -> None:
+        self._algorithm = algorithm
+        self._alignment = alignment
+        self._plans: dict[GraphModule, SubmodulePlan] = {}
+        self._callers: dict[GraphModule, GraphModule] = {}
+
+    def plan(
+        self,
+        graph_module: GraphModule,
+        graph_signature: ExportGraphSignature | None,
+        policy: AllocationPolicy,
+    ) -> list[int]:
+        """Write the places of all specs and return the bytes of each arena by number."""
+        padding = _XNNPACK_PADDING if _calls_xnnpack(graph_module) else 0
+        return self._plan_graph(graph_module, graph_signature, policy, padding).nbytes
+
+    def _plan_graph(
+        self,
+        graph_module: GraphModule,
+        graph_signature: ExportGraphSignature | None,
+        policy: AllocationPolicy,
+        padding: int,
+        inside: bool = False,
+    ) -> SubmodulePlan:
+        settle_aliases(graph_module.graph)
+        spans = {
+            spec: (spec.lifetime[0] or 0, spec.lifetime[1] or 0)
+            for spec in update_lifetimes(graph_module, graph_signature)
+        }
+        roles = spec_roles(graph_module.graph, graph_signature)
+        selected = select_specs(roles, policy)
+        _forget_old_places(roles, selected, inside)
+        calls = submodule_calls(graph_module)
+        for call in calls:
+            self._plan_called(graph_module, call.node, call.submodules)
+        blocks = make_blocks(graph_module, calls, self._plans, spans)
+        stand_ins = [spec for block in blocks for spec in block.specs.values()]
+        requested = [*selected, *stand_ins]
+        pins = {spec: spec.mem_offset for spec in selected if spec.mem_offset is not None}
+        result = self._algorithm(self._alignment, list(requested), graph_module, graph_signature, padding)
+        sizes = _Outcome(result, pins, algorithm_name(self._algorithm)).write(requested)
+        for spec in selected:
+            spec.alignment = self._alignment
+        placed = [*selected, *_place_views(roles, selected)]
+        for block in blocks:
+            block.settle()
+            placed.extend(spec for plan in block.plans for spec in plan.specs)
+        return SubmodulePlan(sizes, placed)
+
+    def _plan_called(self, caller: GraphModule, node: Node, submodules: Sequence[GraphModule]) -> None:
+        for submodule in submodules:
+            if submodule not in self._plans:
+                policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
+                self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, inside=True)
+                self._callers[submodule] = caller
+            elif self._callers[submodule] is not caller:
+                raise ModelError(
+                    Diagnostic(
+                        code="EK464",
+                        message="a graph is called from two different graphs, so that its tensors have no one place",
+                        location=locate(node),
+                        hint="give each caller a copy of its own",
+                    )
+                )
+
+
+class _Outcome:
+    """What an algorithm returned, and whether it can be used."""
+
+    def __init__(self, result: Any, pins: Mapping[TensorSpec, int], name: str) -> None:
+        self._result = result
+        self._pins = pins
+        self._name = name
+
+    def write(self, requested: Sequence[TensorSpec]) -> list[int]:
+        """Write the places into the specs and return the sizes, at least those of arenas 0 and 1."""
+        places = getattr(self._result, "spec_dict", None)
+        for spec in requested:
+            if places is not None:
+                place = places.get(spec)
+                if place is None:
+                    raise self._broken("left out a tensor", spec)
+                spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+            self._check_place(spec)
+            # Only a pinned spec has no group, which tells a wish from the result of an earlier run.
+            spec.mem_obj_id = None if spec in self._pins else spec.mem_obj_id or 0
+        return self._sizes(self._result if places is None else self._result.bufsizes)
+
+    def _check_place(self, spec: TensorSpec) -> None:
+        if type(spec.mem_id) is not int or type(spec.mem_offset) is not int:
+            raise self._broken("gave a tensor no place", spec)
+        if spec.mem_offset != self._pins.get(spec, spec.mem_offset):
+            raise self._broken(f"moved a tensor that is pinned to byte {self._pins[spec]}", spec)
+
+    def _sizes(self, sizes: Any) -> list[int]:
+        if not isinstance(sizes, (list, tuple)) or not all(type(size) is int and size >= 0 for size in sizes):
+            raise self._broken(f"returned {sizes!r} as sizes of the arenas")
+        if sizes and sizes[0]:
+            raise self._broken("gave arena 0, which stands for constants, a size")
+        return [*sizes, *[0] * (2 - len(sizes))]
+
+    def _broken(self, deed: str, spec: TensorSpec | None = None) -> ContractError:
+        return ContractError(
+            Diagnostic(
+                code="EK455",
+                message=f"planning algorithm {self._name} {deed}",
+                location=Location(text=None if spec is None else repr(spec)),
+                expected="a `MemoryAlgoResult` with a place for every spec and a size for every arena",
+            )
+        )
+
+
+def _forget_old_places(roles: SpecRoles, selected: Sequence[TensorSpec], inside: bool) -> None:
+    """Take back what an earlier run wrote; a `mem_offset` without `mem_obj_id` is a wish of the user and stays.
+
+    Raises:
+        UsageError: EK453, if a wish for an arena is no arena number; EK460, if a graph that is called wishes for a
+            place.
+    """
+    kept = set(selected)
+    for spec in (*roles.owners, *roles.views):
+        if spec.mem_obj_id is not None or (spec not in kept and spec not in roles.constants):
+            spec.mem_obj_id = spec.mem_offset = None
+    for spec in selected:
+        arena_of(spec)
+        if inside and spec.mem_offset is not None:
+            raise UsageError(
+                Diagnostic(
+                    code="EK460",
+                    message="a tensor inside of a branch or loop is pinned to an offset",
+                    location=locate(roles.owners[spec]),
+                    hint="pin tensors of the outermost graph only; `mem_id` can be set anywhere",
+                )
+            )
+
+
+def _place_views(roles: SpecRoles, selected: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """Put the views of what was planned where their owners are, and return them."""
+    places = {
+        spec: SpecAllocResult(spec.mem_id, spec.mem_obj_id, spec.mem_offset)
+        for spec in selected
+        if spec.mem_id is not None and spec.mem_offset is not None
+    }
+    placed = []
+    for spec, node in roles.views.items():
+        root = storage_root(spec)[0]
+        if root in places:
+            place = place_view(spec, places)
+            spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+            placed.append(spec)
+        elif root not in roles.owners and root not in roles.constants:
+            raise ContractError(
+                Diagnostic(
+                    code="EK462",
+                    message="the base of a view is not in the graph",
+                    location=locate(node),
+                    notes=(f"its base is {root!r}",),
+                    hint="a pass erased the base's node; let it keep the base, or clear `storage_base` of the view",
+                )
+            )
+    return placed
+
+
+def _calls_xnnpack(graph_module: GraphModule) -> bool:
+    """Return whether a lowered module of the XNNPACK backend is anywhere in the program."""
+    for module in graph_module.modules():
+        backend_id = getattr(module, "backend_id", "")
+        if isinstance(backend_id, str) and "xnnpack" in backend_id.lower():
+            return True
+    return False

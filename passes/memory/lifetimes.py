@@ -1,0 +1,78 @@
+"""From which step to which step each tensor must keep its memory."""
+
+from __future__ import annotations
+
+from torch.export import ExportGraphSignature
+from torch.fx import GraphModule, Node
+
+from exirkit.ir import TensorSpec
+
+from .algorithms import storage_root
+from .control_flow import results_outlive_call, returned_operands, submodule_calls
+from .graph_specs import mutated_placeholders, node_specs
+
+
+def compute_lifetimes(
+    graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None
+) -> dict[TensorSpec, tuple[int, int]]:
+    """Return first and last step of each spec, both inclusive; a step is the index of a node in the graph.
+
+    A spec is needed at every node that has it or that takes a node which has it: an `alloc`, the operator that fills
+    it, its users (delegates among them), and the output. On top of that:
+
+    - inputs are there from step 0, since the caller fills them all before the first;
+    - mutated buffers, parameters and inputs are needed to the end;
+    - the owner of memory is needed as long as any view of it;
+    - what a branch of a conditional returns without computing it lives as long as the result of the conditional.
+
+    The graphs of control flow are not entered; each has steps of its own.
+    """
+    nodes = list(graph_module.graph.nodes)
+    mutated = mutated_placeholders(graph_signature)
+    spans: dict[TensorSpec, tuple[int, int]] = {}
+    for step, node in enumerate(nodes):
+        is_input = node.op == "placeholder"
+        first = 0 if is_input else step
+        last = len(nodes) - 1 if is_input and node.name in mutated else step
+        for spec in node_specs(node):
+            _extend(spans, spec, first, last)
+        for argument in node.all_input_nodes:
+            for spec in node_specs(argument):
+                _extend(spans, spec, step, step)
+    for spec, (first, last) in list(spans.items()):
+        _extend(spans, storage_root(spec)[0], first, last)
+    _extend_returned_operands(graph_module, spans)
+    return spans
+
+
+def update_lifetimes(
+    graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None
+) -> list[TensorSpec]:
+    """Set `lifetime` of every spec of the graph, and return the specs in order of appearance."""
+    spans = compute_lifetimes(graph_module, graph_signature)
+    for spec, (first, last) in spans.items():
+        # A new list: copies of a spec may still hold the old one.
+        spec.lifetime = [first, last]
+    return list(spans)
+
+
+def last_use_of_results(node: Node, spans: dict[TensorSpec, tuple[int, int]]) -> int:
+    """Return the last step that needs any result of a node, through views as well; -1 if it has none."""
+    return max((spans[storage_root(spec)[0]][1] for spec in node_specs(node)), default=-1)
+
+
+def _extend(spans: dict[TensorSpec, tuple[int, int]], spec: TensorSpec, first: int, last: int) -> None:
+    known = spans.get(spec)
+    spans[spec] = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
+
+
+def _extend_returned_operands(graph_module: GraphModule, spans: dict[TensorSpec, tuple[int, int]]) -> None:
+    """Keep operands that conditionals hand through; the last conditional first, for they may form a chain."""
+    for call in reversed(submodule_calls(graph_module)):
+        if not results_outlive_call(call.node):
+            continue
+        last = last_use_of_results(call.node, spans)
+        for operand in returned_operands(call):
+            for spec in node_specs(operand):
+                root = storage_root(spec)[0]
+                _extend(spans, root, spans[root][0], last)

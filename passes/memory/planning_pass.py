@@ -1,0 +1,144 @@
+"""The pass that gives every tensor of a program its place in an arena."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch.export import ExportGraphSignature
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassResult
+
+from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageError
+from exirkit.verifiers import check_memory_plan
+
+from .algorithms import MemoryAlgorithm, algorithm_name, check_alignment
+from .graph_planner import GraphPlanner
+from .graph_specs import node_specs
+from .greedy import greedy
+from .selection import AllocationPolicy
+
+
+class MemoryPlanningPass:
+    """Plan the memory of a graph in the ExecuTorch dialect.
+
+    The last pass before emission. It writes `lifetime`, `mem_id`, `mem_obj_id`, `mem_offset` and `alignment` of the
+    specs, and `graph_module.meta["non_const_buffer_sizes"]`: bytes of each arena by number, where entry 0 stands for
+    constants and is 0.
+
+    A subclass may wish for arenas, by setting `mem_id` of specs before it calls `super().run()`, and for places, by
+    setting `mem_offset` as well. An object keeps no state between runs; it may be used for any number of programs.
+
+    Args:
+        memory_planning_algo: A callable `(alignment, specs, graph_module, graph_signature, extra_padding)` that returns
+            a `MemoryAlgoResult`, or writes into the specs and returns the sizes of the arenas. By default `greedy`.
+        allow_lifetime_and_storage_overlap: Do not check the plan afterwards.
+        alloc_graph_input: Plan memory for inputs. If not, the caller provides it.
+        alloc_graph_output: Plan memory for outputs. If not, the caller provides it.
+        alloc_mutable_buffers: Plan memory for buffers that the program mutates.
+        share_mutable_buffers: Give mutable buffers of one name one place in all methods; not supported yet.
+        alignment: Every offset and size is a multiple of this many bytes.
+
+    Raises:
+        UsageError: EK459, if the alignment is not a positive number.
+    """
+
+    def __init__(
+        self,
+        memory_planning_algo: MemoryAlgorithm | None = None,
+        allow_lifetime_and_storage_overlap: bool = False,
+        alloc_graph_input: bool = True,
+        alloc_graph_output: bool = True,
+        alloc_mutable_buffers: bool = True,
+        share_mutable_buffers: bool = False,
+        alignment: int = ALIGNMENT,
+    ) -> None:
+        check_alignment(alignment)
+        self.memory_planning_algo: MemoryAlgorithm = greedy if memory_planning_algo is None else memory_planning_algo
+        self.allow_lifetime_and_storage_overlap = allow_lifetime_and_storage_overlap
+        self.alloc_graph_input = alloc_graph_input
+        self.alloc_graph_output = alloc_graph_output
+        self.alloc_mutable_buffers = alloc_mutable_buffers
+        self.share_mutable_buffers = share_mutable_buffers
+        self.alignment = alignment
+
+    def __call__(self, graph_module: GraphModule) -> PassResult:
+        """Plan a graph without signature: no buffer is mutated, everything that is returned is an output."""
+        return self.run(graph_module)
+
+    def run(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None) -> PassResult:
+        """Plan a graph and the graphs of its control flow, and check the plan.
+
+        Args:
+            graph_module: Graph whose nodes carry specs with integer shapes. Its specs and `meta` are written.
+            graph_signature: Says which placeholders are inputs, constants and buffers, and what is mutated.
+
+        Returns:
+            The same graph module, and whether any spec or size differs from before.
+
+        Raises:
+            ModelError: EK451, EK452, if a shape is symbolic or has no upper bound.
+            UsageError: EK453, EK457, EK460, if a wish cannot be fulfilled.
+            ContractError: EK454, EK456, EK458, if passes before left the graph unfit; EK455 or EK341 to EK349, if the
+                algorithm broke its word.
+        """
+        self._refuse_sharing()
+        before = _snapshot(graph_module)
+        policy = AllocationPolicy(self.alloc_graph_input, self.alloc_graph_output, self.alloc_mutable_buffers)
+        sizes = GraphPlanner(self.memory_planning_algo, self.alignment).plan(graph_module, graph_signature, policy)
+        graph_module.meta["non_const_buffer_sizes"] = sizes
+        if not self.allow_lifetime_and_storage_overlap:
+            self._check(graph_module, graph_signature, sizes)
+        return PassResult(graph_module, _snapshot(graph_module) != before)
+
+    def run_multimethod(self) -> None:
+        """Do what concerns several methods, after all of them have been planned: nothing.
+
+        Raises:
+            UsageError: EK457, if mutable buffers are to be shared.
+        """
+        self._refuse_sharing()
+
+    def _check(
+        self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None, sizes: Sequence[int]
+    ) -> None:
+        findings = check_memory_plan(
+            graph_module,
+            graph_signature,
+            buffer_sizes=sizes,
+            alignment=self.alignment,
+            alloc_graph_input=self.alloc_graph_input,
+            alloc_graph_output=self.alloc_graph_output,
+            alloc_mutable_buffers=self.alloc_mutable_buffers,
+        )
+        if findings:
+            note = f"planned by plan-memory{{algorithm={algorithm_name(self.memory_planning_algo)}}}"
+            raise ContractError(finding.model_copy(update={"notes": (*finding.notes, note)}) for finding in findings)
+
+    def _refuse_sharing(self) -> None:
+        if self.share_mutable_buffers:
+            raise UsageError(
+                Diagnostic(
+                    code="EK457",
+                    message="mutable buffers cannot be shared between methods yet",
+                    expected="share_mutable_buffers=False",
+                )
+            )
+
+
+def _snapshot(graph_module: GraphModule) -> list[Any]:
+    """Return all that planning may change, in order of the nodes."""
+    seen: list[Any] = [graph_module.meta.get("non_const_buffer_sizes")]
+    for submodule in _graph_modules(graph_module):
+        for node in submodule.graph.nodes:
+            seen.extend((spec, *_planned_fields(spec)) for spec in node_specs(node))
+    return seen
+
+
+def _graph_modules(graph_module: GraphModule) -> Iterator[GraphModule]:
+    return (module for module in graph_module.modules() if isinstance(module, GraphModule))
+
+
+def _planned_fields(spec: TensorSpec) -> tuple[Any, ...]:
+    lifetime = tuple(spec.lifetime)
+    return (lifetime, spec.mem_id, spec.mem_obj_id, spec.mem_offset, spec.alignment, spec.storage_base)

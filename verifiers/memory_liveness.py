@@ -1,0 +1,282 @@
+"""Which memory holds a value that is still needed, step by step, found by executing a graph on paper.
+
+Written from the meaning of the graph and without the planner's code, whose mistakes it is there to find: deaths are
+found walking backwards from the output, births walking forwards, and what is live is kept as disjoint byte ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch._ops import HigherOrderOperator
+from torch.fx import GraphModule, Node
+
+from exirkit.ir import TensorSpec, view
+
+# Operators that copy what their graphs compute; of all others the result may lie in the memory of the called graph.
+_COPYING_LOOPS = ("map_impl", "scan")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRange:
+    """Bytes of one arena that must not be written by others.
+
+    Attributes:
+        arena: Number of the arena.
+        start: First byte.
+        end: Byte after the last one.
+        last_step: Last step that needs them.
+        holder: The node whose value it is, or the call whose graphs use it.
+        spec: The value's spec; None for the memory of called graphs.
+    """
+
+    arena: int
+    start: int
+    end: int
+    last_step: int
+    holder: Node
+    spec: TensorSpec | None
+
+
+@dataclass(slots=True)
+class Overlap:
+    """Two ranges that are live at one step and have a byte in common; `new` comes to life at that step."""
+
+    step: int
+    new: LiveRange
+    old: LiveRange
+
+
+class Ownership:
+    """Whose memory each spec of a graph uses."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self.first_node: dict[TensorSpec, Node] = {}
+        self._base: dict[TensorSpec, TensorSpec] = {}
+        for node in graph_module.graph.nodes:
+            if node.op == "output":
+                continue
+            for spec in specs_of(node):
+                self.first_node.setdefault(spec, node)
+                self._note_bases(spec)
+            if node.target is view and isinstance(node.args[0], Node):
+                self._join_view(specs_of(node), specs_of(node.args[0]))
+
+    def owner(self, spec: TensorSpec) -> TensorSpec:
+        """Return the spec whose memory this one uses, itself if it is no view; a circle is entered once."""
+        seen = {spec}
+        while spec in self._base and self._base[spec] not in seen:
+            spec = self._base[spec]
+            seen.add(spec)
+        return spec
+
+    def is_circular(self, spec: TensorSpec) -> bool:
+        """Return whether the bases of a spec never end."""
+        return self.owner(spec) in self._base
+
+    def _note_bases(self, spec: TensorSpec) -> None:
+        while spec.storage_base is not None and spec not in self._base:
+            self._base[spec] = spec.storage_base
+            spec = spec.storage_base
+
+    def _join_view(self, specs: Sequence[TensorSpec], bases: Sequence[TensorSpec]) -> None:
+        for spec, base in zip(specs, bases, strict=False):
+            if spec is not base:
+                self._base.setdefault(spec, base)
+
+
+@dataclass(slots=True)
+class _Schedule:
+    births: list[list[TensorSpec]]
+    deaths: dict[TensorSpec, int]
+    call_deaths: dict[Node, int] = field(default_factory=dict)
+
+
+def find_overlaps(
+    graph_module: GraphModule, ownership: Ownership, immortal: set[TensorSpec], arenas: int
+) -> list[Overlap]:
+    """Execute a graph on paper and return every clash of live memory.
+
+    Args:
+        graph_module: A graph with placed specs; called graphs count as one user of all their memory.
+        ownership: That of this graph.
+        immortal: Owners that are needed to the end: whatever the program mutates for later calls.
+        arenas: Number of arenas; places in others are not looked at.
+    """
+    nodes = list(graph_module.graph.nodes)
+    schedule = _schedule(graph_module, nodes, ownership, immortal)
+    memory = [_LiveBytes() for _ in range(arenas)]
+    dying: list[list[LiveRange]] = [[] for _ in nodes]
+    overlaps: list[Overlap] = []
+    for step, node in enumerate(nodes):
+        for new in _new_ranges(graph_module, step, node, schedule, ownership):
+            if not 0 < new.arena < arenas:
+                continue
+            clashes = memory[new.arena].clashes(new)
+            overlaps.extend(Overlap(step, new, old) for old in clashes)
+            if not clashes:
+                memory[new.arena].add(new)
+                dying[new.last_step].append(new)
+        for dead in dying[step]:
+            memory[dead.arena].remove(dead)
+    return overlaps
+
+
+def called_graphs(graph_module: GraphModule, node: Node) -> list[GraphModule]:
+    """Return the graphs that a node of control flow runs; those inside of a delegate are the backend's own."""
+    if node.op != "call_function" or not isinstance(node.target, HigherOrderOperator):
+        return []
+    owners = (argument for argument in node.args if isinstance(argument, Node) and argument.op == "get_attr")
+    found = (_attribute(graph_module, str(owner.target)) for owner in owners)
+    return [submodule for submodule in found if isinstance(submodule, GraphModule)]
+
+
+def copies_results(node: Node) -> bool:
+    """Return whether a node of control flow hands its graphs copies and takes copies of what they compute."""
+    return getattr(node.target, "_name", "") in _COPYING_LOOPS
+
+
+def specs_of(node: Node) -> list[TensorSpec]:
+    """Return the specs of a node."""
+    return list(_leaves(node.meta.get("spec")))
+
+
+def _schedule(
+    graph_module: GraphModule, nodes: Sequence[Node], ownership: Ownership, immortal: set[TensorSpec]
+) -> _Schedule:
+    schedule = _Schedule([[] for _ in nodes], {})
+    for step in range(len(nodes) - 1, -1, -1):
+        node = nodes[step]
+        _let_die(schedule, graph_module, step, node, ownership)
+    for spec in schedule.deaths:
+        if spec in immortal:
+            schedule.deaths[spec] = len(nodes) - 1
+    born: set[TensorSpec] = set()
+    for is_input in (True, False):
+        for step, node in enumerate(nodes):
+            touched = [node] if is_input else [node, *node.all_input_nodes]
+            if is_input and node.op != "placeholder":
+                continue
+            for spec in (ownership.owner(spec) for one in touched for spec in specs_of(one)):
+                if spec not in born:
+                    born.add(spec)
+                    schedule.births[0 if is_input else step].append(spec)
+    return schedule
+
+
+def _let_die(schedule: _Schedule, graph_module: GraphModule, step: int, node: Node, ownership: Ownership) -> None:
+    deaths = schedule.deaths
+    own = [ownership.owner(spec) for spec in specs_of(node)]
+    for spec in own:
+        deaths.setdefault(spec, step)
+    submodules = called_graphs(graph_module, node)
+    if submodules:
+        outlived = max([step, *(deaths[spec] for spec in own)])
+        schedule.call_deaths[node] = step if copies_results(node) else outlived
+        for operand in _handed_through(node, submodules):
+            for spec in (ownership.owner(spec) for spec in specs_of(operand)):
+                deaths[spec] = max(deaths.get(spec, 0), outlived)
+    for argument in node.all_input_nodes:
+        for spec in specs_of(argument):
+            deaths.setdefault(ownership.owner(spec), step)
+
+
+def _new_ranges(
+    graph_module: GraphModule, step: int, node: Node, schedule: _Schedule, ownership: Ownership
+) -> Iterator[LiveRange]:
+    for spec in schedule.births[step]:
+        if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
+            end = spec.mem_offset + spec.nbytes()
+            holder = ownership.first_node.get(spec, node)
+            yield LiveRange(spec.mem_id, spec.mem_offset, end, schedule.deaths[spec], holder, spec)
+    submodules = called_graphs(graph_module, node)
+    if submodules:
+        for arena, start, end in _footprint(submodules):
+            yield LiveRange(arena, start, end, schedule.call_deaths[node], node, None)
+
+
+def _footprint(submodules: Sequence[GraphModule]) -> list[tuple[int, int, int]]:
+    """Return the memory that graphs and the graphs they call use, as disjoint (arena, start, end)."""
+    used: set[tuple[int, int, int]] = set()
+    for submodule in submodules:
+        for module in submodule.modules():
+            if isinstance(module, GraphModule):
+                used.update(_used_by(module))
+    merged: list[tuple[int, int, int]] = []
+    for arena, start, end in sorted(used):
+        if merged and merged[-1][0] == arena and start <= merged[-1][2]:
+            merged[-1] = (arena, merged[-1][1], max(end, merged[-1][2]))
+        else:
+            merged.append((arena, start, end))
+    return merged
+
+
+def _used_by(graph_module: GraphModule) -> Iterator[tuple[int, int, int]]:
+    for node in graph_module.graph.nodes:
+        for spec in specs_of(node):
+            if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
+                yield spec.mem_id, spec.mem_offset, spec.mem_offset + spec.nbytes()
+
+
+def _handed_through(node: Node, submodules: Sequence[GraphModule]) -> Iterator[Node]:
+    """Yield the operands that one of the graphs returns without copying: the result is the operand then."""
+    if copies_results(node):
+        return
+    operands: list[Any] = [
+        value for argument in node.args for value in (argument if isinstance(argument, (list, tuple)) else ())
+    ]
+    for submodule in submodules:
+        inputs = [one for one in submodule.graph.nodes if one.op == "placeholder"]
+        results: Any = submodule.graph.output_node().args[0]
+        for result in results if isinstance(results, (list, tuple)) else [results]:
+            while isinstance(result, Node) and result.target is view:
+                result = result.args[0]
+            if result in inputs and len(inputs) == len(operands):
+                operand = operands[inputs.index(result)]
+                if isinstance(operand, Node):
+                    yield operand
+
+
+def _attribute(graph_module: GraphModule, path: str) -> Any:
+    found: Any = graph_module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _leaves(value: object) -> Iterator[TensorSpec]:
+    if isinstance(value, TensorSpec):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _leaves(one)
+
+
+class _LiveBytes:
+    """The live ranges of one arena. They are disjoint, so only the neighbours of a new one can clash with it."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ranges: list[LiveRange] = []
+
+    def clashes(self, new: LiveRange) -> list[LiveRange]:
+        place = bisect_left(self._starts, new.start)
+        found = []
+        if place and self._ranges[place - 1].end > new.start:
+            found.append(self._ranges[place - 1])
+        while place < len(self._ranges) and self._starts[place] < new.end:
+            found.append(self._ranges[place])
+            place += 1
+        return found
+
+    def add(self, new: LiveRange) -> None:
+        place = bisect_left(self._starts, new.start)
+        self._starts.insert(place, new.start)
+        self._ranges.insert(place, new)
+
+    def remove(self, dead: LiveRange) -> None:
+        place = bisect_left(self._starts, dead.start)
+        del self._starts[place], self._ranges[place]
