@@ -1,0 +1,293 @@
+"""One method of the ExecuTorch dialect becomes one execution plan."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+from torch.fx import Node
+
+from exirkit.ir import (
+    ContractError,
+    DefinedOperator,
+    Diagnostic,
+    EdgeOpOverload,
+    ModelError,
+    TensorSpec,
+    alloc,
+    free,
+    locate,
+    view,
+)
+
+from .emitter_arguments import ArgumentWriter, Ids, call_values
+from .emitter_containers import container_text
+from .emitter_inputs import InputEmitter, ProgramState
+from .emitter_stack import frames
+from .emitter_values import ValueTable, tensor_value
+from .schema import (
+    Chain,
+    ContainerMetadata,
+    ExecutionPlan,
+    FreeCall,
+    Instruction,
+    Int,
+    KernelCall,
+    Operator,
+)
+
+_NO_OUTPUTS = frozenset(
+    {OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.TOKEN}
+)
+
+_ET_VIEW = ("executorch_prim::et_view", "default")
+
+
+@dataclass(frozen=True)
+class EmittedMethod:
+    """A plan and what is known about its instructions.
+
+    Attributes:
+        plan: The plan.
+        debug_handles: Debug handle, or handles, of instructions by index.
+        result_counts: Number of results of instructions by index.
+    """
+
+    plan: ExecutionPlan
+    debug_handles: dict[int, int | tuple[int, ...]] = field(default_factory=dict)
+    result_counts: dict[int, int] = field(default_factory=dict)
+
+
+class PlanEmitter:
+    """Walks the graph of one method once, in order.
+
+    Args:
+        name: Name of the method.
+        program: Program of the ExecuTorch dialect with planned memory.
+        state: What all methods share.
+        emit_stacktrace: Store the source lines of each instruction.
+    """
+
+    def __init__(self, name: str, program: ExportedProgram, state: ProgramState, *, emit_stacktrace: bool) -> None:
+        self._name = name
+        self._program = program
+        self._values = ValueTable()
+        self._ids: dict[Node, Ids] = {}
+        self._spec_ids: dict[TensorSpec, int] = {}
+        self._inputs = InputEmitter(program, state, self._values, self._spec_ids)
+        self._arguments = ArgumentWriter(self._values, self._id_of)
+        self._operators: dict[tuple[str, str], int] = {}
+        self._instructions: list[Instruction] = []
+        self._stacktrace: list[Any] | None = [] if emit_stacktrace else None
+        self._debug_handles: dict[int, int | tuple[int, ...]] = {}
+        self._result_counts: dict[int, int] = {}
+        self._unplanned = _may_be_unplanned(program)
+
+    def emit(self) -> EmittedMethod:
+        """Return the plan.
+
+        Raises:
+            ModelError: EK551 to EK554, EK557, what the format cannot hold.
+            ContractError: EK550, EK556, memory is not planned.
+        """
+        self._ids.update(self._inputs.emit())
+        outputs: list[int] = []
+        for node in self._program.graph_module.graph.nodes:
+            if node.op == "call_function":
+                self._ids[node] = self._call(node)
+            elif node.op == "output":
+                outputs = self._outputs(node)
+        plan = ExecutionPlan(
+            name=self._name,
+            container_meta_type=ContainerMetadata(
+                encoded_inp_str=container_text(self._program.call_spec.in_spec),
+                encoded_out_str=container_text(self._program.call_spec.out_spec),
+            ),
+            values=self._values.values,
+            inputs=self._inputs.user_inputs,
+            outputs=outputs,
+            chains=[Chain(instructions=self._instructions, stacktrace=self._stacktrace)],
+            operators=[Operator(name=name, overload=overload) for name, overload in self._operators],
+            non_const_buffer_sizes=self._arena_sizes(),
+        )
+        return EmittedMethod(plan, self._debug_handles, self._result_counts)
+
+    def _arena_sizes(self) -> list[int]:
+        sizes = self._program.graph_module.meta.get("non_const_buffer_sizes")
+        if sizes is None:
+            raise ContractError(
+                Diagnostic(
+                    code="EK556",
+                    message=f"the memory of method {self._name} is not planned",
+                    expected='sizes of arenas in `graph_module.meta["non_const_buffer_sizes"]`',
+                    hint="run memory planning before emission",
+                )
+            )
+        return [int(size) for size in sizes]
+
+    def _id_of(self, node: Node) -> Ids:
+        return self._ids[node]
+
+    # Calls
+
+    def _call(self, node: Node) -> Ids:
+        target = node.target
+        if target is operator.getitem:
+            source, index = node.args
+            return self._ids[source][index]  # type: ignore[index, return-value]
+        if target is alloc:
+            return self._place(node, node.meta["spec"])
+        if target is view:
+            return self._view(node)
+        if target is free:
+            spec: Any = node.args[0]
+            return self._add(node, FreeCall(value_index=self._spec_ids[spec]), 0, -1)
+        if isinstance(target, OpOverload | DefinedOperator) and not isinstance(target, EdgeOpOverload):
+            return self._kernel(node, target)
+        raise ModelError(_cannot_run(node))
+
+    def _kernel(self, node: Node, op: OpOverload | DefinedOperator) -> Ids:
+        args: list[int] = []
+        outs: list[int] = []
+        result: Ids
+        for parameter, value in call_values(node, op):
+            args.append(self._arguments.write(node, parameter, value))
+            if parameter.is_out:
+                outs.append(args[-1])
+        returned: Any = node.kwargs.get("out")
+        if isinstance(returned, list | tuple):
+            # The operator writes a list of tensors, which is an argument and the result.
+            result = [self._ids[one] for one in returned]  # type: ignore[misc]
+            args.append(outs[0])
+        elif outs:
+            result = outs if isinstance(node.meta.get("spec"), list) else outs[0]
+            args.append(outs[0] if len(outs) == 1 else self._values.tensors(outs))
+        else:
+            result = self._returned(node)
+            args.extend([result] if isinstance(result, int) else [one for one in result if one is not None])
+        count = 1 if isinstance(result, int) else len(result)
+        name = op._schema.name, op._schema.overload_name
+        return self._add(node, KernelCall(op_index=self._operator(name), args=args), count, result)
+
+    def _returned(self, node: Node) -> Ids:
+        """Make room for what an operator without out arguments returns."""
+        spec = node.meta.get("spec")
+        if spec is not None:
+            return self._place(node, spec)
+        # A number: the kernel replaces the value, whatever its type is.
+        return self._values.new(Int(int_val=0))
+
+    def _view(self, node: Node) -> Ids:
+        spec: TensorSpec = node.meta["spec"]
+        base: Any = node.args[0]
+        if spec.const and spec.storage_base is not None:
+            data = self._inputs.data_of(spec.storage_base)
+            found = self._values.new(tensor_value(spec, data_buffer_idx=data, is_planned=False))
+            self._spec_ids[spec] = found
+            return found
+        result = self._place(node, spec)
+        if spec.is_static_shape_tensor and spec.mem_offset is not None:
+            return result
+        sizes = [self._ids[size] if isinstance(size, Node) else self._values.constant(size) for size in node.args[1]]  # type: ignore[union-attr]
+        args = [self._ids[base], self._values.integers(sizes), result]  # type: ignore[arg-type, list-item]
+        call = KernelCall(op_index=self._operator(_ET_VIEW), args=args)  # type: ignore[arg-type]
+        return self._add(node, call, 1, result)
+
+    def _add(self, node: Node, call: Any, count: int, result: Ids) -> Ids:
+        index = len(self._instructions)
+        self._instructions.append(Instruction(instr_args=call))
+        handle = node.meta.get("debug_handle")
+        if handle is not None:
+            self._debug_handles[index] = handle
+        self._result_counts[index] = count
+        if self._stacktrace is not None:
+            self._stacktrace.append(frames(node.meta.get("stack_trace")))
+        return result
+
+    def _operator(self, name: tuple[str, str]) -> int:
+        return self._operators.setdefault(name, len(self._operators))
+
+    # Tensors
+
+    def _place(self, node: Node, spec: Any) -> Ids:
+        """Return the index, or indices, of the tensors that a node's spec stands for."""
+        if isinstance(spec, list):
+            return [self._tensor(node, one) for one in spec]
+        return self._tensor(node, spec)
+
+    def _tensor(self, node: Node, spec: TensorSpec) -> int:
+        known = self._spec_ids.get(spec)
+        if known is None:
+            if spec.mem_offset is None and spec not in self._unplanned and not spec.is_dynamic_unbound_tensor:
+                raise ContractError(_no_place(node, spec))
+            known = self._spec_ids[spec] = self._values.new(tensor_value(spec))
+        return known
+
+    def _outputs(self, output: Node) -> list[int]:
+        results: Sequence[Any] = output.args[0]  # type: ignore[assignment]
+        ids: list[int] = []
+        for place, (value, spec) in enumerate(
+            zip(results, self._program.graph_signature.output_specs, strict=True)
+        ):
+            if spec.kind in _NO_OUTPUTS:
+                continue
+            found = self._ids.get(value) if isinstance(value, Node) else self._output_constant(value)
+            if not isinstance(found, int):
+                raise ModelError(_no_such_output(place, value))
+            ids.append(found)
+        return ids
+
+    def _output_constant(self, value: Any) -> int | None:
+        # The runtime hands out no texts.
+        return None if isinstance(value, str) else self._values.constant(value)
+
+
+def _may_be_unplanned(program: ExportedProgram) -> set[TensorSpec]:
+    """Return the specs of inputs, outputs, and views in their memory: the caller may supply these."""
+    graph = program.graph_module.graph
+    results: Any = graph.output_node().args[0]
+    ends = [*graph.find_nodes(op="placeholder"), *(one for one in results if isinstance(one, Node))]
+    found = {node.meta["spec"] for node in ends if isinstance(node.meta.get("spec"), TensorSpec)}
+    for node in graph.find_nodes(op="call_function", target=view):
+        if node.meta["spec"].storage_base in found:
+            found.add(node.meta["spec"])
+    return found
+
+
+def _no_place(node: Node, spec: TensorSpec) -> Diagnostic:
+    return Diagnostic(
+        code="EK550",
+        message="a tensor has no place in memory",
+        location=locate(node),
+        notes=(repr(spec),),
+        expected="`mem_id` and `mem_offset` for every tensor that is neither input nor output nor constant",
+        hint="run memory planning before emission, or correct the planner",
+    )
+
+
+def _cannot_run(node: Node) -> Diagnostic:
+    if isinstance(node.target, HigherOrderOperator):
+        return Diagnostic(code="EK551", message=f"{node.target} is not supported yet", location=locate(node))
+    return Diagnostic(
+        code="EK551",
+        message=f"{node.target} is no operator that a program can call",
+        location=locate(node),
+        expected="an out variant, an in-place operator or a scalar primitive",
+        hint="lower the program to the ExecuTorch dialect before emission",
+    )
+
+
+def _no_such_output(place: int, value: Any) -> Diagnostic:
+    what = f"%{value.name}" if isinstance(value, Node) else repr(value)
+    return Diagnostic(
+        code="EK553",
+        message=f"output {place} ({what}) cannot be returned by a program",
+        expected="a tensor, an integer, a float, a truth value or None",
+        hint="return it from the code around the program",
+    )

@@ -1,0 +1,83 @@
+"""Every tensor of the graph gets a spec: its type and layout, with room for its place in memory."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+
+from exirkit.ir import Diagnostic, GraphEditor, ModelError, TensorSpec, locate
+
+from .contract import Pass
+from .write_back_mutations import mutated_outputs
+
+_CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+
+
+class PropagateSpecs(Pass):
+    """Set `meta["spec"]` of each node whose value is a tensor, or a sequence of tensors, from its `meta["val"]`.
+
+    An element that `getitem` takes out shares the spec object of its sequence, and a write-back that of the placeholder it
+    writes: one spec object is one piece of memory. Parameters, constants and buffers that nothing mutates are `const`.
+
+    Requires: mutations are written back; strides of values are what kernels produce.
+    """
+
+    name = "propagate-specs"
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Set the specs.
+
+        Raises:
+            ModelError: EK432, for each operator that calls other graphs.
+        """
+        unsupported = [
+            _calls_graphs(node)
+            for node in editor.graph.nodes
+            if node.op == "call_function" and isinstance(node.target, HigherOrderOperator)
+        ]
+        if unsupported:
+            raise ModelError(unsupported)
+        self._placeholders(editor)
+        for node in editor.graph.nodes:
+            if node.op == "call_function" and (spec := _spec_of(node)) is not None:
+                editor.set_meta(node, "spec", spec)
+
+    def _placeholders(self, editor: GraphEditor) -> None:
+        mutated = set(mutated_outputs(editor.program).values())
+        signature = editor.program.graph_signature
+        for node, entry in zip(editor.graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                spec = TensorSpec.from_tensor(value)
+                spec.const = entry.kind in _CONSTANT_KINDS and node not in mutated
+                editor.set_meta(node, "spec", spec)
+
+
+def _spec_of(node: Node) -> Any:
+    if node.target is operator.getitem:
+        source, index = node.args
+        specs = source.meta.get("spec")  # type: ignore[union-attr]
+        return specs[index] if isinstance(specs, list) else None
+    if node.target is torch.ops.aten.copy_.default:
+        return node.args[0].meta["spec"]  # type: ignore[union-attr]
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return TensorSpec.from_tensor(value)
+    if isinstance(value, list | tuple) and any(isinstance(one, torch.Tensor) for one in value):
+        return [TensorSpec.from_tensor(one) if isinstance(one, torch.Tensor) else None for one in value]
+    return None
+
+
+def _calls_graphs(node: Node) -> Diagnostic:
+    return Diagnostic(
+        code="EK432",
+        message=f"{node.target} is not supported yet",
+        location=locate(node),
+        expected="a graph without control flow and without delegates",
+        hint="write the branches so that both are computed, for example with torch.where",
+    )
