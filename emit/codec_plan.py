@@ -57,14 +57,12 @@ class _Span(NamedTuple):
     letter: str = ""
 
 
-def plan_table(
-    layout: TableLayout, nbytes: int, offsets: Sequence[int], vtable: int, readers: Mapping[Kind, Reader]
-) -> TablePlan:
+def plan_table(layout: TableLayout, nbytes: int, offsets: Sequence[int], readers: Mapping[Kind, Reader]) -> TablePlan:
     """Return the plan for tables of `nbytes` bytes whose field in slot i is at `offsets[i]` (0 if absent).
 
     Raises:
         Fault: EK507 for fields outside the table or on top of each other, EK508 for fields off their alignment,
-            EK510 for a required field that is absent, all at the byte `vtable`.
+            EK510 for a required field that is absent.
     """
     spans: list[_Span] = []
     references: list[Reference] = []
@@ -78,16 +76,15 @@ def plan_table(
             spans += found
             references += reference
         elif each.required:
-            raise Fault("EK510", f"{layout.name} lacks {each.name}", vtable, f"a {each.kind.value}").inside(
-                f".{each.name}"
-            )
+            fault = Fault("EK510", f"{layout.name} lacks {each.name}", expected=f"a {each.kind.value}")
+            raise fault.inside(f".{each.name}")
         elif each.kind in (Kind.TABLE, Kind.SCALARS, Kind.TABLES):
             fresh.append((each.name, each.default))
         else:
             template[each.name] = each.default()
     spans.sort(key=lambda span: span.offset)
-    _check_places(layout, spans, nbytes, vtable)
-    alignment, phase = _alignment(layout, spans, vtable)
+    _check_places(layout, spans, nbytes)
+    alignment, phase = _alignment(layout, spans)
     scalars = [span for span in spans if span.letter]
     return TablePlan(
         nbytes=nbytes,
@@ -118,22 +115,22 @@ def _present(
     return spans, [Reference(each.name, offset, readers[Kind.UNION], argument)]
 
 
-def _check_places(layout: TableLayout, spans: list[_Span], nbytes: int, vtable: int) -> None:
+def _check_places(layout: TableLayout, spans: list[_Span], nbytes: int) -> None:
     """Refuse fields that leave the table or overlap; `spans` are in the order of their offsets."""
     free = OFFSET_NBYTES
     for span in spans:
         if span.offset < free or span.offset + span.nbytes > nbytes:
             message = f"{span.field.name} is at byte {span.offset} of a {layout.name} of {nbytes} bytes"
             expected = f"{free} to {nbytes - span.nbytes}"
-            raise Fault("EK507", message, vtable, expected).inside(f".{span.field.name}")
+            raise Fault("EK507", message, expected=expected).inside(f".{span.field.name}")
         free = span.offset + span.nbytes
 
 
-def _alignment(layout: TableLayout, spans: list[_Span], vtable: int) -> tuple[int, int]:
+def _alignment(layout: TableLayout, spans: list[_Span]) -> tuple[int, int]:
     """Return the alignment of the table and its phase, from those of its fields."""
     phases = {-span.offset % span.nbytes for span in spans if span.nbytes == 8}
     if len(phases) > 1 or any(span.offset % min(span.nbytes, 4) for span in spans):
-        raise Fault("EK508", f"fields of {layout.name} are off their alignment", vtable)
+        raise Fault("EK508", f"fields of {layout.name} are off their alignment")
     return (8, phases.pop()) if phases else (4, 0)
 
 

@@ -7,6 +7,7 @@ could otherwise stand for an enormous program.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct, unpack_from
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from .wire import Table
 # Sharing lets a program be larger than its file: an entry of 4 bytes may name a value of 24 that others name too.
 BUDGET_FACTOR: Final = 8
 BUDGET_SLACK_NBYTES: Final = 1 << 16
-# What a distinct vtable costs: a hostile file may have one for each table.
+# What a vtable costs: a hostile file may have one for each table.
 VTABLE_COST_NBYTES: Final = 256
 
 _UNPACK_U32: Final = Struct("<I").unpack_from
@@ -54,7 +55,6 @@ class _Decoder:
         self.end = len(data)
         self.budget = BUDGET_FACTOR * self.end + BUDGET_SLACK_NBYTES
         self.plans: dict[tuple[TableLayout, int], TablePlan] = {}
-        self.plans_by_content: dict[tuple[TableLayout, int, tuple[int, ...]], TablePlan] = {}
         self.texts: dict[int, str] = {}
 
     def root(self, position: int) -> Table:
@@ -124,13 +124,12 @@ class _Decoder:
             )
         slots = min((vtable_nbytes - 4) // 2, slot_count(layout))
         offsets = unpack_from(f"<{slots}H", self.data, vtable + 4)
-        content = (layout, table_nbytes, offsets)
-        plan = self.plans_by_content.get(content)
-        if plan is None:
-            self.spend(VTABLE_COST_NBYTES, vtable)
-            plan = plan_table(layout, table_nbytes, offsets, vtable, _READERS)
-            self.plans_by_content[content] = plan
-        self.plans[layout, vtable] = plan
+        self.spend(VTABLE_COST_NBYTES, vtable)
+        try:
+            plan = self.plans[layout, vtable] = _plan_of(layout, table_nbytes, offsets)
+        except Fault as fault:
+            fault.offset = vtable
+            raise
         return plan
 
     def target(self, at: int) -> int:
@@ -253,3 +252,9 @@ _READERS: Final[dict[Kind, Reader]] = {
     Kind.TABLES: _read_tables,
     Kind.UNION: _read_union,
 }
+
+
+@lru_cache(maxsize=1024)
+def _plan_of(layout: TableLayout, table_nbytes: int, offsets: tuple[int, ...]) -> TablePlan:
+    # The same few vtables are in all files of an exporter.
+    return plan_table(layout, table_nbytes, offsets, _READERS)
