@@ -1,0 +1,70 @@
+"""What all tests share: a seeded and single-threaded torch, and the official runtime behind a mark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+from tests.official.oracle import OfficialExporter, OfficialRuntime, missing_reason
+
+# Set where the wheel must be there, so that a broken installation cannot pass for an optional one.
+REQUIRED = "EXIRKIT_REQUIRE_EXECUTORCH"
+
+# A shared machine may stall for longer than any deadline that would tell something about the code.
+hypothesis.settings.register_profile("exirkit", deadline=None)
+hypothesis.settings.load_profile("exirkit")
+
+_skipped: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs the wheel where there is none; fail it where the wheel is required."""
+    reason = missing_reason()
+    if reason and item.get_closest_marker("executorch"):
+        if os.environ.get(REQUIRED) == "1":
+            pytest.fail(f"{reason}, and {REQUIRED}=1", pytrace=False)
+        pytest.skip(reason)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count what was skipped for want of the wheel, in this process or in one of its workers."""
+    reason = missing_reason()
+    if reason and report.skipped and reason in str(report.longrepr):
+        _skipped.append(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it aloud: a green run without the official runtime has tested less."""
+    if _skipped:
+        count = f"{len(_skipped)} tests were skipped"
+        terminalreporter.write_sep("!", f"{count}: {missing_reason()}; set {REQUIRED}=1 to fail instead", yellow=True)
+
+
+@pytest.fixture(autouse=True)
+def _repeatable_torch() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def official_runtime() -> Iterator[OfficialRuntime]:
+    """The official C++ runtime; tests that take it carry the mark `executorch`."""
+    with OfficialRuntime() as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="session")
+def official_export(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], bytes]]:
+    """A function from the name of a case of the zoo to its official program; the files outlive the run."""
+    cache = getattr(request.config, "cache", None)
+    directory = Path(cache.mkdir("official")) if cache else tmp_path_factory.mktemp("official")
+    exporter = OfficialExporter(directory)
+    yield exporter.export
+    exporter.close()

@@ -1,0 +1,204 @@
+"""The disposable half of the oracle: runs programs on the official runtime, in a process of its own.
+
+The process loads the libraries once and then forks; the child answers until the runtime kills it, the parent reports
+how it died and forks the next one, which starts in milliseconds. Frames go through standard input and output; whatever
+the runtime prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tests.official.wire import Header, describe, pack, restore, unpack
+
+MEMORY_LIMIT_BYTES = 16 << 30
+
+Reply = tuple[Header, list[bytes]]
+
+
+class RefusedError(Exception):
+    """The runtime refused; `kind` says at which stage."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        super().__init__(text)
+
+
+def load_native() -> Any:
+    """Import the bindings alone: the package around them imports the whole exporter, ten seconds of it."""
+    importlib.import_module("executorch.extension.pybindings.data_loader")
+    return importlib.import_module("executorch.extension.pybindings._C")
+
+
+def load_program(native: Any, request: Header, blobs: list[bytes]) -> Any:
+    """Load the program that the request names or carries."""
+    check = native.Verification.InternalConsistency
+    try:
+        if "path" in request:
+            return native._load_program(request["path"], program_verification=check)
+        return native._load_program_from_buffer(blobs[request["program"]], program_verification=check)
+    except Exception as error:
+        raise RefusedError("load-error", f"{type(error).__name__}: {error}") from error
+
+
+def load_method(program: Any, name: str) -> Any:
+    """Load one method of a program."""
+    try:
+        return program.load_method(name)
+    except Exception as error:
+        raise RefusedError("load-error", f"{type(error).__name__}: {error}") from error
+
+
+def answer_run(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Run all calls on one loaded method."""
+    program = load_program(native, request, blobs)
+    method = load_method(program, request["method"])
+    calls: list[list[Header]] = []
+    results: list[bytes] = []
+    for call in request["calls"]:
+        inputs = [restore(value, blobs) for value in call]
+        try:
+            outputs = method(inputs)
+        except Exception as error:
+            raise RefusedError("execute-error", f"call {len(calls)}: {type(error).__name__}: {error}") from error
+        calls.append([describe(value, results) for value in outputs])
+    return {"outputs": calls}, results
+
+
+def answer_metadata(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Describe every method: its inputs and outputs, `None` for those that are no tensors."""
+    program = load_program(native, request, blobs)
+    methods: dict[str, Header] = {}
+    for index in range(program.num_methods()):
+        meta = program.method_meta(program.get_method_name(index))
+        methods[meta.name()] = {
+            "inputs": [describe_tensor(meta.input_tensor_meta, i) for i in range(meta.num_inputs())],
+            "outputs": [describe_tensor(meta.output_tensor_meta, i) for i in range(meta.num_outputs())],
+            "attributes": meta.num_attributes(),
+        }
+    return {"methods": methods}, []
+
+
+def describe_tensor(read: Callable[[int], Any], index: int) -> Header | None:
+    """Describe one input or output."""
+    try:
+        info = read(index)
+    except Exception:  # the binding raises for a value that is no tensor
+        return None
+    planned = bool(info.is_memory_planned())
+    return {"sizes": list(info.sizes()), "scalar_type": info.dtype(), "nbytes": info.nbytes(), "planned": planned}
+
+
+def answer_latency(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Time the execution alone, without setting inputs and copying outputs."""
+    native._unsafe_reset_threadpool(request["threads"])
+    method = load_method(load_program(native, request, blobs), request["method"])
+    inputs = [restore(value, blobs) for value in request["inputs"]]
+    times: list[int] = []
+    try:
+        for _ in range(request["warmup"] + request["repeats"]):
+            method.set_inputs(inputs)
+            start = time.perf_counter_ns()
+            method.execute()
+            times.append(time.perf_counter_ns() - start)
+    except Exception as error:
+        raise RefusedError("execute-error", f"{type(error).__name__}: {error}") from error
+    return {"latency_ns": times[request["warmup"] :]}, []
+
+
+def answer_kernels(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """List the kernels and backends of this build."""
+    names = {"kernels": sorted(native._get_operator_names()), "backends": native._get_registered_backend_names()}
+    return names, []
+
+
+def answer_sleep(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Do nothing for a while, to test the patience of the caller."""
+    time.sleep(request["seconds"])
+    return {}, []
+
+
+ANSWERS = {
+    "run": answer_run,
+    "metadata": answer_metadata,
+    "latency": answer_latency,
+    "kernels": answer_kernels,
+    "sleep": answer_sleep,
+}
+
+
+def read_exactly(size: int) -> bytes:
+    """Read from standard input without reading ahead: the next child must find the next frame whole."""
+    parts: list[bytes] = []
+    while size:
+        part = os.read(0, min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def write_all(stream: int, frame: bytes) -> None:
+    """Write a whole frame."""
+    view = memoryview(frame)
+    while view:
+        view = view[os.write(stream, view) :]
+
+
+def serve(native: Any, stream: int) -> None:
+    """Answer requests until there are no more."""
+    torch.set_num_threads(1)
+    native._unsafe_reset_threadpool(1)
+    write_all(stream, pack({"ready": os.getpid()}))
+    while True:
+        try:
+            request, blobs = unpack(read_exactly)
+        except EOFError:
+            return
+        signal.alarm(math.ceil(request["timeout_s"]) + 30)  # ends this process even if the caller is gone
+        try:
+            header, results = ANSWERS[request["op"]](native, request, blobs)
+        except RefusedError as error:
+            header, results = {"failure": error.kind, "text": str(error)}, []
+        write_all(stream, pack(header, results))
+
+
+def limit_resources() -> None:
+    """Keep a corrupt program from filling memory and disk, where the system can do that."""
+    try:
+        import resource
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+
+
+def main() -> int:
+    """Fork a child that serves, and another one when it dies."""
+    stream = os.dup(1)
+    os.dup2(2, 1)
+    limit_resources()
+    native = load_native()
+    while True:
+        child = os.fork()
+        if child == 0:
+            serve(native, stream)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code == 0:
+            return 0
+        write_all(stream, pack({"died": code}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
