@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetPydanticSchema,
@@ -27,13 +28,18 @@ class Wire:
     letter: str
 
 
+def _read_number(value: object) -> object:
+    """Read the texts that stand in JSON for numbers that JSON does not have."""
+    return float(value) if isinstance(value, str) and value in ("Infinity", "-Infinity", "NaN") else value
+
+
 Int8 = Annotated[int, Field(strict=True, ge=-(2**7), lt=2**7), Wire("b")]
 UInt8 = Annotated[int, Field(strict=True, ge=0, lt=2**8), Wire("B")]
 Int32 = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31), Wire("i")]
 UInt32 = Annotated[int, Field(strict=True, ge=0, lt=2**32), Wire("I")]
 Int64 = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63), Wire("q")]
 UInt64 = Annotated[int, Field(strict=True, ge=0, lt=2**64), Wire("Q")]
-Float64 = Annotated[float, Field(strict=True), Wire("d")]
+Float64 = Annotated[float, Field(strict=True), BeforeValidator(_read_number), Wire("d")]
 Flag = Annotated[bool, Field(strict=True), Wire("?")]
 
 
@@ -71,7 +77,7 @@ SmallBlob = Annotated[bytes, _bytes_schema(lambda value: bytes(_read_blob(value)
 class Table(BaseModel):
     """Base of all tables: unknown fields are refused, integers must fit their width."""
 
-    model_config = ConfigDict(extra="forbid", revalidate_instances="never")
+    model_config = ConfigDict(extra="forbid", revalidate_instances="never", ser_json_inf_nan="strings")
 
 
 def member_name(value: object) -> str:
