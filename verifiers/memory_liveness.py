@@ -6,6 +6,7 @@ found walking backwards from the output, births walking forwards, and what is li
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import TensorSpec, view
+from exirkit.ir import TensorSpec, alloc, view
 
 # Operators that copy what their graphs compute; of all others the result may lie in the memory of the called graph.
 _COPYING_LOOPS = ("map_impl", "scan")
@@ -60,7 +61,10 @@ class Ownership:
             if node.op == "output":
                 continue
             for spec in specs_of(node):
-                self.first_node.setdefault(spec, node)
+                known = self.first_node.get(spec)
+                # The operator that fills an alloc tells more about a value than the alloc does.
+                if known is None or known.target is alloc:
+                    self.first_node[spec] = node
                 self._note_bases(spec)
             if node.target is view and isinstance(node.args[0], Node):
                 self._join_view(specs_of(node), specs_of(node.args[0]))
@@ -157,7 +161,7 @@ def _schedule(
     born: set[TensorSpec] = set()
     for is_input in (True, False):
         for step, node in enumerate(nodes):
-            touched = [node] if is_input else [node, *node.all_input_nodes]
+            touched = [node] if is_input else [node, *_arguments(node)]
             if is_input and node.op != "placeholder":
                 continue
             for spec in (ownership.owner(spec) for one in touched for spec in specs_of(one)):
@@ -179,9 +183,14 @@ def _let_die(schedule: _Schedule, graph_module: GraphModule, step: int, node: No
         for operand in _handed_through(node, submodules):
             for spec in (ownership.owner(spec) for spec in specs_of(operand)):
                 deaths[spec] = max(deaths.get(spec, 0), outlived)
-    for argument in node.all_input_nodes:
+    for argument in _arguments(node):
         for spec in specs_of(argument):
             deaths.setdefault(ownership.owner(spec), step)
+
+
+def _arguments(node: Node) -> list[Node]:
+    # `getitem` is no instruction: it names one tensor of several and touches none.
+    return [] if node.target is operator.getitem and specs_of(node) else node.all_input_nodes
 
 
 def _new_ranges(

@@ -66,7 +66,7 @@ def _plan_arena(members: Sequence[TensorSpec], alignment: int, overlapping: bool
         pinned = pinned_offset(spec)
         if pinned is not None:
             demand.pinned[place] = pinned
-    official_order = _official_order([members[index] for index in kept])
+    official_order = _official_order([members[index] for index in kept], demand.size)
     if not overlapping and not demand.pinned:
         packed = pack_shared_objects(demand, official_order, above_others=False)
         if packed is not None:
@@ -83,7 +83,10 @@ def _spread(placement: Placement, groups: Sequence[int], kept: Sequence[int], co
     return plan
 
 
-def _official_order(specs: Sequence[TensorSpec]) -> list[int]:
-    """Return the order of the official planner: falling size, and of equal sizes the last one first."""
-    rising = sorted(range(len(specs)), key=lambda index: specs[index].allocated_memory)
-    return rising[::-1]
+def _official_order(specs: Sequence[TensorSpec], sizes: Sequence[int]) -> list[int]:
+    """Return the order of the official planner: falling size, and of equal sizes the last one first.
+
+    It sorts by the sizes that specs have before the alignment of the plan is applied, and gives up where that is the
+    finer one; the size of the plan comes first here, which makes no difference elsewhere.
+    """
+    return sorted(range(len(specs)), key=lambda index: (-sizes[index], -specs[index].allocated_memory, -index))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
@@ -36,7 +38,7 @@ def compute_lifetimes(
         last = len(nodes) - 1 if is_input and node.name in mutated else step
         for spec in node_specs(node):
             _extend(spans, spec, first, last)
-        for argument in node.all_input_nodes:
+        for argument in _read_by(node):
             for spec in node_specs(argument):
                 _extend(spans, spec, step, step)
     for spec, (first, last) in list(spans.items()):
@@ -59,6 +61,11 @@ def update_lifetimes(
 def last_use_of_results(node: Node, spans: dict[TensorSpec, tuple[int, int]]) -> int:
     """Return the last step that needs any result of a node, through views as well; -1 if it has none."""
     return max((spans[storage_root(spec)[0]][1] for spec in node_specs(node)), default=-1)
+
+
+def _read_by(node: Node) -> list[Node]:
+    """Return the nodes whose values a node needs; taking one result of several reads nothing of the others."""
+    return [] if node.target is operator.getitem and node_specs(node) else node.all_input_nodes
 
 
 def _extend(spans: dict[TensorSpec, tuple[int, int]], spec: TensorSpec, first: int, last: int) -> None:
