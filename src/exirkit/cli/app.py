@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -41,10 +44,7 @@ class OneLineGroup(TyperGroup):
         """Run the command that the arguments name, and leave with its exit code."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         try:
-            with warnings.catch_warnings():
-                # Warnings of torch are not about the model; -W and PYTHONWARNINGS bring them back.
-                if not sys.warnoptions:
-                    warnings.simplefilter("ignore")
+            with _quiet():
                 code = super().main(given, *rest, **{**named, "standalone_mode": False})
         except BrokenPipeError:
             _stop_writing()
@@ -248,8 +248,24 @@ def explain(
     print_codes(codes)
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what torch has to say to its developers off the terminal.
+
+    Warnings come back with `-W` or `PYTHONWARNINGS`, log records with `EXIRKIT_TRACEBACK=1`.
+    """
+    disabled = logging.root.manager.disable
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
+        if not wants_traceback():
+            logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+
+
 def _stop_writing() -> None:
     """Let the interpreter end quietly although whoever read our output has gone."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

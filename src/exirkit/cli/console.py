@@ -33,7 +33,8 @@ class Steps:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._console = Console(stderr=True)
+        # A fixed stream: what model code prints is redirected at times, and progress must not be.
+        self._console = Console(file=sys.stderr)
         self._status: Status | None = None
         self._line = ""
         self._since = 0.0

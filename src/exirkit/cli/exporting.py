@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,14 +66,19 @@ def _export(name: str, made: Any, strict: bool, say: Callable[[str], None]) -> E
         return made
     model, inputs, dynamic_shapes = _taken_apart(name, made)
     say(f"{name}: exporting")
+    # When it fails, torch prints the graph it had so far; when it does not, what was printed is the model's.
+    printed = io.StringIO()
     try:
-        return torch.export.export(model, inputs, dynamic_shapes=dynamic_shapes, strict=strict)
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            program = torch.export.export(model, inputs, dynamic_shapes=dynamic_shapes, strict=strict)
     except Exception as error:
         raise CommandError(
             code="EK717",
             message=f"torch.export failed for method {name}: {first_line(error)}",
             hint="EXIRKIT_TRACEBACK=1 shows where; this part is torch's, before exirkit begins",
         ) from error
+    sys.stderr.write(printed.getvalue())
+    return program
 
 
 def _taken_apart(name: str, made: Any) -> tuple[torch.nn.Module, tuple[Any, ...], Any]:
@@ -80,7 +88,7 @@ def _taken_apart(name: str, made: Any) -> tuple[torch.nn.Module, tuple[Any, ...]
             return made[0], tuple(inputs), made[2] if len(made) == 3 else None
         raise CommandError(
             code="EK716",
-            message=f"the example inputs of method {name} are a {type(inputs).__name__}, not a tuple",
+            message=f"the example inputs of method {name} are of type {type(inputs).__name__}, not a tuple",
             hint="write (x,) for one input",
         )
     raise CommandError(code="EK716", message=f"the factory returned {_described(made)} for {name}, not {_EXPECTED}")
@@ -91,4 +99,4 @@ def _described(made: Any) -> str:
         return "a model without example inputs"
     if isinstance(made, tuple):
         return f"a tuple of {', '.join(type(each).__name__ for each in made) or 'nothing'}"
-    return f"a {type(made).__name__}"
+    return f"something of type {type(made).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from rich.console import Console
 from rich.text import Text
@@ -17,6 +18,7 @@ from .reports import (
     LowerReport,
     MethodReport,
     OperatorReport,
+    OutputReport,
     RunReport,
     ValueReport,
     VerifyReport,
@@ -71,7 +73,7 @@ def print_run(report: RunReport) -> None:
             each.index,
             each.dtype or each.kind,
             shape_text(each.shape) if each.shape is not None else "",
-            _first(each.first, each.shape),
+            _first(each),
         )
         for each in report.outputs
     ]
@@ -89,7 +91,8 @@ def print_verified(report: VerifyReport, texts: Sequence[str]) -> None:
     """Print the findings of `exirkit verify`, each as a whole."""
     console = stdout_console()
     for text in texts:
-        console.print(Text("\n".join(printable(line) for line in text.splitlines())), soft_wrap=True)
+        for line in text.splitlines():
+            _say(console, line)
         console.print()
     count = len(report.diagnostics)
     methods = f"{len(report.methods)} method{'s' if len(report.methods) != 1 else ''}"
@@ -122,7 +125,8 @@ def print_codes(codes: Sequence[CodeReport]) -> None:
     (code,) = codes
     _say(console, f"{code.code}: {code.title}")
     console.print()
-    _say(console, code.text)
+    for line in code.text.splitlines():
+        _say(console, line)
 
 
 def _print_bytes(console: Console, kinds: BytesByKind) -> None:
@@ -184,12 +188,10 @@ def _arenas(arenas: Sequence[int]) -> str:
     return " + ".join(nbytes_text(size) for size in arenas) or "0"
 
 
-def _first(first: Sequence[float | int | bool], shape: Sequence[int] | None) -> str:
-    total = 1
-    for size in shape or ():
-        total *= size
-    texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in first]
-    return " ".join(texts) + (" ..." if total > len(first) else "")
+def _first(output: OutputReport) -> str:
+    texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in output.first]
+    more = output.shape is not None and prod(output.shape) > len(texts)
+    return " ".join(texts) + (" ..." if more else "")
 
 
 def _times(seconds: Sequence[float]) -> str:
@@ -200,5 +202,4 @@ def _times(seconds: Sequence[float]) -> str:
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
-    lines = "\n".join(printable(line) for line in text.splitlines())
-    console.print(Text(lines, style=style), soft_wrap=True)
+    console.print(Text(printable(text), style=style), soft_wrap=True)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.cli.conftest import Invoke, Spawn
+
+from exirkit.cli.reports import LowerReport
+from exirkit.emit import open_program
+from exirkit.runtime_ref import Runtime
+
+
+def report(invoke: Invoke, *args: str | Path) -> LowerReport:
+    result = invoke("lower", *args, "--json")
+    assert result.exit_code == 0, result.stderr
+    return LowerReport.model_validate_json(result.stdout)
+
+
+def test_a_factory_of_a_file(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    found = report(invoke, "models.py:tiny", "-o", "tiny.pte")
+    path = tmp_path / "tiny.pte"
+    assert found.nbytes == path.stat().st_size == sum(found.bytes_by_kind.model_dump().values())
+    (method,) = found.methods
+    assert method.name == "forward"
+    assert min(method.nodes_exported, method.nodes_edge, method.nodes_lowered, method.instructions) > 0
+    assert sum(each.calls for each in method.operators) == method.instructions
+    assert list(found.seconds) == ["load", "export", "to_edge", "to_executorch", "write"]
+    (result,) = Runtime.get().load_program(path).load_method("forward").execute([torch.ones(2, 4)])
+    assert result.shape == (2, 3)
+
+
+def test_people_see_what_was_done(invoke: Invoke, model_file: Path) -> None:
+    result = invoke("lower", "models.py:tiny", "-o", "tiny.pte")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("models.py:tiny -> tiny.pte (")
+    for fact in ("nodes: exported -> edge -> lowered", "arenas (bytes)", "flatbuffer", "seconds: load"):
+        assert fact in result.stdout
+
+
+def test_what_the_model_prints_is_not_in_the_report(invoke: Invoke, model_file: Path) -> None:
+    result = invoke("lower", "models.py:tiny", "-o", "tiny.pte", "--json")
+    assert result.stderr == "the model talks\n"
+    json.loads(result.stdout)
+
+
+def test_a_dotted_module_of_the_working_directory(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "things.py").write_text(model_file.read_text())
+    assert report(invoke, "package.things:exported", "-o", "tiny.pte").methods[0].name == "forward"
+
+
+def test_dynamic_shapes(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    report(invoke, "models.py:dynamic", "-o", "dynamic.pte")
+    method = Runtime.get().load_program(tmp_path / "dynamic.pte").load_method("forward")
+    for rows in (8, 1, 3):
+        assert method.execute([torch.ones(rows, 4)])[0].shape == (rows, 3)
+
+
+def test_several_methods(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    assert {each.name for each in report(invoke, "models.py:several", "-o", "two.pte").methods} == {"encode", "decode"}
+    assert Runtime.get().load_program(tmp_path / "two.pte").method_names == {"encode", "decode"}
+
+
+def test_a_pt2_file(invoke: Invoke, tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.Linear(4, 3), (torch.ones(2, 4),))
+    torch.export.save(program, tmp_path / "linear.pt2")
+    assert report(invoke, "linear.pt2", "-o", "linear.pte").target == "linear.pt2"
+    (result,) = Runtime.get().load_program(tmp_path / "linear.pte").load_method("forward").execute([torch.ones(2, 4)])
+    torch.testing.assert_close(result, program.module()(torch.ones(2, 4)))
+
+
+def plan_of(path: Path) -> Any:
+    with open_program(path) as file:
+        return file.program.execution_plan[0]
+
+
+def test_inputs_and_outputs_without_places(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    report(invoke, "models.py:tiny", "-o", "tiny.pte", "--no-alloc-graph-input", "--no-alloc-graph-output")
+    plan = plan_of(tmp_path / "tiny.pte")
+    for index in (*plan.inputs, *plan.outputs):
+        assert plan.values[index].val.allocation_info is None
+
+
+def test_planners_and_alignment(invoke: Invoke, model_file: Path) -> None:
+    greedy = report(invoke, "models.py:tiny", "-o", "tiny.pte", "--planner", "greedy")
+    naive = report(invoke, "models.py:tiny", "-o", "tiny.pte", "--planner", "naive")
+    wide = report(invoke, "models.py:tiny", "-o", "tiny.pte", "--alignment", "256")
+    assert sum(greedy.methods[0].arenas) <= sum(naive.methods[0].arenas)
+    assert all(size % 256 == 0 for size in wide.methods[0].arenas)
+
+
+def test_segments_are_aligned(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    report(invoke, "models.py:tiny", "-o", "tiny.pte", "--segment-alignment", "4096")
+    with open_program(tmp_path / "tiny.pte") as file:
+        assert file.header is not None
+        assert file.header.segment_base_offset % 4096 == 0
+
+
+def test_a_segment_alignment_that_is_no_power_of_two(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    result = invoke("lower", "models.py:tiny", "-o", "tiny.pte", "--segment-alignment", "48")
+    assert result.exit_code == 2
+    assert "segment_alignment is 48" in result.stderr
+    assert not (tmp_path / "tiny.pte").exists()
+
+
+@pytest.mark.slow
+def test_strict_export(invoke: Invoke, model_file: Path) -> None:
+    assert report(invoke, "models.py:tiny", "-o", "tiny.pte", "--strict").methods[0].instructions > 0
+
+
+def test_the_report_is_written(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    found = report(invoke, "models.py:tiny", "-o", "tiny.pte", "--report", "report.json")
+    assert LowerReport.model_validate_json((tmp_path / "report.json").read_text()) == found
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"models.py", "report.json", "tiny.pte"}
+
+
+def test_the_file_is_the_same_every_time(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    contents = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        report(invoke, "models.py:tiny", "-o", "tiny.pte")
+        contents.append((tmp_path / "tiny.pte").read_bytes())
+    assert contents[0] == contents[1]
+
+
+def test_a_failed_write_leaves_the_old_file(
+    invoke: Invoke, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny.pte").write_bytes(b"old")
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "replace", full)
+    result = invoke("lower", "models.py:tiny", "-o", "tiny.pte")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("error[EK712]: no space left on device\n")
+    assert (tmp_path / "tiny.pte").read_bytes() == b"old"
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"models.py", "tiny.pte"}
+
+
+@pytest.mark.slow
+def test_in_a_process_of_its_own(spawn: Spawn, model_file: Path, tmp_path: Path) -> None:
+    result = spawn("lower", "models.py:tiny", "-o", "tiny.pte", "--json")
+    assert (result.returncode, result.stderr) == (0, "the model talks\n")
+    LowerReport.model_validate_json(result.stdout)
+    result = spawn("lower", "models.py:refused_by_export", "-o", "x.pte")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error[EK717]")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "x.pte").exists()

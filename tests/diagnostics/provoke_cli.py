@@ -1,0 +1,176 @@
+"""Command lines and calls of the lowering chain that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.diagnostics.provocation import provokes
+from tests.runtime_ref.assembly import Assembly
+from typer.core import TyperGroup
+from typer.main import get_command
+
+import exirkit.cli.demonstration
+from exirkit import Diagnostic, to_edge
+from exirkit.cli.app import app
+from exirkit.cli.code_texts import code_text
+from exirkit.cli.console import Steps
+from exirkit.cli.exporting import export_methods, load_exported
+from exirkit.cli.failures import CommandError, failure_of
+from exirkit.cli.input_files import make_inputs, read_inputs
+from exirkit.cli.inspection import chosen_plans
+from exirkit.cli.model_source import call_factory, parse_source
+from exirkit.cli.output_files import check_writable
+from exirkit.cli.verification import verify_file
+from exirkit.emit import lay_out, write_file
+
+
+class Double(torch.nn.Module):
+    """A model of one operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+
+def exported() -> torch.export.ExportedProgram:
+    return torch.export.export(Double(), (torch.ones(2),))
+
+
+@provokes("EK701")
+def etrecord(_: Path) -> None:
+    to_edge(exported(), generate_etrecord=True)
+
+
+@provokes("EK702")
+def module_instead_of_program(_: Path) -> None:
+    to_edge({"forward": Double()})  # type: ignore[dict-item]
+
+
+@provokes("EK703")
+def method_that_the_manager_does_not_have(_: Path) -> None:
+    to_edge(exported()).exported_program("backward")
+
+
+@provokes("EK704")
+def program_saved_as_something_else(scratch: Path) -> None:
+    to_edge(exported()).to_executorch().save(scratch / "model.bin")
+
+
+def as_command_error(error: Exception) -> CommandError:
+    """Return the error that the command line makes of another one."""
+    finding = failure_of(error).findings[0]
+    return CommandError(code=finding.code, message=finding.message, hint=finding.hint)
+
+
+@provokes("EK711")
+def option_that_is_not_there(_: Path) -> None:
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    with pytest.raises(Exception, match="--repat") as info:
+        TyperGroup.main(group, ["run", "model.pte", "--repat", "3"], prog_name="exirkit", standalone_mode=False)
+    raise as_command_error(info.value)
+
+
+@provokes("EK712")
+def output_with_another_ending(_: Path) -> None:
+    check_writable(Path("model.bin"), ".pte")
+
+
+@provokes("EK713")
+def target_without_factory(_: Path) -> None:
+    parse_source("models.py")
+
+
+def write_models(scratch: Path, text: str) -> None:
+    (scratch / "models.py").write_text(text)
+
+
+@provokes("EK714")
+def factory_that_is_not_there(scratch: Path) -> None:
+    write_models(scratch, "def tiny(): ...\n")
+    call_factory(parse_source(f"{scratch}/models.py:tinny"))
+
+
+@provokes("EK715")
+def factory_that_raises(scratch: Path) -> None:
+    write_models(scratch, "def tiny():\n    return 1 / 0\n")
+    call_factory(parse_source(f"{scratch}/models.py:tiny"))
+
+
+@provokes("EK716")
+def factory_without_inputs(_: Path) -> None:
+    export_methods(Double(), strict=False, say=print)
+
+
+class Branching(torch.nn.Module):
+    """A model that torch.export does not take."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+@provokes("EK717")
+def model_that_cannot_be_exported(_: Path) -> None:
+    export_methods((Branching(), (torch.ones(2),)), strict=False, say=lambda _line: None)
+
+
+@provokes("EK718")
+def archive_that_is_no_program(scratch: Path) -> None:
+    path = scratch / "model.pt2"
+    path.write_bytes(b"nothing")
+    load_exported(path)
+
+
+@provokes("EK719")
+def code_that_is_not_there(_: Path) -> None:
+    code_text("EK000")
+
+
+@provokes("EK721")
+def inputs_that_are_text(scratch: Path) -> None:
+    path = scratch / "x.npy"
+    path.write_bytes(b"1 2 3")
+    read_inputs([path])
+
+
+@provokes("EK722")
+def input_that_is_too_large(_: Path) -> None:
+    made = Assembly()
+    x = made.tensor([1 << 30, 1 << 30], planned=False)
+    made.program([x], [])
+    make_inputs(made.plan, "ones", torch.Generator())
+
+
+@provokes("EK723")
+def method_that_the_file_does_not_have(_: Path) -> None:
+    chosen_plans(Assembly().program(), "backward")
+
+
+@provokes("EK731")
+def kernel_that_is_not_known(scratch: Path) -> object:
+    made = Assembly()
+    x = made.tensor([2])
+    made.call("aten::relux.out", x, x, x)
+    write_file(scratch / "model.pte", lay_out(made.program([x], [x])))
+    report, _texts = verify_file(scratch / "model.pte")
+    return [Diagnostic.model_validate(each.model_dump()) for each in report.diagnostics]
+
+
+@provokes("EK732")
+def demo_that_differs(_: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exirkit.cli.demonstration, "make_demo", lambda: (Noisy(), (torch.ones(2),)))
+        exirkit.cli.demonstration.run_demo(None, Steps())
+
+
+class Noisy(torch.nn.Module):
+    """A model that gives something else when it is run than when it is exported."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if torch.compiler.is_exporting() else x + 1
+
+
+@provokes("EK791")
+def bug(_: Path) -> None:
+    raise as_command_error(RuntimeError("something that nobody thought of"))

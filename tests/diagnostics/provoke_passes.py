@@ -1,0 +1,207 @@
+"""Programs that cannot be lowered, and passes that break their word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.diagnostics.programs import EDGE_RELU, call_of, edge, exported, relu_module
+from tests.diagnostics.provocation import provokes
+from torch.fx import GraphModule
+
+from exirkit import ExportPass, Pass, PassManager, map_args, to_edge
+from exirkit.ir import GraphEditor
+from exirkit.passes import PassResult, apply_user_passes
+
+
+class Relu(ExportPass):
+    """A pass that does something with every call of relu."""
+
+    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+        if op is not EDGE_RELU:
+            return super().call_operator(op, args, kwargs, meta)
+        return self.on_relu(args, kwargs, meta)
+
+    def on_relu(self, args: Any, kwargs: Any, meta: Any) -> Any:
+        raise NotImplementedError
+
+
+@provokes("EK401")
+def placeholder_without_value(_: Path) -> None:
+    module = relu_module()
+    for node in module.graph.find_nodes(op="placeholder"):
+        node.meta.clear()
+    ExportPass()(module)
+
+
+@provokes("EK402")
+def branch_on_a_tensor(_: Path) -> None:
+    class Branch(Relu):
+        def on_relu(self, args: Any, kwargs: Any, meta: Any) -> Any:
+            return super().on_relu(args, kwargs, meta) if args[0] else args[0]
+
+    Branch()(relu_module())
+
+
+@provokes("EK403")
+def hook_that_raises(_: Path) -> None:
+    class Raise(Relu):
+        def on_relu(self, args: Any, kwargs: Any, meta: Any) -> Any:
+            raise KeyError("scale")
+
+    Raise()(relu_module())
+
+
+@provokes("EK404")
+def call_that_cannot_run(_: Path) -> None:
+    class Multiply(Relu):
+        def on_relu(self, args: Any, kwargs: Any, meta: Any) -> Any:
+            return self.call_operator(torch.ops.aten.mm.default, (args[0], args[0]), {}, meta)
+
+    Multiply()(relu_module())
+
+
+@provokes("EK405")
+def node_of_the_old_graph(_: Path) -> None:
+    module = relu_module()
+    (x,) = module.graph.find_nodes(op="placeholder")
+
+    class Old(Relu):
+        def on_relu(self, args: Any, kwargs: Any, meta: Any) -> Any:
+            return ExportPass.call_operator(self, EDGE_RELU, (x,), kwargs, meta)
+
+    Old()(module)
+
+
+@provokes("EK406")
+def placeholder_that_is_dropped(_: Path) -> None:
+    class Drop(ExportPass):
+        def inputs(self, graph_module: GraphModule) -> list[Any]:
+            return []
+
+    Drop()(relu_module())
+
+
+@provokes("EK407")
+def input_whose_symbols_change(_: Path) -> None:
+    class Fix(ExportPass):
+        def placeholder(self, name: str, arg: Any, meta: Any) -> Any:
+            return super().placeholder(name, arg.new_empty(3), meta)
+
+    program = edge(exported(torch.relu, torch.ones(3), dynamic_shapes=({0: torch.export.Dim("n", max=8)},)))
+    Fix()(program.graph_module)
+
+
+@provokes("EK408")
+def metadata_that_is_inferred(_: Path) -> None:
+    class Set(Relu):
+        def on_relu(self, args: Any, kwargs: Any, meta: Any) -> Any:
+            meta["val"] = None
+
+    Set()(relu_module())
+
+
+@provokes("EK409")
+def hook_outside_of_a_pass(_: Path) -> None:
+    from exirkit import NodeMetadata
+
+    ExportPass().call_operator(EDGE_RELU, (), {}, NodeMetadata({}))
+
+
+@provokes("EK410")
+def arguments_of_something_without_schema(_: Path) -> None:
+    map_args(len, lambda value, _argument: value, (1,), {})
+
+
+@provokes("EK411")
+def pass_that_raises(_: Path) -> None:
+    def broken(graph_module: GraphModule) -> None:
+        raise KeyError("scale")
+
+    PassManager([broken])(relu_module())
+
+
+@provokes("EK412")
+def pass_that_returns_a_number(_: Path) -> None:
+    def counting(graph_module: GraphModule) -> int:
+        return 3
+
+    PassManager([counting])(relu_module())
+
+
+@provokes("EK413")
+def check_that_fails(_: Path) -> None:
+    def no_relu(graph_module: GraphModule) -> None:
+        raise ValueError("there is a relu")
+
+    manager = PassManager([ExportPass()], run_checks_after_each_pass=True)
+    manager.add_checks(no_relu)
+    manager(relu_module())
+
+
+@provokes("EK414")
+def graph_that_is_malformed(_: Path) -> None:
+    module = relu_module()
+    relu = call_of(module, "relu")
+    (x,) = module.graph.find_nodes(op="placeholder")
+    relu.append(x)
+    PassManager([ExportPass()], run_checks_after_each_pass=True)(module)
+
+
+@provokes("EK415")
+def graph_that_calls_a_method(_: Path) -> None:
+    module = relu_module()
+    relu = call_of(module, "relu")
+    relu.op, relu.target = "call_method", "relu"
+    ExportPass()(module)
+
+
+class Failing(Pass):
+    """A pass of our own kind that fails."""
+
+    name = "count-relus"
+
+    def edit(self, editor: GraphEditor) -> None:
+        raise KeyError("scale")
+
+
+@provokes("EK421")
+def own_pass_that_raises(_: Path) -> None:
+    Failing().apply(edge(exported(torch.relu, torch.ones(2))))
+
+
+@provokes("EK424")
+def pass_that_is_a_number(_: Path) -> None:
+    apply_user_passes(exported(torch.relu, torch.ones(2)), [3])
+
+
+@provokes("EK425")
+def pass_that_adds_an_input(_: Path) -> None:
+    def add_input(graph_module: GraphModule) -> PassResult:
+        first = next(iter(graph_module.graph.nodes))
+        with graph_module.graph.inserting_before(first):
+            graph_module.graph.placeholder("extra")
+        return PassResult(graph_module, True)
+
+    apply_user_passes(edge(exported(torch.relu, torch.ones(2))), [add_input])
+
+
+@provokes("EK431")
+def function_of_sizes_without_primitive(_: Path) -> None:
+    def sine(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sym_sqrt(x.shape[0])
+
+    dims = ({0: torch.export.Dim("n", max=8)},)
+    to_edge(exported(sine, torch.ones(4), dynamic_shapes=dims)).to_executorch()
+
+
+@provokes("EK433")
+def input_without_upper_bound(_: Path) -> None:
+    dims = ({0: torch.export.Dim("n")},)
+    to_edge(exported(torch.relu, torch.ones(3), dynamic_shapes=dims)).to_executorch()
+
+
+@provokes("EK434")
+def result_without_upper_bound(_: Path) -> None:
+    to_edge(exported(lambda x, n: x.repeat_interleave(n), torch.ones(2), torch.tensor([1, 2]))).to_executorch()
