@@ -1,14 +1,14 @@
 """Take operators apart into core ATen operators, one node at a time.
 
-Each node that has a decomposition is run once, alone, on fake tensors like its own, while a recorder writes down the core
-operators it reaches; the recording is put in the node's place. Nodes that are alike share one recording. Everything else in
-the graph stays as it is.
+Each node that has a decomposition is run once, alone, on fake tensors like its own, while a recorder writes down the
+core operators it reaches; the recording is put in the node's place. Nodes that are alike share one recording.
+Everything else in the graph stays as it is.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,6 +27,9 @@ from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, locate
 from .contract import Pass
 
 Decompositions = Mapping[Any, Callable[..., Any]]
+
+# Composite operators that count as core, because runtimes have kernels for them.
+_CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
 
 
 class WholeGraphNeededError(ModelError):
@@ -79,8 +82,8 @@ class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
 
     Requires: static sizes.
-    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones and those that write to
-        their arguments.
+    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones and those that
+        write to their arguments.
 
     Args:
         preserved: Operators that stay whole.
@@ -94,7 +97,7 @@ class DecomposeToCore(Pass):
 
     def __init__(self, preserved: frozenset[OpOverload] = frozenset(), table: Decompositions | None = None) -> None:
         self._table = _core_table() if table is None else table
-        self._preserved = preserved
+        self._preserved = preserved | _CORE_COMPOSITES
 
     def edit(self, editor: GraphEditor) -> None:
         """Decompose node by node.
@@ -132,7 +135,14 @@ class DecomposeToCore(Pass):
         recorder.know(inputs)
         args, kwargs = map_aggregate(pattern, lambda leaf: inputs[leaf.index] if isinstance(leaf, InputRef) else leaf)
         try:
-            with mode, recorder, enable_python_dispatcher(), torch.no_grad():
+            # Kernels of this machine's own libraries are no core operators.
+            with (
+                mode,
+                recorder,
+                enable_python_dispatcher(),
+                torch.no_grad(),
+                torch.backends.mkldnn.flags(enabled=False),
+            ):
                 result = recorder.expand(op, args, kwargs)
         except WholeGraphNeededError:
             raise
@@ -167,13 +177,17 @@ class _Recorder(TorchDispatchMode):
 
     def expand(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the decomposition of an operator; reached operators come to `__torch_dispatch__`."""
-        decomposition = self._table[op] if op in self._table else None
-        if decomposition is not None:
-            result = decomposition(*args, **kwargs)
+        for expansion in self._expansions(op):
+            result = expansion(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        # A composite operator is taken apart by the dispatcher, before any mode sees it.
-        return op(*args, **kwargs)
+        raise WholeGraphNeededError(f"{op} has no decomposition for these arguments")
+
+    def _expansions(self, op: Any) -> Iterator[Callable[..., Any]]:
+        if op in self._table:
+            yield self._table[op]
+        if isinstance(op, OpOverload) and op._can_decompose():
+            yield op.decompose
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -183,12 +197,11 @@ class _Recorder(TorchDispatchMode):
             # A question about a tensor (its device), not a computation.
             return func(*args, **kwargs)
         if func not in self._preserved:
-            for expansion in (self._table[func] if func in self._table else None, _composite(func)):
-                if expansion is not None:
-                    with self:
-                        result = expansion(*args, **kwargs)
-                    if result is not NotImplemented:
-                        return result
+            for expansion in self._expansions(func):
+                with self:
+                    result = expansion(*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
         if func._schema.is_mutable:
             raise WholeGraphNeededError(f"{func} writes to its argument")
         result = func(*args, **kwargs)
@@ -223,15 +236,9 @@ class _Recorder(TorchDispatchMode):
         return reference
 
 
-def _composite(func: Any) -> Callable[..., Any] | None:
-    return func.decompose if isinstance(func, OpOverload) and func._can_decompose() else None
-
-
 def _twin_of(value: Any) -> torch.Tensor:
     if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
         raise WholeGraphNeededError(f"an argument is a {type(value).__name__}")
-    if any(isinstance(number, torch.SymInt) for number in (*value.shape, *value.stride())):
-        raise WholeGraphNeededError("sizes are dynamic")
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
@@ -251,8 +258,10 @@ def _pattern(node: Node, tensors: list[Node]) -> Any:
 
 
 def _key(op: OpOverload, pattern: Any, tensors: list[Node]) -> Any:
-    """Return what decides a decomposition: the operator, its plain arguments, and sizes, strides and dtype of tensors."""
+    """Return what decides a decomposition: operator, plain arguments, and sizes, strides and dtype of tensors."""
     values = [node.meta["val"] for node in tensors]
+    if any(isinstance(number, torch.SymInt) for value in values for number in (*value.shape, *value.stride())):
+        raise WholeGraphNeededError("sizes are dynamic")
     described = tuple((value.dtype, tuple(value.shape), value.stride()) for value in values)
     return (op, _frozen(pattern), described)
 
@@ -273,20 +282,16 @@ def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors
     def resolve(leaf: Any) -> Any:
         if isinstance(leaf, InputRef):
             return tensors[leaf.index]
-        if not isinstance(leaf, StepRef):
-            return leaf
-        if leaf.item is None:
-            return made[leaf.step]
-        place = (leaf.step, leaf.item)
-        if place not in items:
-            value = recording.steps[leaf.step].value[leaf.item]
-            source = made[leaf.step]
-            items[place] = editor.call(operator.getitem, (source, leaf.item), before=node, origins=node, val=value)
-        return items[place]
+        if isinstance(leaf, StepRef):
+            return made[leaf.step] if leaf.item is None else items[leaf.step, leaf.item]
+        return leaf
 
-    for step in recording.steps:
+    for number, step in enumerate(recording.steps):
         args, kwargs = map_aggregate((step.args, step.kwargs), resolve)
-        made.append(editor.call(step.target, args, kwargs, before=node, origins=node, val=step.value))
+        call = editor.call(step.target, args, kwargs, before=node, origins=node, val=step.value)
+        made.append(call)
+        for item, value in enumerate(step.value) if isinstance(step.value, list | tuple) else ():
+            items[number, item] = editor.call(operator.getitem, (call, item), before=node, origins=node, val=value)
     if isinstance(recording.result, list):
         for user in list(node.users):
             if user.target is not operator.getitem:
@@ -296,5 +301,5 @@ def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors
     else:
         editor.replace(node, resolve(recording.result))
     editor.erase(node)
-    for unused in reversed(made):
+    for unused in (*items.values(), *reversed(made)):
         editor.erase_unused(unused)

@@ -1,0 +1,81 @@
+"""Decomposition node by node ends in the same graph as torch's re-tracing of the whole."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from tests.models.zoo import CASES
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from exirkit.ir import GraphEditor, copy_program, same_value
+from exirkit.passes import WholeGraphNeededError, decomposition_passes, run_passes
+
+# What torch's re-tracing drops and a local decomposition leaves: views of everything, which later passes remove.
+_IDENTITIES = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    copied = copy_program(program)
+    run_passes(GraphEditor(copied), decomposition_passes())
+    return copied
+
+
+def shape_of(graph: Graph) -> list[tuple[Any, ...]]:
+    """Describe a graph by operators and wiring, identities left out and defaults filled in."""
+    numbers: dict[Node, int] = {}
+    described: list[tuple[Any, ...]] = []
+    for node in graph.nodes:
+        if node.target in _IDENTITIES:
+            numbers[node] = numbers[node.args[0]]
+            continue
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            continue
+        numbers[node] = len(described)
+        args, kwargs = map_arg(normal(node), lambda argument: ("node", numbers[argument]))
+        if node.target is torch.ops.aten.lift_fresh_copy.default:
+            # Functionalisation calls a copy of a constant a clone.
+            described.append((node.op, "aten.clone.default", repr(args), repr(kwargs)))
+            continue
+        described.append((node.op, str(node.target) if node.op == "call_function" else "", repr(args), repr(kwargs)))
+    return described
+
+
+def normal(node: Node) -> tuple[Any, Any]:
+    """Return arguments by name without those that have their default, whichever way they were given."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return node.args, node.kwargs
+    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
+    defaults = {argument.name: argument.default_value for argument in schema.arguments if argument.has_default_value()}
+    ignored = {"device", "layout", "pin_memory"}
+    kept = {
+        name: list(value) if isinstance(value, tuple | list) else value
+        for name, value in given.items()
+        if name not in ignored and not (name in defaults and repr(value) == repr(defaults[name]))
+    }
+    return (), dict(sorted(kept.items()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_same_graph_as_torch(name: str) -> None:
+    for program in CASES[name].make().export().values():
+        try:
+            ours = decomposed(program)
+        except WholeGraphNeededError as error:
+            pytest.skip(f"torch decomposes this one for us: {error.diagnostics[0].message}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            theirs = program.run_decompositions()
+        assert shape_of(ours.graph) == shape_of(theirs.graph)
+        for mine, other in zip(results(ours.graph), results(theirs.graph), strict=True):
+            assert same_value(mine.meta["val"], other.meta["val"])
+
+
+def results(graph: Graph) -> list[Node]:
+    return [node for node in graph.output_node().args[0] if isinstance(node, Node)]  # type: ignore[union-attr]
