@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,13 +28,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
 
     def run_block(name: str) -> Names:
-        names: Names = {"__name__": "tutorial"}
+        # Tracing imports the module of the functions that it meets, and reads their source: both must be there.
+        module = ModuleType("tutorial_under_test")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
         for block in (*BLOCKS[name].needs, name):
-            # Tracing wants to read the source, so there must be a file.
             path = tmp_path / f"{block}.py"
             path.write_text(BLOCKS[block].code)
-            exec(compile(BLOCKS[block].code, str(path), "exec"), names)
-        return names
+            exec(compile(BLOCKS[block].code, str(path), "exec"), module.__dict__)
+        return module.__dict__
 
     return run_block
 
