@@ -6,6 +6,7 @@ from .codec_writer import EncodedProgram, encode_program
 from .container import NamedBlob, PteImage, lay_out, write_file
 from .container_reader import PteFile, open_program, read_program
 from .container_restore import restore, restore_mutable_data, restore_named_data
+from .emitter import EmitterOutput, emit_program
 from .errors import ProgramFormatError, ProgramVerifyError
 from .header import ExtendedHeader
 from .printer import format_program, print_program
@@ -72,6 +73,7 @@ __all__ = [
     "Double",
     "DoubleList",
     "EValue",
+    "EmitterOutput",
     "EncodedProgram",
     "ExecutionPlan",
     "ExtendedHeader",
@@ -104,7 +106,7 @@ __all__ = [
     "Tensor",
     "TensorDataLocation",
     "TensorList",
-    "TensorShapeDynamism",
+    "emit_program",
     "encode_program",
     "format_program",
     "lay_out",

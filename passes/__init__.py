@@ -17,6 +17,7 @@ from .lowering_config import (
     ExecutorchBackendConfig,
     ToOutVarPass,
 )
+from .memory import MemoryAlgoResult, MemoryPlanningAlgorithmSuite, MemoryPlanningPass, SpecAllocResult, greedy, naive
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
 from .pass_manager import PassManager
 from .promote_types import PromoteTypes
@@ -26,6 +27,7 @@ from .remove_unused_inputs import RemoveUnusedInputs
 from .replace_views_with_copies import ReplaceViewsWithCopies
 from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
 from .to_edge import decomposition_passes, to_edge_passes
+from .to_executorch import lower_to_executorch, to_executorch_passes
 from .use_dim_order_operators import UseDimOrderOperators
 from .user_passes import CompleteMetadata, apply_user_passes
 
@@ -45,6 +47,9 @@ __all__ = [
     "GenerateDebugHandles",
     "InlineGradRegions",
     "LiftConstants",
+    "MemoryAlgoResult",
+    "MemoryPlanningAlgorithmSuite",
+    "MemoryPlanningPass",
     "NodeMetadata",
     "Pass",
     "PassBase",
@@ -59,13 +64,18 @@ __all__ = [
     "RemoveUnusedInputs",
     "ReplaceViewsWithCopies",
     "ScalarsToTensors",
+    "SpecAllocResult",
     "SymbolsToTensors",
     "ToOutVarPass",
     "UseDimOrderOperators",
     "WholeGraphNeededError",
     "apply_user_passes",
     "decomposition_passes",
+    "greedy",
+    "lower_to_executorch",
     "map_args",
+    "naive",
     "run_passes",
     "to_edge_passes",
+    "to_executorch_passes",
 ]
