@@ -298,6 +298,8 @@ def _put_bytes(encoder: _Encoder, _field: FieldLayout, data: bytes) -> int:
 
 
 def _put_blob(encoder: _Encoder, each: FieldLayout, data: Chunk) -> int:
+    if not isinstance(data, (bytes, memoryview)):
+        raise _unfit(data, "bytes or a memoryview")
     nbytes = len(data)
     if encoder.used + nbytes > MAXIMUM_NBYTES:
         raise _too_large(encoder.used + nbytes)

@@ -33,16 +33,27 @@ from .schema import (
     Program,
     SubsegmentOffsets,
 )
+from .wire import read_blob
 
 SEGMENT_ALIGNMENT: Final = 128
 
 
 @dataclass(frozen=True)
 class NamedBlob:
-    """Data that delegates find by a key, aligned to `alignment` bytes."""
+    """Data that delegates find by a key, aligned to `alignment` bytes.
+
+    Raises:
+        UsageError: EK521 if `data` is not contiguous bytes.
+    """
 
     data: Chunk
     alignment: int = 1
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "data", read_blob(self.data))
+        except ValueError as error:
+            raise UsageError(Diagnostic(code="EK521", message=str(error))) from None
 
 
 @dataclass(frozen=True)
@@ -181,6 +192,10 @@ class _Segments:
 
     def add(self, chunks: Sequence[Chunk], alignment: int) -> int:
         """Append a segment and return its index."""
+        for chunk in chunks:
+            if not isinstance(chunk, (bytes, memoryview)):
+                message = f"program data is {type(chunk).__name__}"
+                raise ModelError(Diagnostic(code="EK520", message=message, expected="bytes or a memoryview"))
         alignment = lcm(self._least_alignment, alignment)
         self.alignment = lcm(self.alignment, alignment)
         start = _align_up(self.nbytes, alignment)

@@ -43,7 +43,7 @@ Float64 = Annotated[float, Field(strict=True), BeforeValidator(_read_number), Wi
 Flag = Annotated[bool, Field(strict=True), Wire("?")]
 
 
-def _read_blob(value: object) -> bytes | memoryview:
+def read_blob(value: object) -> bytes | memoryview:
     """Return the bytes without copying them; text is base64, as written to JSON."""
     if isinstance(value, bytes):
         return value
@@ -70,8 +70,8 @@ def _bytes_schema(read: Callable[[object], object]) -> GetPydanticSchema:
 
 
 # Large data, kept as a view of the memory of its owner; small data, read into bytes of their own.
-Blob = Annotated[bytes | memoryview, _bytes_schema(_read_blob)]
-SmallBlob = Annotated[bytes, _bytes_schema(lambda value: bytes(_read_blob(value)))]
+Blob = Annotated[bytes | memoryview, _bytes_schema(read_blob)]
+SmallBlob = Annotated[bytes, _bytes_schema(lambda value: bytes(read_blob(value)))]
 
 
 class Table(BaseModel):

@@ -21,6 +21,8 @@ from torch import nn
 class Counter(nn.Module):
     """A buffer that every call changes."""
 
+    count: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
@@ -28,7 +30,8 @@ class Counter(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.count.add_(x.sum(0))
-        return self.linear(x) + self.count
+        y: torch.Tensor = self.linear(x)
+        return y + self.count
 
 
 class Top(nn.Module):
@@ -43,7 +46,8 @@ class Branch(nn.Module):
     """Jumps and moves."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
+        y: torch.Tensor = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
+        return y
 
 
 def export_all(directory: Path) -> None:

@@ -16,9 +16,12 @@ from exirkit.emit import (
     Double,
     EValue,
     ExecutionPlan,
+    FreeCall,
     Instruction,
     Int,
+    JumpFalseCall,
     KernelCall,
+    Null,
     Program,
     PteFile,
     String,
@@ -137,6 +140,7 @@ def test_decoded_blobs_are_views() -> None:
 
 def faulty(fault: str) -> Program:
     program = Program(execution_plan=[plan([tensor(2), Int(int_val=1)], [KernelCall(op_index=0, args=[0])])])
+    program.constant_buffer.append(Buffer())
     first, second = (value.val for value in program.execution_plan[0].values)
     assert isinstance(first, Tensor)
     assert isinstance(second, Int)
@@ -152,6 +156,7 @@ def faulty(fault: str) -> Program:
         "table": (first, "allocation_info", String(string_val="")),
         "table element": (program.execution_plan[0], "operators", [3]),
         "bool": (first, "requires_grad", 2),
+        "blob": (program.constant_buffer[0], "storage", "text"),
     }
     place, name, value = changes[fault]
     setattr(place, name, value)
@@ -172,6 +177,7 @@ def faulty(fault: str) -> Program:
         ("table", "execution_plan[0].values[0].val.allocation_info"),
         ("table element", "execution_plan[0].operators[0]"),
         ("bool", "execution_plan[0].values[0].val.requires_grad"),
+        ("blob", "constant_buffer[0].storage"),
     ],
 )
 def test_what_the_format_cannot_hold_is_refused(fault: str, path: str) -> None:
@@ -189,6 +195,13 @@ def test_too_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ModelError) as error:
         encode_program(Program(execution_plan=[plan([Int(int_val=each) for each in range(100)], [])]))
     assert error.value.code == "EK525"
+
+
+@pytest.mark.parametrize("value", [Null(), Double(double_val=0.5)])
+def test_values_that_are_shared_most_can_be_read(value: Any) -> None:
+    calls = [FreeCall(value_index=3)] * 2000 + [JumpFalseCall(cond_value_index=1, destination_instruction=2)] * 2000
+    program = Program(execution_plan=[plan([value] * 20_000, calls)])
+    assert decode(encode(program)) == program
 
 
 def test_result_is_a_file() -> None:

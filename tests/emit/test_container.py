@@ -257,6 +257,17 @@ def test_alignments_are_powers_of_two(alignment: int) -> None:
         lay_out(with_constants(4), named_data={"k": NamedBlob(b"1", alignment)})
 
 
+def test_data_that_is_no_bytes_is_refused() -> None:
+    with pytest.raises(UsageError) as error:
+        NamedBlob("text!")  # type: ignore[arg-type]
+    assert error.value.code == "EK521"
+    program = with_constants(4)
+    program.constant_buffer[1].storage = "text"  # type: ignore[assignment]
+    with pytest.raises(ModelError) as broken:
+        lay_out(program)
+    assert broken.value.code == "EK520"
+
+
 def test_several_segments_of_initial_values_are_read_but_not_restored() -> None:
     program = lay_out(with_constants(4), mutable_data=[Buffer(), Buffer(storage=b"1")]).program
     assert program.mutable_data_segments is not None
