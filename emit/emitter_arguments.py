@@ -124,8 +124,10 @@ class ArgumentWriter:
         if isinstance(value, Node):
             found = self._id_of(value)
             return found if isinstance(found, int) else None
-        if parameter.kind == "tensor":
-            return self._values.empty_tensor() if value is None else None
+        if parameter.kind == "tensor" and value is not None:
+            return None
+        if parameter.kind == "tensor" and not parameter.allows_none:
+            return self._values.empty_tensor()
         if parameter.kind == "float" and isinstance(value, int):
             value = float(value)
         return self._values.constant(value)

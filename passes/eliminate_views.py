@@ -155,7 +155,7 @@ def _is_same(source: Node, node: Node) -> bool:
     return (
         before.dtype == after.dtype
         and same_argument(tuple(before.shape), tuple(after.shape))
-        and _memory_order(old) == _memory_order(new)
+        and old.dim_order == new.dim_order
     )
 
 
@@ -168,7 +168,10 @@ def _is_reshaping(op: Any, source: Node, node: Node) -> bool:
     old, new = source.meta["spec"], node.meta["spec"]
     if old.dtype != new.dtype or old.nbytes() != new.nbytes() or not (_is_row_major(old) and _is_row_major(new)):
         return False
-    return op in _RESHAPES or (op in _PERMUTATIONS and _moves_only_ones(op, node, old))
+    if op in _PERMUTATIONS:
+        return _moves_only_ones(op, node, old)
+    # Copies in the same shape get here if they change the dim order of dims of size 1 only.
+    return op in _RESHAPES or same_argument(tuple(source.meta["val"].shape), tuple(node.meta["val"].shape))
 
 
 def _is_row_major(spec: TensorSpec) -> bool:

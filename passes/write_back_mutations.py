@@ -116,11 +116,8 @@ def _order(sources: Mapping[Node, Node], saved: _Saved) -> list[Node]:
 
 
 def _write(editor: GraphEditor, owner: Node, value: Node, output: Node) -> Node:
-    old, new = owner.meta["val"], value.meta["val"]
-    if dim_order_from_stride(old.stride(), old.shape) != dim_order_from_stride(new.stride(), new.shape):
-        # The kernel of `copy_` takes tensors of one dim order only.
-        value = _laid_out_like(editor, value, old, output)
-    return editor.call(torch.ops.aten.copy_.default, (owner, value), before=output, origins=value, val=old)
+    copy = torch.ops.aten.copy_.default
+    return editor.call(copy, (owner, value), before=output, origins=value, val=owner.meta["val"])
 
 
 def _clone(editor: GraphEditor, node: Node, before: Node) -> Node:
@@ -128,9 +125,3 @@ def _clone(editor: GraphEditor, node: Node, before: Node) -> Node:
     order = list(dim_order_from_stride(value.stride(), value.shape))
     clone = ops.edge.dim_order_ops._clone_dim_order.default
     return editor.call(clone, (node,), {"dim_order": order}, before=before, origins=node)
-
-
-def _laid_out_like(editor: GraphEditor, node: Node, like: torch.Tensor, before: Node) -> Node:
-    order = list(dim_order_from_stride(like.stride(), like.shape))
-    copy = ops.edge.dim_order_ops._to_dim_order_copy.default
-    return editor.call(copy, (node,), {"dim_order": order}, before=before, origins=node)

@@ -1,0 +1,272 @@
+"""Layouts of tensors become what the kernels of the runtime take and produce."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from exirkit.ir import (
+    EdgeOpOverload,
+    GraphEditor,
+    contiguous_stride,
+    dim_order_from_stride,
+    edge_operator,
+    has_unbacked_symbols,
+    infer_value,
+    ops,
+    same_argument,
+    stride_from_dim_order,
+    underlying,
+)
+from torch._ops import OpOverload
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from .contract import Pass
+from .layout_rules import ANY_ORDER, COMMUTATIVE, ELEMENTWISE, SAME_ORDER, WITH_NUMBER
+from .write_back_mutations import mutated_outputs
+
+DimOrder = tuple[int, ...]
+
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+_CHANNELS_LAST = (0, 2, 3, 1)
+_COPY = torch.ops.aten.copy_.default
+
+
+class LegalizeDimOrder(Pass):
+    """Insert copies to another dim order where a kernel does not take, or does not produce, the layout of a value.
+
+    Elementwise kernels want one layout and one shape for all their tensors, convolution and pooling one layout for input and
+    output, all others row-major tensors. What a kernel always writes row-major (`nonzero`) is recorded as such. Constants are
+    laid out anew instead of being copied at run time, and a constant number becomes a plain one, which has no layout. Results
+    of the program keep the layout they had.
+
+    A graph of row-major tensors, the usual case, is only looked at.
+
+    Args:
+        skip_dim_order: Introduce no operators of `dim_order_ops`: only inputs, constants and recorded layouts are mended.
+
+    Before: `%sum = sum.dim_IntList(%x, [1])` where x is channels last
+    After: `%copy = _to_dim_order_copy(%x, dim_order=[0, 1, 2, 3])`; `%sum = sum.dim_IntList(%copy, [1])`
+    """
+
+    name = "legalize-dim-order"
+
+    def __init__(self, *, skip_dim_order: bool = False) -> None:
+        self.skip_dim_order = skip_dim_order
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Look at every node once, in graph order."""
+        nodes = list(editor.graph.nodes)
+        if all(_is_row_major(value) for node in nodes for value in _tensors(node)):
+            return
+        _Legalizer(editor, self.skip_dim_order).sweep(nodes)
+
+
+class _Legalizer:
+    def __init__(self, editor: GraphEditor, skips: bool) -> None:
+        self._editor = editor
+        self._skips = skips
+        self._changed: set[Node] = set()
+        self._copies: dict[tuple[Node, DimOrder], Node] = {}
+        # Targets, in the program's tables, of placeholders that hold constants.
+        self._constants: dict[Node, str] = {}
+
+    def sweep(self, nodes: Sequence[Node]) -> None:
+        """Legalize the nodes in their order."""
+        output = self._editor.graph.output_node()
+        results: Sequence[Any] = output.args[0]  # type: ignore[assignment]
+        wanted = [_order(one) if _is_tensor(one) else None for one in results]
+        self._placeholders()
+        for node in nodes:
+            if node.op != "call_function":
+                continue
+            if not self._changed.isdisjoint(node.all_input_nodes):
+                self._infer(node)
+            operands = [one for one in node.all_input_nodes if _is_tensor(one)]
+            if not all(_is_row_major(value) for one in (*operands, node) for value in _tensors(one)):
+                self._call(node, underlying(node.target), operands)
+        self._restore_results(output, wanted)
+        for constant in self._constants:
+            if not constant.users:
+                self._editor.remove_input(constant)
+
+    def _placeholders(self) -> None:
+        """Make inputs and constants row-major or channels last: neither the runtime nor its callers know other layouts."""
+        editor = self._editor
+        mutated = set(mutated_outputs(editor.program).values())
+        placeholders = editor.graph.find_nodes(op="placeholder")
+        for node, spec in zip(placeholders, editor.program.graph_signature.input_specs, strict=True):
+            if not _is_tensor(node):
+                continue
+            is_stored = spec.kind in _STORED
+            if not _is_legal(_order(node)):
+                self._changed.add(node)
+                if is_stored:
+                    editor.set_tensor(node, self._lookup(str(spec.target)).contiguous())
+                else:
+                    self._set_value(node, self._laid_out(node.meta["val"], _row_major(node)))
+            if is_stored and node not in mutated:
+                self._constants[node] = str(spec.target)
+
+    def _call(self, node: Node, op: Any, operands: Sequence[Node]) -> None:
+        if op in ANY_ORDER:
+            self._state_legal_order(node)
+        elif not isinstance(op, OpOverload) or op.namespace != "aten":
+            # Kernels of other libraries may take any layout.
+            return
+        elif op in SAME_ORDER and _order(node) == _CHANNELS_LAST:
+            self._demand(node, {operands[0]: _CHANNELS_LAST})
+        elif op in ELEMENTWISE and self._is_uniform(node, op):
+            order = _order(node.args[0] if op is _COPY else node)
+            order = order if _is_legal(order) else _row_major(node)
+            self._demand(node, {one: order for one in node.all_input_nodes if _is_tensor(one)})
+            self._set_value(node, self._laid_out(node.meta["val"], order))
+        else:
+            self._demand(node, {one: _row_major(one) for one in operands})
+            self._set_value(node, self._laid_out(node.meta["val"], None))
+
+    def _state_legal_order(self, node: Node) -> None:
+        order = node.kwargs.get("dim_order")
+        if order is not None and not _is_legal(tuple(order)):  # type: ignore[arg-type]
+            value = self._laid_out(node.meta["val"], None)
+            kwargs = {**node.kwargs, "dim_order": list(_row_major(node))}
+            self._editor.retarget(node, node.target, node.args, kwargs, val=node.meta["val"])
+            self._set_value(node, value)
+
+    def _is_uniform(self, node: Node, op: OpOverload) -> bool:
+        """Tell whether all operands have the shape of the result, if need be after making a constant a plain number."""
+        odd = [one for one in node.all_input_nodes if _is_tensor(one) and not _same_shape(one.meta["val"], node.meta["val"])]
+        return not odd or (len(odd) == 1 and self._use_number(node, op, odd[0]))
+
+    def _use_number(self, node: Node, op: OpOverload, operand: Node) -> bool:
+        twin = WITH_NUMBER.get(op)
+        if twin is None or operand not in self._constants or len(node.args) < 2:
+            return False
+        left, right = node.args[:2]
+        if left is operand:
+            if op not in COMMUTATIVE or node.kwargs:
+                return False
+            left, right = right, left
+        tensor = self._lookup(self._constants[operand])
+        if right is not operand or tensor.numel() != 1:
+            return False
+        args = (left, tensor.item(), *node.args[2:])
+        value, known = infer_value(self._editor.fake_mode, twin, args, node.kwargs), node.meta["val"]
+        if value.dtype != known.dtype or not _same_shape(value, known):
+            return False
+        target = edge_operator(twin) if isinstance(node.target, EdgeOpOverload) else twin
+        self._editor.retarget(node, target, args, dict(node.kwargs), val=known)
+        self._set_value(node, value)
+        return True
+
+    def _demand(self, node: Node, orders: Mapping[Node, DimOrder]) -> None:
+        """Give a call its operands in these orders, and infer its value again if that changed any of them."""
+        others = {one: self._in_order(one, order) for one, order in orders.items() if _order(one) != order}
+        if all(one is other for one, other in others.items()):
+            return
+        if node.target is _COPY:
+            # The first argument is what is written.
+            others.pop(node.args[0], None)  # type: ignore[call-overload]
+        args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda one: others.get(one, one))
+        self._editor.retarget(node, node.target, args, kwargs, val=node.meta["val"])
+        self._infer(node)
+
+    def _in_order(self, node: Node, order: DimOrder) -> Node:
+        """Return a node with the same value in another dim order; made once, right behind the node."""
+        if (node, order) not in self._copies:
+            self._copies[(node, order)] = self._made_in_order(node, order)
+        return self._copies[(node, order)]
+
+    def _made_in_order(self, node: Node, order: DimOrder) -> Node:
+        editor = self._editor
+        # Constants of one element are shared whatever their strides are, so that another layout cannot be had.
+        if node in self._constants and (tensor := self._lookup(self._constants[node])).numel() > 1:
+            strides = stride_from_dim_order(tensor.shape, order)
+            laid_out = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor.detach())
+            return editor.add_constant(laid_out, name=f"{node.name}_laid_out", origins=node)
+        if self._skips:
+            return node
+        copy = ops.edge.dim_order_ops._to_dim_order_copy.default
+        before = node.next
+        while before.op == "placeholder":
+            before = before.next
+        value = self._laid_out(node.meta["val"], order)
+        return editor.call(copy, (node,), {"dim_order": list(order)}, before=before, origins=node, val=value)
+
+    def _restore_results(self, output: Node, wanted: Sequence[DimOrder | None]) -> None:
+        results = list(output.args[0])  # type: ignore[arg-type]
+        for place, (one, order) in enumerate(zip(results, wanted, strict=True)):
+            if order is not None and _is_legal(order) and _order(one) != order and one.target is not _COPY:
+                results[place] = self._in_order(one, order)
+        self._editor.rewire(output, (tuple(results),))
+
+    def _infer(self, node: Node) -> None:
+        if not has_unbacked_symbols(node):
+            self._set_value(node, infer_value(self._editor.fake_mode, node.target, node.args, node.kwargs))
+
+    def _set_value(self, node: Node, value: Any) -> None:
+        # Not the editor's `set_value`: this sweep visits the users itself, and what it records is what kernels do, which
+        # inference does not know.
+        if not same_argument(_described(node.meta["val"]), _described(value)):
+            self._editor.set_meta(node, "val", value)
+            self._changed.add(node)
+
+    def _laid_out(self, value: Any, order: DimOrder | None) -> Any:
+        """Return a value (or values) like this one, in a dim order; None for row-major."""
+        if isinstance(value, list | tuple):
+            return type(value)(self._laid_out(one, order) for one in value)
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return value
+        strides = stride_from_dim_order(value.shape, order if order is not None else range(value.dim()))
+        if same_argument(tuple(strides), tuple(value.stride())):
+            return value
+        with self._editor.fake_mode:
+            return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+
+    def _lookup(self, target: str) -> torch.Tensor:
+        program = self._editor.program
+        found: torch.Tensor = program.state_dict[target] if target in program.state_dict else program.constants[target]
+        return found
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, tuple(value.shape), tuple(value.stride()) if value.layout is torch.strided else None)
+    return [_described(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _tensors(node: Node) -> Iterator[torch.Tensor]:
+    value = node.meta.get("val")
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided:
+            yield one
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor)
+
+
+def _is_row_major(value: torch.Tensor) -> bool:
+    if value.dim() < 2 or same_argument(tuple(value.stride()), tuple(contiguous_stride(value.shape))):
+        return True
+    return dim_order_from_stride(value.stride(), value.shape) == list(range(value.dim()))
+
+
+def _order(node: Any) -> DimOrder:
+    value = next(_tensors(node))
+    return tuple(dim_order_from_stride(value.stride(), value.shape))
+
+
+def _row_major(node: Node) -> DimOrder:
+    return tuple(range(next(_tensors(node)).dim()))
+
+
+def _is_legal(order: DimOrder) -> bool:
+    return order == tuple(range(len(order))) or order == _CHANNELS_LAST
+
+
+def _same_shape(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return same_argument(tuple(left.shape), tuple(right.shape))
