@@ -1,7 +1,5 @@
 """How a program becomes bytes: program model, `.pte` codec and container, printers."""
 
-from exirkit.ir import TensorShapeDynamism
-
 from .codec_writer import EncodedProgram, encode_program
 from .container import NamedBlob, PteImage, lay_out, write_file
 from .container_reader import PteFile, open_program, read_program

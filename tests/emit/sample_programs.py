@@ -48,8 +48,8 @@ from exirkit.emit import (
     String,
     Tensor,
     TensorList,
-    TensorShapeDynamism,
 )
+from exirkit.ir import TensorShapeDynamism
 
 
 def tensor(*sizes: int, **fields: Any) -> Tensor:

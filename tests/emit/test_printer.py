@@ -25,10 +25,10 @@ from exirkit.emit import (
     String,
     Tensor,
     TensorList,
-    TensorShapeDynamism,
     format_program,
     print_program,
 )
+from exirkit.ir import TensorShapeDynamism
 
 
 def listing(program: Program, **options: bool) -> str:
