@@ -22,8 +22,9 @@ from .dim_order import (
     sample_ints,
     stride_from_dim_order,
 )
-from .editor import INFER, GraphEditor, Transaction
-from .journal import Effect
+from .editor import INFER, GraphEditor
+from .editor_state import Transaction
+from .effect import Effect
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, infer_value, same_argument, same_value
 from .operators import (
@@ -45,6 +46,7 @@ from .programs import (
     fake_mode_of,
 )
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
+from .purity import is_pure
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
 __all__ = [
@@ -96,6 +98,7 @@ __all__ = [
     "inherited",
     "is_channels_last_dim_order",
     "is_contiguous_dim_order",
+    "is_pure",
     "locate",
     "memory_format_from_dim_order",
     "ops",

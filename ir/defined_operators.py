@@ -1,7 +1,7 @@
 """Operators that exirkit defines itself: dim-order operators and the scalar primitives of the ExecuTorch runtime.
 
-They are plain Python objects with a schema and a meaning, and are not registered with torch: the official package registers
-the same names, and both must live in one process.
+They are plain Python objects with a schema and a meaning, and are not registered with torch: the official package
+registers the same names, and both must live in one process.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
+
+from .dim_order import dim_order_from_stride, stride_from_dim_order
 
 
 class DefinedOperator:
@@ -77,34 +79,29 @@ def _rebuild(name: str) -> DefinedOperator:
     return next(out for op in _DEFINED.values() if (out := op.out_variant()) is not None and out.name() == name)
 
 
-def _into_out(meaning: Callable[..., Any]) -> Callable[..., Any]:
+def _into_out(meaning: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def write(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        # A copy operator that takes its dtype from the tensor it writes must not see the dtype of its input.
-        return out.copy_(meaning(*args, **kwargs))
+        result = meaning(*args, **kwargs)
+        # The result has the dtype of its source; only the copy casts to that of the tensor that is written.
+        return _resized(out, result).copy_(result)
 
     return write
 
 
-def _strides(sizes: Sequence[Any], dim_order: Sequence[int]) -> list[Any]:
-    strides: list[Any] = [1] * len(sizes)
-    step: Any = 1
-    for dim in reversed(dim_order):
-        strides[dim] = step
-        # A dim of size zero still counts as one step, as in torch's contiguous strides.
-        step = step * torch.sym_max(sizes[dim], 1)
-    return strides
+def _resized(out: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return `out` as it is if its sizes are right, else with sizes and strides of `like`, as out variants do."""
+    if out.shape == like.shape:
+        return out
+    return out.resize_(like.numel()).as_strided_(like.shape, like.stride())
 
 
-def _laid_out(source: torch.Tensor, dtype: torch.dtype, dim_order: Sequence[int]) -> torch.Tensor:
-    if list(dim_order) == list(range(source.dim())):
-        return torch.ops.aten._to_copy.default(source, dtype=dtype, memory_format=torch.contiguous_format)
-    result = torch.empty_strided(source.shape, _strides(source.shape, dim_order), dtype=dtype, device=source.device)
+def _laid_out(
+    source: torch.Tensor, dtype: torch.dtype | None, device: Any, dim_order: Sequence[int] | None
+) -> torch.Tensor:
+    order = dim_order_from_stride(source.stride(), source.shape) if dim_order is None else dim_order
+    strides = stride_from_dim_order(source.shape, order)
+    result = torch.empty_strided(source.shape, strides, dtype=dtype or source.dtype, device=device or source.device)
     return result.copy_(source)
-
-
-def _order_of(source: torch.Tensor) -> Sequence[int]:
-    # torch gives the order by a stable sort on strides; expanded tensors keep the order of their dims.
-    return cast(Sequence[int], source.dim_order())
 
 
 def _to_dim_order_copy(
@@ -117,13 +114,13 @@ def _to_dim_order_copy(
     non_blocking: bool = False,
     dim_order: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    return _laid_out(self, dtype or self.dtype, _order_of(self) if dim_order is None else dim_order)
+    return _laid_out(self, dtype, device, dim_order)
 
 
 def _clone_dim_order(
     self: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
 ) -> torch.Tensor:
-    return _laid_out(self, self.dtype, _order_of(self) if dim_order is None else dim_order)
+    return _laid_out(self, None, None, dim_order)
 
 
 def _empty_dim_order(
@@ -136,7 +133,8 @@ def _empty_dim_order(
     dim_order: Sequence[int] | None = None,
 ) -> torch.Tensor:
     order = range(len(size)) if dim_order is None else dim_order
-    return torch.empty_strided(size, _strides(size, order), dtype=dtype or torch.get_default_dtype())
+    strides = stride_from_dim_order(size, order)
+    return torch.empty_strided(size, strides, dtype=dtype or torch.get_default_dtype(), device=device)
 
 
 _TENSOR_OPTIONS = "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"

@@ -1,7 +1,8 @@
 """The one editor through which graphs of programs change.
 
-Every change is journaled, so it can be undone and so that `modified` is the truth. The value (`meta["val"]`) of new nodes is
-inferred when they are made; a changed value is pushed to the users until nothing changes any more. Nothing re-runs a graph.
+Every change is journaled, so it can be undone and so that `modified` is the truth. The value (`meta["val"]`) of new
+nodes is inferred when they are made; a changed value is pushed to the users until nothing changes any more. Nothing
+re-runs a graph.
 """
 
 from __future__ import annotations
@@ -11,64 +12,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-from torch.fx import Graph, Node
+from torch.fx import Node
 
-from .diagnostics import Diagnostic, DiagnosticError, ModelError
-from .journal import (
-    MISSING,
-    Change,
-    Created,
-    Effect,
-    Erased,
-    MetaSet,
-    Moved,
-    Renamed,
-    Retargeted,
-    Rewired,
-    SignatureSet,
-    SpecInserted,
-    SpecRemoved,
-    TableSet,
-    effect_of,
-)
-from .metadata import has_unbacked_symbols, infer_value, same_argument, same_value
-from .programs import copy_input_spec, copy_output_spec, fake_mode_of
+from .diagnostics import Diagnostic, ModelError, UsageError
+from .editor_inputs import EditorInputs
+from .editor_state import Transaction
+from .journal import MISSING, MetaSet, Moved, Renamed, Retargeted, Rewired
+from .metadata import same_argument, same_value
+from .names import numbering_of, rename
 from .provenance import inherited, locate
-from .value_cache import ValueCache, call_key
+from .purity import is_pure
 
 INFER: Any = object()
 """Default of `val`: run the operator on the values of its arguments."""
 
 
-class Transaction:
-    """A stretch of edits with one author; see `GraphEditor.transaction`.
-
-    Attributes:
-        author: Pass or rule that makes the edits.
-        effect: What the edits amount to, once the transaction has ended.
-    """
-
-    def __init__(self, editor: GraphEditor, author: str) -> None:
-        self.author = author
-        self.effect = Effect()
-        self._editor = editor
-        self._start = len(editor._journal)
-
-    @property
-    def modified(self) -> bool:
-        """Whether the program differs from what it was at the start."""
-        return self.effect.is_modified
-
-    def roll_back(self) -> None:
-        """Undo every edit since the start."""
-        self._editor._undo_to(self._start)
-
-
-class GraphEditor:
+class GraphEditor(EditorInputs):
     """Edits one program in place; the caller hands in a copy it owns (`copy_program`).
+
+    Edits are made inside a `transaction`. Every method that takes a node raises `UsageError` EK114 if the node is not,
+    or no longer, in the graph.
 
     Attributes:
         program: The program being edited; its signature and tables agree with the graph whenever a transaction ends.
@@ -76,48 +39,33 @@ class GraphEditor:
         fake_mode: Mode of the graph's fake tensors.
     """
 
-    def __init__(self, program: ExportedProgram) -> None:
-        self.program = program
-        self.graph: Graph = program.graph_module.graph
-        self.fake_mode = fake_mode_of(program.graph_module)
-        self._journal: list[Change] = []
-        self._depth = 0
-        self._stale: dict[Node, None] = {}
-        self._values = ValueCache()
-        self._scalar_constants: dict[tuple[Any, ...], Node] = {}
-
-    # Transactions
-
     @contextmanager
     def transaction(self, author: str) -> Iterator[Transaction]:
         """Group edits: all of them happen or, if the body raises, none.
+
+        Transactions nest. One that fails inside another undoes its own edits only, and the outer one may go on.
 
         Args:
             author: Name of the pass or rule, for the journal and for messages.
 
         Yields:
             The transaction; `modified` and `effect` are set when the block ends.
+
+        Raises:
+            ModelError: EK111, a call that was not made here does not take what its arguments have become.
+            ContractError: EK113, the number of inputs or outputs has changed behind the signature's back.
         """
-        transaction = Transaction(self, author)
-        self._depth += 1
+        transaction = self._begin(author)
         try:
             yield transaction
             self.propagate()
-            if self._depth == 1:
+            if len(self._open) == 1:
                 self._agree_signature()
         except BaseException:
             transaction.roll_back()
             raise
         finally:
-            self._depth -= 1
-            transaction.effect = effect_of(self._journal[transaction._start :])
-            if not self._depth:
-                self._journal.clear()
-
-    def _undo_to(self, start: int) -> None:
-        while len(self._journal) > start:
-            self._journal.pop().undo()
-        self._stale.clear()
+            self._end(transaction)
 
     # Nodes
 
@@ -142,33 +90,32 @@ class GraphEditor:
             val: Value to record, if the caller knows it; inferred otherwise.
 
         Raises:
-            ModelError: EK111, the operator does not take these arguments.
+            ModelError: EK111, the operator does not take these arguments; EK112, one of them has no recorded value.
         """
+        self._check(before)
         origins = (origins,) if isinstance(origins, Node) else tuple(origins)
-        named = dict(kwargs or {})
-        value = self._infer(target, tuple(args), named, before) if val is INFER else val
-        with self.graph.inserting_before(before):
-            node = self.graph.call_function(target, tuple(args), named)
-        self._journal.append(Created(node))
-        node.meta = inherited(origins)
-        node.meta["val"] = value
-        return node
-
-    def erase(self, node: Node) -> None:
-        """Take a node without users out of the graph."""
-        entry = Erased(node, node.next, node.args, dict(node.kwargs))
-        self.graph.erase_node(node)
-        self._journal.append(entry)
-        self._stale.pop(node, None)
+        args, named = tuple(args), dict(kwargs or {})
+        meta = inherited(origins)
+        if val is INFER:
+            meta["val"], bindings = self._value_of_call(target, args, named, origins[0] if origins else before)
+        else:
+            meta["val"] = val
+            # A call that takes over a value takes over the symbols that come with it.
+            same = (origin.meta for origin in origins if origin.meta.get("val") is val)
+            bindings = next((entries["unbacked_bindings"] for entries in same if "unbacked_bindings" in entries), {})
+        if bindings:
+            meta["unbacked_bindings"] = bindings
+        return self._create("call_function", target, args, named, before, self.graph._target_to_str(target), meta)
 
     def erase_unused(self, node: Node) -> None:
-        """Take a node out if nothing uses it, and then its producers that lost their last user by that."""
+        """Take a node out if nothing uses it, and then its producers that lost their last user by that.
+
+        Inputs and calls that do more than to return a value stay: those that write, assert, or draw random numbers.
+        """
         pending = [node]
         while pending:
             candidate = pending.pop()
-            if candidate._erased or candidate.users or candidate.op != "call_function":
-                continue
-            if candidate.is_impure():
+            if candidate._erased or candidate.users or not is_pure(candidate):
                 continue
             producers = candidate.all_input_nodes
             self.erase(candidate)
@@ -176,31 +123,42 @@ class GraphEditor:
 
     def replace(self, old: Node, new: Node) -> None:
         """Make every user of `old`, the outputs included, use `new`; `old` stays and has no users then."""
+        self._check(old, new)
+        if old is new:
+            return
         changed = not same_value(old.meta.get("val"), new.meta.get("val"))
         for user in list(old.users):
-            if user is new:
-                continue
-            self._journal.append(Rewired(user, user.args, dict(user.kwargs)))
-            user.replace_input_with(old, new)
-            if changed:
-                self._stale[user] = None
+            if user is not new:
+                self._replace_in(user, old, new, changed)
 
     def replace_in(self, user: Node, old: Node, new: Node) -> None:
         """Make one user of `old` use `new`."""
-        self._journal.append(Rewired(user, user.args, dict(user.kwargs)))
+        self._check(user, old, new)
+        if old is not new and old in user.all_input_nodes:
+            self._replace_in(user, old, new, not same_value(old.meta.get("val"), new.meta.get("val")))
+
+    def _replace_in(self, user: Node, old: Node, new: Node, is_stale: bool) -> None:
+        self._save_users(user.all_input_nodes)
+        self._note(Rewired(user, user.args, user.kwargs))
         user.replace_input_with(old, new)
-        if not same_value(old.meta.get("val"), new.meta.get("val")):
+        if is_stale:
             self._stale[user] = None
 
     def rewire(self, node: Node, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
         """Give a node other arguments, and infer its value again where that can matter."""
+        self._check(node)
+        if self._set_arguments(node, args, kwargs):
+            self._stale[node] = None
+
+    def _set_arguments(self, node: Node, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> bool:
         args = node.args if args is None else tuple(args)
-        named = dict(node.kwargs if kwargs is None else kwargs)
-        if same_argument(args, node.args) and same_argument(named, node.kwargs):
-            return
-        self._journal.append(Rewired(node, node.args, dict(node.kwargs)))
-        node.args, node.kwargs = args, named
-        self._stale[node] = None
+        kwargs = node.kwargs if kwargs is None else dict(kwargs)
+        if same_argument(args, node.args) and same_argument(kwargs, node.kwargs):
+            return False
+        self._save_users(node.all_input_nodes)
+        self._note(Rewired(node, node.args, node.kwargs))
+        node._update_args_kwargs(args, kwargs)
+        return True
 
     def retarget(
         self,
@@ -220,213 +178,101 @@ class GraphEditor:
             kwargs: New keyword arguments, or None to keep them.
             val: New value if the caller knows it (often the old one); inferred otherwise.
         """
-        self._journal.append(Retargeted(node, node.target))
-        node.target = target
+        self._check(node)
+        if target is not node.target:
+            self._note(Retargeted(node, node.target))
+            node.target = target
         if args is not None or kwargs is not None:
-            self._journal.append(Rewired(node, node.args, dict(node.kwargs)))
-            node.args = node.args if args is None else tuple(args)
-            node.kwargs = dict(node.kwargs if kwargs is None else kwargs)
+            self._set_arguments(node, args, kwargs)
         if val is INFER:
             self._stale[node] = None
         else:
             self.set_value(node, val)
 
     def move(self, node: Node, before: Node) -> None:
-        """Place a node right in front of another one."""
-        if node.next is before:
-            return
-        self._journal.append(Moved(node, node.next))
-        before.prepend(node)
+        """Place a node right in front of another one.
+
+        Raises:
+            UsageError: EK117, the node is an input or the output of the graph.
+        """
+        self._check(node, before)
+        if node.op in ("placeholder", "output"):
+            raise UsageError(
+                Diagnostic(
+                    code="EK117",
+                    message=f"%{node.name} cannot be moved: it is the {node.op} of a graph with a signature",
+                    location=locate(node),
+                )
+            )
+        if node is not before and node.next is not before:
+            self._note(Moved(node, node.next))
+            before.prepend(node)
 
     def rename(self, node: Node, name: str) -> None:
-        """Rename a node; a taken name gets a number."""
+        """Rename a node; a taken name gets a number, and the old name is free again."""
+        self._check(node)
         if node.name == name:
             return
-        self._journal.append(Renamed(node, node.name))
-        node._rename(name)
+        self._note(Renamed(node, node.name, numbering_of(self.graph, name)))
+        rename(node, name)
+        if node.op == "placeholder":
+            self._note(Retargeted(node, node.target))
+            node.target = node.name
 
     # Metadata
 
     def set_meta(self, node: Node, key: str, value: Any) -> None:
         """Set one metadata entry."""
-        self._journal.append(MetaSet(node, key, node.meta.get(key, MISSING)))
+        if key == "val":
+            self.set_value(node, value)
+            return
+        self._check(node)
+        self._note(MetaSet(node, key, node.meta.get(key, MISSING)))
         node.meta[key] = value
 
     def remove_meta(self, node: Node, key: str) -> None:
         """Remove one metadata entry if it is there."""
+        self._check(node)
         if key in node.meta:
-            self._journal.append(MetaSet(node, key, node.meta.pop(key)))
-
-    def set_value(self, node: Node, value: Any) -> None:
-        """Record what a node computes; users are looked at again if it differs from before."""
-        old = node.meta.get("val", MISSING)
-        if old is not MISSING and same_value(old, value):
-            return
-        self._journal.append(MetaSet(node, "val", old))
-        node.meta["val"] = value
-        for user in node.users:
-            self._stale[user] = None
+            self._note(MetaSet(node, key, node.meta.pop(key)))
 
     def refresh(self, node: Node) -> None:
         """Have the value of a node inferred (again) when the transaction ends, or at `propagate`."""
+        self._check(node)
         self._stale[node] = None
 
     def propagate(self) -> None:
-        """Infer stale values again, in graph order, until nothing changes; each node at most once a sweep."""
+        """Infer stale values again, in graph order, until nothing changes; each node at most once a sweep.
+
+        Raises:
+            ModelError: EK111, a call does not take what its arguments have become; EK112, one has no recorded value.
+        """
         queue = list(self._stale)
         heapq.heapify(queue)
         while queue:
             node = heapq.heappop(queue)
             if node not in self._stale:
                 continue
+            if not node._erased and node.op == "call_function":
+                known = len(self._stale)
+                self._infer_again(node)
+                if len(self._stale) > known:
+                    for user in node.users:
+                        heapq.heappush(queue, user)
             del self._stale[node]
-            if node._erased or node.op != "call_function" or has_unbacked_symbols(node):
-                continue
-            before = len(self._stale)
-            self.set_value(node, self._infer(node.target, node.args, node.kwargs, node))
-            if len(self._stale) > before:
-                for user in node.users:
-                    heapq.heappush(queue, user)
 
-    def _infer(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], at: Node) -> Any:
-        key = call_key(target, args, kwargs)
-        known = None if key is None else self._values.get(key)
-        if known is not None:
-            return known
+    def _infer_again(self, node: Node) -> None:
+        value, bindings = self._inference.value_again(node)
+        self.set_value(node, value)
+        if bindings != (node.meta.get("unbacked_bindings") or {}):
+            self.set_meta(node, "unbacked_bindings", bindings)
+
+    def _value_of_call(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], at: Node) -> Any:
         try:
-            value = infer_value(self.fake_mode, target, args, kwargs)
-            if key is not None:
-                self._values.put(key, value)
-            return value
-        except DiagnosticError:
-            raise
-        except Exception as error:
-            raise ModelError(
-                Diagnostic(
-                    code="EK111",
-                    message=f"{getattr(target, '__name__', target)} does not take these arguments: "
-                    f"{str(error).splitlines()[0] if str(error) else type(error).__name__}",
-                    location=locate(at),
-                    notes=tuple(f"%{arg.name}: {arg.meta.get('val')}" for arg in args if isinstance(arg, Node)),
-                )
-            ) from error
-
-    # Signature, state and constants
-
-    def add_constant(self, tensor: torch.Tensor, *, name: str, origins: Node | Sequence[Node] = ()) -> Node:
-        """Make a tensor a constant input of the program.
-
-        Args:
-            tensor: Real tensor; it is shared, not copied.
-            name: Wish for its name; a taken one gets a number.
-            origins: Nodes whose provenance it inherits.
-
-        Returns:
-            The placeholder. Constants of one element and equal dtype and bytes share one placeholder.
-        """
-        key = _scalar_key(tensor)
-        if key is not None and (known := self._scalar_constants.get(key)) is not None and not known._erased:
-            return known
-        position, follower = self._first_user_input()
-        with self.graph.inserting_before(follower):
-            node = self.graph.placeholder(name)
-        self._journal.append(Created(node))
-        node.target = node.name
-        origins = (origins,) if isinstance(origins, Node) else tuple(origins)
-        node.meta = inherited(origins)
-        node.meta["val"] = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)
-        target = node.name
-        while target in self.program._constants or target in self.program._state_dict:
-            target += "_"
-        self._set_entry(self.program._constants, target, tensor.detach())
-        self.program._graph_signature.input_specs.insert(
-            position,
-            InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), target=target),
-        )
-        self._journal.append(SpecInserted(self.program, position))
-        if key is not None:
-            self._scalar_constants[key] = node
-        return node
-
-    def remove_input(self, node: Node) -> None:
-        """Remove an unused parameter, buffer or constant from graph, signature and tables."""
-        self.remove_inputs((node,))
-
-    def remove_inputs(self, nodes: Sequence[Node]) -> None:
-        """Remove unused parameters, buffers and constants from graph, signature and tables."""
-        specs = self.program._graph_signature.input_specs
-        unwanted = {node.name for node in nodes}
-        for node in nodes:
-            self.erase(node)
-        removed = []
-        for position in reversed(range(len(specs))):
-            if specs[position].arg.name in unwanted:
-                removed.append(specs[position])
-                self._journal.append(SpecRemoved(self.program, position, specs[position]))
-                del specs[position]
-        kept = {spec.target for spec in specs}
-        for spec in removed:
-            if spec.target is not None and spec.target not in kept:
-                for table in (self.program._state_dict, self.program._constants):
-                    if spec.target in table:
-                        self._journal.append(TableSet(table, spec.target, table.pop(spec.target)))
-
-    def set_tensor(self, node: Node, tensor: torch.Tensor) -> None:
-        """Replace the tensor behind a parameter, buffer or constant placeholder."""
-        specs = self.program._graph_signature.input_specs
-        target = next(spec.target for spec in specs if spec.arg.name == node.name)
-        tables = (self.program._state_dict, self.program._constants)
-        for table in tables:
-            if target in table:
-                self._set_entry(table, target, tensor)
-        self.set_value(node, self.fake_mode.from_tensor(tensor.detach(), static_shapes=True))
-
-    def set_range(self, symbol: Any, value_range: Any) -> None:
-        """Record the range of a size symbol."""
-        self._set_entry(self.program._range_constraints, symbol, value_range)
-
-    def _set_entry(self, table: dict[Any, Any], key: Any, value: Any) -> None:
-        self._journal.append(TableSet(table, key, table.get(key, MISSING)))
-        table[key] = value
-
-    def _note_signature(self) -> None:
-        signature = self.program._graph_signature
-        self._journal.append(
-            SignatureSet(
-                self.program,
-                [copy_input_spec(spec) for spec in signature.input_specs],
-                [copy_output_spec(spec) for spec in signature.output_specs],
-            )
-        )
-
-    def _first_user_input(self) -> tuple[int, Node]:
-        specs = self.program._graph_signature.input_specs
-        follower = next(iter(self.graph.nodes))
-        for position, spec in enumerate(specs):
-            if spec.kind is InputKind.USER_INPUT:
-                return position, follower
-            follower = follower.next
-        return len(specs), follower
-
-    def _agree_signature(self) -> None:
-        """Make the names in the signature those of the graph, by position."""
-        signature = self.program._graph_signature
-        placeholders = self.graph.find_nodes(op="placeholder")
-        results = self.graph.output_node().args[0]
-        wrong = [
-            (spec, node.name)
-            for specs, nodes in ((signature.input_specs, placeholders), (signature.output_specs, results))
-            for spec, node in zip(specs, nodes, strict=True)
-            if isinstance(node, Node) and spec.arg.name != node.name
-        ]
-        if wrong:
-            self._note_signature()
-            for spec, name in wrong:
-                spec.arg.name = name
-
-
-def _scalar_key(tensor: torch.Tensor) -> tuple[Any, ...] | None:
-    if tensor.numel() != 1 or tensor.layout is not torch.strided:
-        return None
-    data = tensor.detach().contiguous().reshape(1).view(torch.uint8)
-    return (tensor.dtype, tuple(tensor.shape), bytes(data.tolist()))
+            return self._inference.value(target, args, kwargs, at)
+        except ModelError:
+            if not self._stale:
+                raise
+        # The arguments may have been retargeted or rewired just before, and their recorded values be those of then.
+        self.propagate()
+        return self._inference.value(target, args, kwargs, at)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from .diagnostics import Location
@@ -73,15 +74,40 @@ def _shorten(frame: str) -> str:
 
 def locate(node: Node, method: str | None = None) -> Location:
     """Return the place of a node for a diagnostic."""
-    return Location(method=method, node=f"%{node.name}", text=_shown(node), source=source_line(node))
+    shown = show_call(node.target, node.args, node.kwargs) if node.op == "call_function" else None
+    text = None if shown is None else _cut(f"%{node.name} = {shown}")
+    return Location(method=method, node=f"%{node.name}", text=text, source=source_line(node))
 
 
-def _shown(node: Node) -> str | None:
-    if node.op != "call_function":
-        return None
-    arguments = [f"%{arg}" if isinstance(arg, Node) else repr(arg) for arg in node.args]
-    arguments += [f"{key}={'%' if isinstance(arg, Node) else ''}{arg}" for key, arg in node.kwargs.items()]
-    target = str(node.target)
-    name = getattr(node.target, "__name__", target) if target.startswith("<") else target
-    shown = f"%{node.name} = {name}({', '.join(arguments)})"
-    return shown if len(shown) <= 160 else shown[:157] + "..."
+def show_call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return a call as one line, `aten.add.Tensor(%x, %y, alpha=2)`, cut off where it gets long."""
+    shown = [_show_argument(argument) for argument in args]
+    shown += [f"{key}={_show_argument(argument)}" for key, argument in kwargs.items()]
+    return _cut(f"{target_name(target)}({', '.join(shown)})")
+
+
+def target_name(target: Any) -> str:
+    """Return the name of a call target as graphs show it, `aten.add.Tensor` or `getitem`."""
+    name = str(target)
+    return str(getattr(target, "__name__", name)) if name.startswith("<") else name
+
+
+def show_value(value: Any) -> str:
+    """Return a recorded value in short, `float32[2, s0]`."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(show_value, value))})"
+    return str(value)
+
+
+def _show_argument(argument: Any) -> str:
+    if isinstance(argument, Node):
+        return f"%{argument.name}"
+    if isinstance(argument, list | tuple):
+        return f"[{', '.join(map(_show_argument, argument))}]"
+    return repr(argument)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 160 else text[:157] + "..."

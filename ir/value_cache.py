@@ -6,48 +6,61 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.fx import Node
+
+from .metadata import fake_like, is_static
 
 _PLAIN = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 
 
 class ValueCache:
-    """Values by operator and by what its arguments are: sizes, strides, dtype and plain numbers.
+    """Values by operator and by what its arguments are: sizes, strides, dtype, device and plain numbers.
 
     Calls with dynamic sizes are not remembered: a symbol stands for one size of one program.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
         self._values: dict[Any, Any] = {}
 
     def get(self, key: Any) -> Any:
-        """Return the remembered value, or None."""
-        return self._values.get(key)
+        """Return the remembered value, or None.
+
+        The tensors are new: torch notes on a fake tensor how many elements of it are not zero, and two nodes may differ
+        in that though they agree in all else.
+        """
+        value = self._values.get(key)
+        if isinstance(value, list | tuple):
+            return type(value)(fake_like(self._mode, one) for one in value)
+        return None if value is None else fake_like(self._mode, value)
 
     def put(self, key: Any, value: Any) -> None:
-        """Remember a value, unless it has dynamic sizes."""
-        if all(_is_static(one) for one in (value if isinstance(value, list | tuple) else (value,))):
+        """Remember a value, unless it has dynamic sizes or begins inside another tensor."""
+        if all(_is_plain(one) for one in (value if type(value) in (list, tuple) else (value,))):
             self._values[key] = value
-
-
-class _Unknown(Exception):
-    """An argument is of a kind that has no key."""
 
 
 def call_key(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return a key that is equal for calls that compute the same value, or None where there is no telling."""
+    if not _returns_new_tensors(target):
+        return None
     try:
         return (target, _described(args), tuple((name, _described(value)) for name, value in kwargs.items()))
-    except _Unknown:
+    except _IndescribableError:
         return None
+
+
+class _IndescribableError(Exception):
+    """An argument is of a kind that has no key."""
 
 
 def _described(argument: Any) -> Any:
     if isinstance(argument, Node):
         value = argument.meta.get("val")
-        if not _is_static(value):
-            raise _Unknown
-        return (value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
+        if not is_static(value):
+            raise _IndescribableError
+        return (value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), value.device)
     if isinstance(argument, list | tuple):
         return tuple(_described(one) for one in argument)
     if isinstance(argument, float):
@@ -56,10 +69,14 @@ def _described(argument: Any) -> Any:
     if isinstance(argument, _PLAIN):
         # The type belongs to it: 1 and True are equal, and mean different things to an operator.
         return (type(argument), argument)
-    raise _Unknown
+    raise _IndescribableError
 
 
-def _is_static(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return False
-    return all(type(number) is int for number in (*value.shape, *value.stride(), value.storage_offset()))
+def _returns_new_tensors(target: Any) -> bool:
+    """Tell whether results are no views of arguments; the memory that they share belongs to their value."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and all(result.alias_info is None for result in schema.returns)
+
+
+def _is_plain(value: Any) -> bool:
+    return is_static(value) and value.storage_offset() == 0

@@ -1,0 +1,232 @@
+"""What a program stores, under an editor: parameters, buffers, constants, and the signature that lists them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx import Node
+
+from .diagnostics import Diagnostic, UsageError
+from .editor_state import EditorState
+from .journal import MISSING, SignatureSet, TableReordered, TableSet
+from .metadata import fake_like, is_static
+from .provenance import inherited, locate
+from .signatures import TO_USER_INPUT, agreed_inputs, agreed_outputs, input_specs_by_node
+
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ})
+
+
+class EditorInputs(EditorState):
+    """The part of `GraphEditor` that edits signature, state and constants."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__(program)
+        self._scalar_constants: dict[tuple[Any, ...], Node] = {}
+        self._input_specs: dict[Node, InputSpec] = {}
+        self._roots: set[str] = set()
+        self._first_user_input: tuple[int, Node] | None = None
+
+    def add_constant(self, tensor: torch.Tensor, *, name: str, origins: Node | Sequence[Node] = ()) -> Node:
+        """Make a tensor a constant input of the program.
+
+        Args:
+            tensor: Real tensor; it is shared, not copied.
+            name: Wish for its name; a taken one gets a number.
+            origins: Nodes whose provenance it inherits.
+
+        Returns:
+            The placeholder. Constants of one element and equal dtype, shape and bytes that are added through one
+            editor share one placeholder.
+        """
+        tensor = tensor.detach()
+        key = scalar_key(tensor)
+        if key is not None and (known := self._scalar_constants.get(key)) is not None and not known._erased:
+            return known
+        specs = self._specs()
+        position, follower = self._boundary()
+        meta = inherited((origins,) if isinstance(origins, Node) else tuple(origins))
+        meta["val"] = self._fake(tensor)
+        node = self._create("placeholder", name, (), {}, follower, name, meta)
+        node.target = node.name
+        target = self._free_target(node.name)
+        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), target=target)
+        self._save_signature()
+        self.program._graph_signature.input_specs.insert(position, spec)
+        specs[node] = spec
+        if self._first_user_input is not None:
+            self._first_user_input = (position + 1, follower)
+        self._set_entry(self.program._constants, target, tensor)
+        if key is not None:
+            self._scalar_constants[key] = node
+        return node
+
+    def remove_input(self, node: Node) -> None:
+        """Remove an unused parameter, buffer or constant from graph, signature and tables.
+
+        Raises:
+            UsageError: As `remove_inputs`.
+        """
+        self.remove_inputs((node,))
+
+    def remove_inputs(self, nodes: Sequence[Node]) -> None:
+        """Remove unused parameters, buffers and constants from graph, signature and tables.
+
+        Raises:
+            UsageError: EK114, a node is not in the graph; EK115, something uses it, or the program writes to it;
+                EK116, it is no stored tensor.
+        """
+        outputs = self.program._graph_signature.output_specs
+        written = {spec.target for spec in outputs if spec.kind not in TO_USER_INPUT}
+        unwanted: dict[int, InputSpec] = {}
+        for node in nodes:
+            spec = self._stored_spec(node)
+            if spec.target in written:
+                raise UsageError(
+                    Diagnostic(code="EK115", message=f"%{node.name} is written by the program", location=locate(node))
+                )
+            unwanted[id(spec)] = spec
+        for node in nodes:
+            self.erase(node)
+            del self._specs()[node]
+        self._save_signature()
+        specs = self.program._graph_signature.input_specs
+        specs[:] = [spec for spec in specs if id(spec) not in unwanted]
+        self._first_user_input = None
+        kept = {spec.target for spec in specs}
+        for spec in unwanted.values():
+            if spec.target not in kept:
+                self._drop_entry(self.program._state_dict, spec.target)
+                self._drop_entry(self.program._constants, spec.target)
+
+    def set_tensor(self, node: Node, tensor: torch.Tensor) -> None:
+        """Replace the tensor behind a parameter, buffer or constant placeholder.
+
+        Other placeholders of the same tensor, if there are any, have the new one too.
+
+        Raises:
+            UsageError: EK114, the node is not in the graph; EK116, it is no stored tensor.
+        """
+        target = str(self._stored_spec(node).target)
+        for table in (self.program._state_dict, self.program._constants):
+            old = table.get(target, MISSING)
+            if old is not MISSING and old is not tensor:
+                self._set_entry(table, target, _in_place_of(old, tensor))
+        for other, spec in self._specs().items():
+            if spec.target == target:
+                self.set_value(other, self._fake(tensor.detach()))
+        self._scalar_constants = {key: known for key, known in self._scalar_constants.items() if known is not node}
+
+    def set_range(self, symbol: Any, value_range: Any) -> None:
+        """Record the range of a size symbol."""
+        self._set_entry(self.program._range_constraints, symbol, value_range)
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        if type(tensor) is torch.Tensor and is_static(tensor) and not tensor.is_quantized:
+            return fake_like(self.fake_mode, tensor)
+        return self.fake_mode.from_tensor(tensor, static_shapes=True)
+
+    def _set_entry(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        self._note(TableSet(table, key, table.get(key, MISSING)))
+        table[key] = value
+
+    def _drop_entry(self, table: dict[Any, Any], key: Any) -> None:
+        if key in table:
+            if self._is_first(id(table)):
+                self._journal.append(TableReordered(table, tuple(table)))
+            self._note(TableSet(table, key, table.pop(key)))
+
+    def _save_signature(self) -> None:
+        if self._is_first("signature"):
+            signature = self.program._graph_signature
+            self._journal.append(SignatureSet(self.program, list(signature.input_specs), list(signature.output_specs)))
+
+    def _specs(self) -> dict[Node, InputSpec]:
+        """Return the input specs by placeholder; nodes may have been renamed since the signature agreed with them."""
+        if not self._open:
+            # Outside transactions nobody tells when they become wrong.
+            self._forget()
+        if not self._input_specs:
+            self._input_specs = input_specs_by_node(self.graph, self.program._graph_signature.input_specs)
+        return self._input_specs
+
+    def _stored_spec(self, node: Node) -> InputSpec:
+        self._check(node)
+        spec = self._specs().get(node)
+        if spec is None or spec.kind not in _STORED:
+            raise UsageError(
+                Diagnostic(
+                    code="EK116",
+                    message=f"%{node.name} is no stored tensor",
+                    location=locate(node),
+                    expected="the placeholder of a parameter, buffer or constant",
+                )
+            )
+        return spec
+
+    def _boundary(self) -> tuple[int, Node]:
+        """Return the position of the first user input, and the node in front of which a new input stands."""
+        if self._first_user_input is None or self._first_user_input[1]._erased:
+            specs = self.program._graph_signature.input_specs
+            kinds = [spec.kind for spec in specs]
+            placeholders = self.graph.find_nodes(op="placeholder")
+            if InputKind.USER_INPUT not in kinds:
+                return len(kinds), placeholders[-1].next if placeholders else next(iter(self.graph.nodes))
+            position = kinds.index(InputKind.USER_INPUT)
+            self._first_user_input = (position, placeholders[position])
+        return self._first_user_input
+
+    def _free_target(self, wish: str) -> str:
+        """Return a name that no stored tensor, module on the way to one, or attribute of the graph module has."""
+        if not self._roots:
+            for table in (self.program._state_dict, self.program._constants):
+                self._roots.update(name.partition(".")[0] for name in table)
+        while wish in self._roots or hasattr(self.program.graph_module, wish):
+            wish += "_"
+        self._roots.add(wish)
+        return wish
+
+    def _agree_signature(self) -> None:
+        """Make the signature say what the graph takes and returns."""
+        signature = self.program._graph_signature
+        inputs = agreed_inputs(self.graph, signature.input_specs)
+        renamed = {
+            old.arg.name: new.arg.name for old, new in zip(signature.input_specs, inputs, strict=True) if old is not new
+        }
+        outputs = agreed_outputs(self.graph, signature.output_specs, renamed)
+        if any(map(operator.is_not, (*inputs, *outputs), (*signature.input_specs, *signature.output_specs))):
+            self._save_signature()
+            signature.input_specs[:] = inputs
+            signature.output_specs[:] = outputs
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was derived from a signature that may be another one now."""
+        self._input_specs = {}
+        self._roots = set()
+        self._first_user_input = None
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._scalar_constants = {key: node for key, node in self._scalar_constants.items() if not node._erased}
+
+
+def scalar_key(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """Return a key that is equal for one-element tensors of equal dtype, shape and bytes; None for other tensors."""
+    if tensor.numel() != 1 or type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return None
+    if tensor.is_quantized or tensor.device.type != "cpu":
+        return None
+    data = tensor.resolve_conj().resolve_neg().contiguous().reshape(1).view(torch.uint8)
+    return (tensor.dtype, tuple(tensor.shape), bytes(data.tolist()))
+
+
+def _in_place_of(old: Any, tensor: torch.Tensor) -> torch.Tensor:
+    if not isinstance(old, torch.nn.Parameter) or isinstance(tensor, torch.nn.Parameter):
+        return tensor
+    has_gradient = old.requires_grad and (tensor.is_floating_point() or tensor.is_complex())
+    return torch.nn.Parameter(tensor.detach(), requires_grad=has_gradient)

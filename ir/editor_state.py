@@ -1,0 +1,170 @@
+"""The program under an editor and the journal of what is done to it; transactions, nodes and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from .diagnostics import Diagnostic, UsageError
+from .effect import Effect, effect_of
+from .inference import Inference
+from .journal import (
+    MISSING,
+    Change,
+    Created,
+    Erased,
+    MetaSet,
+    UsersReordered,
+)
+from .metadata import same_value
+from .names import numbering_of, register_names, release
+from .programs import fake_mode_of
+from .provenance import locate
+
+
+class Transaction:
+    """A stretch of edits with one author; see `GraphEditor.transaction`.
+
+    Attributes:
+        author: Pass or rule that makes the edits.
+        effect: What the edits amount to, once the transaction has ended.
+    """
+
+    def __init__(self, state: EditorState, author: str) -> None:
+        self.author = author
+        self.effect = Effect()
+        self._state = state
+        self._start = len(state._journal)
+        self._stale = tuple(state._stale)
+        self._saved: set[Any] = set()
+
+    @property
+    def modified(self) -> bool:
+        """Whether the program differs from what it was at the start."""
+        return self.effect.is_modified
+
+    def roll_back(self) -> None:
+        """Undo every edit since the start."""
+        if self in self._state._open:
+            self._state._undo_to(self)
+
+
+class EditorState:
+    """What `GraphEditor` builds on: every change is journaled here.
+
+    Attributes:
+        program: The program being edited; its signature and tables agree with the graph whenever a transaction ends.
+        graph: Its graph.
+        fake_mode: Mode of the graph's fake tensors.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.graph: Graph = program.graph_module.graph
+        self.fake_mode = fake_mode_of(program.graph_module)
+        self._inference = Inference(self.fake_mode)
+        self._journal: list[Change] = []
+        self._open: list[Transaction] = []
+        self._stale: dict[Node, None] = {}
+        register_names(self.graph)
+
+    # Transactions
+
+    def _begin(self, author: str) -> Transaction:
+        transaction = Transaction(self, author)
+        self._open.append(transaction)
+        return transaction
+
+    def _end(self, transaction: Transaction) -> None:
+        transaction.effect = effect_of(self._journal[transaction._start :])
+        self._open.remove(transaction)
+        if not self._open:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Let go of what only an undo would have needed."""
+        for change in self._journal:
+            if isinstance(change, Erased):
+                release(change.node)
+        self._journal.clear()
+        self._forget()
+        module = self.program.graph_module
+        if isinstance(module, _LazyGraphModule):
+            # Somebody may have run or printed the module between two edits; its code is made again when next needed.
+            module.recompile()
+
+    def _forget(self) -> None:
+        """Drop what was derived from a program that may be another one now."""
+
+    def _undo_to(self, transaction: Transaction) -> None:
+        while len(self._journal) > transaction._start:
+            self._journal.pop().undo()
+        self._stale = dict.fromkeys(transaction._stale)
+        self._forget()
+        for other in self._open:
+            if other._start >= transaction._start:
+                other._saved.clear()
+
+    def _note(self, change: Change) -> None:
+        if self._open:
+            self._journal.append(change)
+
+    def _is_first(self, thing: Any) -> bool:
+        """Tell whether the innermost transaction has not saved the state of this thing yet."""
+        if not self._open or thing in self._open[-1]._saved:
+            return False
+        self._open[-1]._saved.add(thing)
+        return True
+
+    # Nodes and values
+
+    def _check(self, *nodes: Node) -> None:
+        for node in nodes:
+            if node._erased or node.graph is not self.graph:
+                gone = "is no longer" if node.graph is self.graph else "is not"
+                raise UsageError(Diagnostic(code="EK114", message=f"%{node.name} {gone} in the graph that is edited"))
+
+    def _create(self, op: str, target: Any, args: Any, kwargs: Any, before: Node, name: str, meta: Any) -> Node:
+        numbering = numbering_of(self.graph, name)
+        with self.graph.inserting_before(before):
+            node = self.graph.create_node(op, target, args, kwargs, name)
+        self._note(Created(node, numbering))
+        node.meta = meta
+        return node
+
+    def _save_users(self, producers: Iterable[Node]) -> None:
+        for producer in producers:
+            if self._is_first(producer):
+                self._journal.append(UsersReordered(producer, tuple(producer.users)))
+
+    def erase(self, node: Node) -> None:
+        """Take a node without users out of the graph.
+
+        Raises:
+            UsageError: EK114, the node is not in the graph; EK115, something uses it.
+        """
+        self._check(node)
+        if node.users:
+            users = ", ".join(f"%{user.name}" for user in node.users)
+            raise UsageError(
+                Diagnostic(code="EK115", message=f"%{node.name} is used by {users}", location=locate(node))
+            )
+        self._save_users(node.all_input_nodes)
+        entry = Erased(node, node.next, node.args, node.kwargs)
+        self.graph.erase_node(node)
+        self._note(entry)
+        self._stale.pop(node, None)
+
+    def set_value(self, node: Node, value: Any) -> None:
+        """Record what a node computes; users are looked at again if it differs from before."""
+        self._check(node)
+        old = node.meta.get("val", MISSING)
+        if same_value(None if old is MISSING else old, value):
+            return
+        self._note(MetaSet(node, "val", old))
+        node.meta["val"] = value
+        self._stale.update(node.users)

@@ -1,0 +1,40 @@
+"""Which nodes may vanish when nothing uses their value."""
+
+from __future__ import annotations
+
+from torch._library.utils import is_impure
+from torch._ops import HigherOrderOperator
+from torch.fx import GraphModule, Node
+
+from .memory_ops import free
+from .operators import underlying
+
+
+def is_pure(node: Node) -> bool:
+    """Tell whether a node does nothing but return its value, so that it may be erased if that is unused.
+
+    Not pure are inputs and outputs, operators that write to an argument, assert or constrain, return nothing, or draw
+    random numbers (an unused draw moves the state of the generator, so what is drawn later depends on it), and control
+    flow with such a call in one of its bodies.
+    """
+    if node.op != "call_function":
+        return node.op == "get_attr"
+    target = underlying(node.target)
+    if target is free:
+        return False
+    schema = getattr(target, "_schema", None)
+    if schema is not None and not schema.returns:
+        return False
+    if isinstance(target, HigherOrderOperator) and not all(map(_is_pure_body, node.all_input_nodes)):
+        return False
+    # Handles are unknown to torch, so it is asked about what they stand for.
+    return not is_impure(target, args=node.args, kwargs=dict(node.kwargs))
+
+
+def _is_pure_body(node: Node) -> bool:
+    if node.op != "get_attr":
+        return True
+    body = getattr(node.graph.owning_module, str(node.target), None)
+    if not isinstance(body, GraphModule):
+        return True
+    return all(is_pure(inner) for inner in body.graph.nodes if inner.op not in ("placeholder", "output"))
