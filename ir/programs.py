@@ -67,8 +67,7 @@ def copy_program(program: ExportedProgram, *, verifier: type[Verifier] | None = 
 def copy_graph_module(module: GraphModule) -> GraphModule:
     """Copy a graph module with its nested graphs and its tensor specs.
 
-    Tensors and other submodules are shared. Nodes keep their names, and so do the specs their identity: nodes that share
-    a spec share its copy.
+    Tensors and other submodules are shared. Nodes keep their names; nodes that share a spec share its copy.
     """
     return _copy_module(module, {})
 
