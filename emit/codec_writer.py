@@ -297,7 +297,7 @@ def _put_bytes(encoder: _Encoder, _field: FieldLayout, data: bytes) -> int:
     return encoder.put(pack(f"<I{nbytes}s{-nbytes % 4}x", nbytes, data))
 
 
-def _put_blob(encoder: _Encoder, each: FieldLayout, data: Chunk) -> int:
+def _put_blob(encoder: _Encoder, each: FieldLayout, data: Any) -> int:
     if not isinstance(data, (bytes, memoryview)):
         raise _unfit(data, "bytes or a memoryview")
     nbytes = len(data)

@@ -193,9 +193,7 @@ class _Segments:
     def add(self, chunks: Sequence[Chunk], alignment: int) -> int:
         """Append a segment and return its index."""
         for chunk in chunks:
-            if not isinstance(chunk, (bytes, memoryview)):
-                message = f"program data is {type(chunk).__name__}"
-                raise ModelError(Diagnostic(code="EK520", message=message, expected="bytes or a memoryview"))
+            _check_bytes(chunk)
         alignment = lcm(self._least_alignment, alignment)
         self.alignment = lcm(self.alignment, alignment)
         start = _align_up(self.nbytes, alignment)
@@ -313,6 +311,13 @@ def _check_delegates(plan: ExecutionPlan, count: int, where: str) -> None:
             location = Location(method=plan.name, node=place)
             diagnostic = Diagnostic(code="EK513", message=message, location=location, expected=f"less than {count}")
             raise ModelError(diagnostic)
+
+
+def _check_bytes(data: object) -> None:
+    """Refuse what somebody put into a model after it was validated."""
+    if not isinstance(data, (bytes, memoryview)):
+        message = f"program data is {type(data).__name__}"
+        raise ModelError(Diagnostic(code="EK520", message=message, expected="bytes or a memoryview"))
 
 
 def _not_in_memory(message: str, where: str) -> UsageError:
