@@ -27,9 +27,9 @@ from .size_bounds import LARGEST_SIZE, SizeBounds, count_bound
 class BoundSymbolicShapes(Pass):
     """Replace each symbolic size in a spec by its largest possible value; the value's `meta["val"]` stays symbolic.
 
-    Bounds come from the ranges that the exporter recorded (`Dim(max=...)`, `torch._check`) and, for sizes that data decide,
-    from the operator that makes them: `nonzero` finds at most as many elements as there are. The sizes of the example inputs
-    play no part.
+    Bounds come from the ranges that the exporter recorded (`Dim(max=...)`, `torch._check`) and, for sizes that data
+    decide, from the operator that makes them: `nonzero` finds at most as many elements as there are. The sizes of the
+    example inputs play no part.
 
     Requires: specs.
     Ensures: all sizes in specs are integers; `shape_dynamism` is `DYNAMIC_BOUND` where a size was symbolic.
@@ -147,9 +147,6 @@ def _unbounded_input(node: Node, dim: int, expression: sympy.Expr) -> Diagnostic
 
 def _unbounded_result(node: Node, place: int | None, dim: int, expression: sympy.Expr, source: Node) -> Diagnostic:
     which = "" if place is None else f" of result {place}"
-    hint = f"torch._check({expression} <= ...) in the model bounds it"
-    if source.op == "placeholder":
-        hint = f"bound the input {source.name} when exporting: Dim(..., max=...)"
     origin = () if source is node else (f"the size comes from %{source.name}",)
     return Diagnostic(
         code="EK434",
@@ -157,5 +154,5 @@ def _unbounded_result(node: Node, place: int | None, dim: int, expression: sympy
         location=locate(node),
         expected=f"a largest size of at most {LARGEST_SIZE}, for which memory is planned",
         notes=origin,
-        hint=hint,
+        hint=f"state a bound in the model: torch._check({expression} <= ...)",
     )

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
 from torch.export import ExportedProgram
+
+from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
 
 
 @dataclass(frozen=True, slots=True)

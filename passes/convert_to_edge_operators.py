@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from exirkit.ir import EdgeOpOverload, GraphEditor, edge_operator
 from torch._ops import OpOverload
+
+from exirkit.ir import EdgeOpOverload, GraphEditor, edge_operator
 
 from .contract import Pass
 

@@ -27,12 +27,12 @@ from .contract import Pass
 class ConvertToOutVariants(Pass):
     """Replace each edge operator by its out variant, with an `alloc` in front of it for every tensor that it returns.
 
-    The alloc and the operator carry the same spec. A list of results is given as a list of allocs. Arguments that say what
-    kind of tensor to make (dtype, layout, device) are dropped where the out variant does not take them.
+    The alloc and the operator carry the same spec. A list of results is given as a list of allocs. Arguments that say
+    what kind of tensor to make (dtype, layout, device) are dropped where the out variant does not take them.
 
     Args:
-        ignore_to_out_var_failure: Keep an operator that has no out variant as it is; only a runtime that knows the operator
-            under that name can run it.
+        ignore_to_out_var_failure: Keep an operator that has no out variant as it is; only a runtime that knows the
+            operator under that name can run it.
 
     Before: `%add = edge.aten.add.Tensor(%x, %y)`
     After: `%alloc = alloc(((2, 3), torch.float32))`; `%add = aten.add.out(%x, %y, out=%alloc)`

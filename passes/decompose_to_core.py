@@ -8,7 +8,9 @@ Everything else in the graph stays as it is.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -105,6 +107,12 @@ class DecomposeToCore(Pass):
         Raises:
             WholeGraphNeededError: A node cannot be decomposed alone; nothing was changed.
         """
+        with warnings.catch_warnings():
+            # What a decomposition warns of was said when the model was exported.
+            warnings.simplefilter("ignore")
+            self._decompose(editor)
+
+    def _decompose(self, editor: GraphEditor) -> None:
         recordings: dict[Any, Recording] = {}
         for node in list(editor.graph.nodes):
             if node.op != "call_function" or node.target is operator.getitem:
@@ -135,13 +143,12 @@ class DecomposeToCore(Pass):
         recorder.know(inputs)
         args, kwargs = map_aggregate(pattern, lambda leaf: inputs[leaf.index] if isinstance(leaf, InputRef) else leaf)
         try:
-            # Kernels of this machine's own libraries are no core operators.
             with (
                 mode,
                 recorder,
                 enable_python_dispatcher(),
                 torch.no_grad(),
-                torch.backends.mkldnn.flags(enabled=False),
+                _without_machine_libraries(),
             ):
                 result = recorder.expand(op, args, kwargs)
         except WholeGraphNeededError:
@@ -149,6 +156,17 @@ class DecomposeToCore(Pass):
         except Exception as error:
             raise WholeGraphNeededError(f"{op}: {type(error).__name__}: {error}") from error
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
+
+
+@contextmanager
+def _without_machine_libraries() -> Iterator[None]:
+    """Keep composite operators from choosing kernels of a library of this machine, which are no core operators."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 @cache

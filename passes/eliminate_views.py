@@ -51,12 +51,13 @@ _PERMUTATIONS = frozenset({_ATEN.permute_copy.default, _ATEN.transpose_copy.int,
 class EliminateViews(Pass):
     """Let a copy that leaves all elements where they are share the memory of its source.
 
-    A copy in the same shape gives way to its source. One in another shape becomes `exirkit.ir.view`: its spec has the spec
-    that owns the memory as `storage_base`. With static shapes in planned memory, or of a constant, no instruction is left; of
-    others, one that sets sizes and address.
+    A copy in the same shape gives way to its source. One in another shape becomes `exirkit.ir.view`: its spec has the
+    spec that owns the memory as `storage_base`. With static shapes in planned memory, or of a constant, no
+    instruction is left; of others, one that sets sizes and address.
 
-    A copy stays a copy where sharing could be seen: if its source is a buffer or input that is written back later, if it
-    is an output whose place the caller names, if it is an output whose memory would be that of an input or of another output.
+    A copy stays a copy where sharing could be seen: if its source is a buffer or input that is written back later, if
+    it is an output whose place the caller names, if it is an output whose memory would be that of an input or of
+    another output.
 
     Args:
         alloc_graph_input: Inputs are planned.

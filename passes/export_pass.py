@@ -26,9 +26,12 @@ from .export_pass_hooks import ExportPassHooks
 from .export_pass_inference import Inference, admitting_real_tensors, mode_of_values
 from .export_pass_snapshot import GraphSnapshot, known_values, remembering
 from .export_pass_tracer import ExportTracer
-from .export_pass_values import SYMBOLIC, NodeMetadata, ProxyValue, data_of, entries_of
+from .export_pass_values import SYMBOLIC, NodeMetadata, ProxyValue, brief, data_of, entries_of
 from .export_pass_walk import GraphWalk
 from .pass_base import as_pass_result
+
+# Entries, other than `val` itself, that say what a node computes.
+_VALUE_KEYS = ("tensor_meta", "spec", "example_value")
 
 
 class ExportPass(ExportPassHooks):
@@ -145,15 +148,16 @@ class ExportPass(ExportPassHooks):
         tracer, walk, named = self.active_tracer, self._walk, kwargs or {}
         entries = entries_of(meta)
         tracer.provenance = entries
+        operands, keywords = tracer.operands(target, args, named)
         if kind == "output":
-            node = tracer.emit(kind, target, args, named, "output")
+            node = tracer.append(kind, target, operands, keywords, None if walk is None else walk.claim_name(target))
             node.meta.update({key: value for key, value in entries.items() if key != "val"})
             return ProxyValue(data_of(args[0]), node)
         if walk is not None and walk.node is not None and walk.reuses(target, args, named):
             value, is_fresh = walk.node.meta["val"], False
         else:
             value, is_fresh = self._infer(target, args, named), True
-        node = tracer.emit(kind, target, args, named, None if walk is None else walk.claim_name(target))
+        node = tracer.append(kind, target, operands, keywords, None if walk is None else walk.claim_name(target))
         node.meta.update(entries)
         if is_fresh:
             self._describe(node, value)
@@ -171,8 +175,7 @@ class ExportPass(ExportPassHooks):
             raise ContractError(
                 Diagnostic(
                     code="EK404",
-                    message=f"pass {type(self).__name__} makes a call of {_name(target)} that cannot run: "
-                    f"{type(error).__name__}: {error}",
+                    message=f"pass {type(self).__name__} calls {_name(target)}, which cannot run: {brief(error)}",
                     location=Location() if self._walk is None else self._walk.location(),
                     notes=(f"called with {_shown(args, kwargs)}",),
                     hint="check the order, sizes and dtypes of the arguments",
@@ -186,7 +189,8 @@ class ExportPass(ExportPassHooks):
         inference = self.active_tracer.inference
         bindings = None if inference is None else inference.bindings(value, recorded)
         if recorded is None or not same_value(value, recorded):
-            node.meta.pop("tensor_meta", None)
+            for key in _VALUE_KEYS:
+                node.meta.pop(key, None)
         if recorded is None:
             node.meta.pop("unbacked_bindings", None)
         if bindings and "unbacked_bindings" not in node.meta:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.fx import Node, Proxy
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 from torch.fx.node import map_aggregate
 
@@ -75,7 +76,11 @@ class Inference:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
     def _operand(self, leaf: Any) -> Any:
-        value = leaf.data if isinstance(leaf, ProxyValue) else leaf
+        value = leaf
+        if isinstance(leaf, ProxyValue):
+            value = leaf.data
+        elif isinstance(leaf, Node | Proxy):
+            value = (leaf.node if isinstance(leaf, Proxy) else leaf).meta["val"]
         if isinstance(value, torch.Tensor):
             return self.fake(value)
         if isinstance(value, list | tuple):

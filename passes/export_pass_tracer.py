@@ -45,7 +45,8 @@ class ExportTracer(GraphAppendingTracer):
         self._is_edge = False
         self._source: torch.nn.Module = self.root
         self._names = _Names(())
-        self._homes: dict[int, tuple[Any, str]] = {}
+        # Objects are kept with their ids: an id means something only while its object lives.
+        self._homes: dict[int, tuple[Any, Node]] = {}
         self._readers: dict[int, tuple[Any, Node]] = {}
         self._sizes: dict[Any, tuple[ProxyValue, int | None]] = {}
         self._sized = 0
@@ -64,28 +65,43 @@ class ExportTracer(GraphAppendingTracer):
         self._source = source
         self._names = _Names(node.name for node in source.graph.nodes)
 
-    def settle(self, value: Any, target: str) -> None:
-        """Say under which attribute name a value lived, or its predecessor did."""
-        self._homes.setdefault(id(value), (value, target))
+    def settle(self, value: Any, reader: Node) -> None:
+        """Say which node of the old graph read a value: it keeps its attribute name."""
+        self._homes.setdefault(id(value), (value, reader))
 
-    def emit(self, op: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None) -> Node:
+    def succeed(self, old: Any, new: Any) -> None:
+        """Give the attribute name of one value to another that takes its place."""
+        if id(old) in self._homes:
+            self.settle(new, self._homes[id(old)][1])
+
+    def operands(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Turn values into arguments for a node of this target; nodes are made for constants, submodules and sizes.
+
+        Raises:
+            ContractError: EK405, a value has no place in this graph.
+        """
+        self._is_edge = isinstance(target, EdgeOpOverload)
+        return self.create_arg(args), self.create_arg(dict(kwargs))
+
+    def append(self, op: str, target: Any, args: Any, kwargs: Any, name: str | None) -> Node:
         """Append a node.
 
         Args:
             op: As in `torch.fx.Node`.
             target: As in `torch.fx.Node`.
-            args: Arguments that may hold proxy values, constants and submodules.
+            args: Arguments from `operands`.
             kwargs: Likewise.
             name: Name that the node shall have; otherwise one is made from the target.
         """
-        self._is_edge = isinstance(target, EdgeOpOverload)
-        operands = self.create_arg(args)
-        named = self.create_arg(dict(kwargs))
-        return self._append(op, target, operands, named, name)
-
-    def _append(self, op: str, target: Any, args: Any, kwargs: Any, name: str | None) -> Node:
         chosen = self._names.fresh(self._base_name(target)) if name is None else name
-        node = self.graph.create_node(op, target, args, kwargs, chosen)
+        # Given arguments, `create_node` searches them for symbolic numbers, at the price of everything else done here.
+        node = self.graph.create_node(op, target, (), {}, chosen)
+        node.args = args
+        if kwargs:
+            node.kwargs = kwargs
+        # torch.export names inputs after the user's parameters; fx itself would not call a node `input`.
+        if node.name != chosen and self._names.is_free(chosen):
+            node.name = chosen
         self._names.take(node.name)
         return node
 
@@ -131,18 +147,15 @@ class ExportTracer(GraphAppendingTracer):
             )
         return node
 
-    def read(self, value: Any, like: Node | None = None) -> ProxyValue:
-        """Return the node that reads a constant or submodule; each object is read once.
-
-        Args:
-            value: Tensor, module or other object.
-            like: Node of the old graph that read it.
-        """
+    def read(self, value: Any) -> ProxyValue:
+        """Return the node that reads a constant or submodule; each object is read once."""
         known = self._readers.get(id(value))
         if known is not None:
             return ProxyValue(value, known[1])
-        target = self._place(value)
-        node = self._append("get_attr", target, (), {}, None if like is None else like.name)
+        home = self._homes.get(id(value))
+        like = None if home is None else home[1]
+        target = self._place(value, like)
+        node = self.append("get_attr", target, (), {}, None if like is None else like.name)
         self._readers[id(value)] = (value, node)
         result = ProxyValue(value, node)
         if like is not None:
@@ -155,14 +168,12 @@ class ExportTracer(GraphAppendingTracer):
             self.callback.on_attr(result)
         return result
 
-    def _place(self, value: Any) -> str:
-        home = self._homes.get(id(value))
-        if home is not None and _holds(self.root, home[1], value):
-            return home[1]
-        if home is not None and _can_hold(self.root, home[1]):
-            target = home[1]
-        else:
-            base = _constant_name(value) if home is None else f"{home[1].replace('.', '_')}_"
+    def _place(self, value: Any, like: Node | None) -> str:
+        target = None if like is None else str(like.target)
+        if target is not None and _holds(self.root, target, value):
+            return target
+        if target is None or not _can_hold(self.root, target):
+            base = _constant_name(value) if target is None else f"{target.replace('.', '_')}_"
             count = 0
             while hasattr(self.root, f"{base}{count}") or hasattr(self._source, f"{base}{count}"):
                 count += 1
@@ -191,7 +202,7 @@ class ExportTracer(GraphAppendingTracer):
             return value.node
         plain = torch.ops.aten.sym_size.int
         target = edge_operator(plain) if self._is_edge else plain
-        node = self._append("call_function", target, (value.node, dim), {}, None)
+        node = self.append("call_function", target, (value.node, dim), {}, None)
         node.meta.update({key: self.provenance[key] for key in PROVENANCE_KEYS if key in self.provenance})
         node.meta["val"] = symbol
         self._sizes[symbol.node.expr] = (ProxyValue(symbol, node), None)
@@ -224,18 +235,22 @@ class _Names:
     """Names of nodes: old ones stay with their successors, new ones avoid all old ones."""
 
     def __init__(self, reserved: Any) -> None:
-        self._taken = set(reserved)
+        self._reserved = set(reserved)
+        self._taken: set[str] = set()
         self._counts: dict[str, int] = {}
 
     def take(self, name: str) -> None:
         self._taken.add(name)
+
+    def is_free(self, name: str) -> bool:
+        return name in self._reserved and name not in self._taken
 
     def fresh(self, wanted: str) -> str:
         base = re.sub(r"\W+", "_", wanted) or "node"
         is_legal = not keyword.iskeyword(base) and not hasattr(builtins, base)
         count = self._counts.get(base, 0 if is_legal else 1)
         name = base if count == 0 else f"{base}_{count}"
-        while name in self._taken:
+        while name in self._taken or name in self._reserved:
             count += 1
             name = f"{base}_{count}"
         self._counts[base] = count + 1

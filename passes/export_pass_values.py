@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node, Proxy
 from torch.fx.node import map_aggregate
 
-from exirkit.ir import Diagnostic, UsageError
+from exirkit.ir import Diagnostic, DiagnosticError, UsageError
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -181,6 +181,13 @@ def map_args(
         elif not argument.kwarg_only and position < len(mapped):
             mapped[position] = fn(mapped[position], argument)
     return tuple(mapped), named
+
+
+def brief(error: Exception) -> str:
+    """Return the kind of an exception and the first line of what it says."""
+    if isinstance(error, DiagnosticError):
+        return error.diagnostics[0].headline()
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def data_of(value: Any) -> Any:

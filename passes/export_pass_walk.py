@@ -23,7 +23,7 @@ from exirkit.ir import (
 )
 
 from .export_pass_snapshot import attribute, known_values
-from .export_pass_values import NodeMetadata, ProxyValue, data_of
+from .export_pass_values import NodeMetadata, ProxyValue, brief, data_of
 
 if TYPE_CHECKING:
     from .export_pass_hooks import ExportPassHooks
@@ -63,14 +63,16 @@ class GraphWalk:
         """Visit every node.
 
         Raises:
-            ContractError: EK403, a hook raised; what it raised is the cause.
+            ContractError: EK403, a hook raised; what it raised is the cause. EK416, a hook returned nothing.
             ModelError: EK415, the graph calls modules or methods.
         """
         for node in self.module.graph.nodes:
             self.node = node
             try:
                 self._visit(node)
-            except (ContractError, InternalError, ModelError):
+            except ContractError as error:
+                raise self._placed(error) from error.__cause__
+            except (InternalError, ModelError):
                 raise
             except Exception as error:
                 raise self._failed(node, error) from error
@@ -81,6 +83,8 @@ class GraphWalk:
         self._is_named = False
         self._is_reusable = self._is_believed(node) and self._settled.issuperset(node.all_input_nodes)
         result = self._dispatch(node, NodeMetadata(node.meta))
+        if result is None and node.op == "call_function" and node.users and node.meta.get("val") is not None:
+            raise self._empty_handed(node)
         self._results[node] = result
         if self._stayed(node, result):
             self._settled.add(node)
@@ -148,12 +152,11 @@ class GraphWalk:
         return recorded if recorded is not None and same_value(value, recorded) else value
 
     def _read(self, node: Node) -> Any:
-        target = str(node.target)
-        value = attribute(self.module, target)
+        value = attribute(self.module, str(node.target))
         tracer = self._hooks.active_tracer
-        tracer.settle(value, target)
+        tracer.settle(value, node)
         # Submodules reach the hooks as they are; a node is made for what the hook then uses.
-        return tracer.read(value, like=node) if isinstance(value, torch.Tensor) else value
+        return tracer.read(value) if isinstance(value, torch.Tensor) else value
 
     def _is_believed(self, node: Node) -> bool:
         if "val" not in node.meta or self._believes_nothing:
@@ -212,9 +215,7 @@ class GraphWalk:
         """Take note that a hook turned one submodule of this graph into another."""
         if same_value(_outputs(old), _outputs(new)):
             self._same_outputs[id(new)] = (new, old)
-        target = next((name for name, child in self.module.named_children() if child is old), None)
-        if target is not None:
-            self._hooks.active_tracer.settle(new, target)
+        self._hooks.active_tracer.succeed(old, new)
 
     def location(self) -> Location:
         """Return the place of the visited node, for diagnostics."""
@@ -224,12 +225,34 @@ class GraphWalk:
         return ContractError(
             Diagnostic(
                 code="EK403",
-                message=f"pass {type(self._hooks).__name__} failed on %{node.name} ({_shown_target(node)}): "
-                f"{type(error).__name__}: {error}",
+                message=f"pass {self._author} failed on %{node.name} ({_shown_target(node)}): {brief(error)}",
                 location=locate(node),
                 hint="the traceback of the original exception shows the line of the pass",
             )
         )
+
+    def _empty_handed(self, node: Node) -> ContractError:
+        return ContractError(
+            Diagnostic(
+                code="EK416",
+                message=f"pass {self._author} returned nothing for %{node.name} ({_shown_target(node)}), which is used",
+                location=locate(node),
+                hint="return what super().call_operator returned, or the value that takes the node's place",
+            )
+        )
+
+    def _placed(self, error: ContractError) -> ContractError:
+        if any(finding.location.node is not None for finding in error.diagnostics):
+            return error
+        note = f"in pass {self._author}"
+        return ContractError(
+            finding.model_copy(update={"location": self.location(), "notes": (*finding.notes, note)})
+            for finding in error.diagnostics
+        )
+
+    @property
+    def _author(self) -> str:
+        return type(self._hooks).__name__
 
 
 def _shown_target(node: Node) -> str:

@@ -11,6 +11,7 @@ from exirkit.ir import GraphEditor, same_value
 from .contract import Pass
 from .decompose_to_core import WholeGraphNeededError
 
+
 class Functionalize(Pass):
     """Replace in-place operators on intermediate values by their functional twins.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from exirkit.ir import GraphEditor
 from torch.fx import Node
+
+from exirkit.ir import GraphEditor
 
 from .contract import Pass
 

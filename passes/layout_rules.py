@@ -1,6 +1,7 @@
 """Which kernels of the runtime take which layouts.
 
-Found by running every kernel on channels-last tensors: those not listed here refuse them or, worse, read them as row-major.
+Found by running every kernel on channels-last tensors: those not listed here refuse them or, worse, read them as
+row-major.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from exirkit.ir import ops
 from torch._ops import OpOverload
+
+from exirkit.ir import ops
 
 _ATEN = torch.ops.aten
 
 _UNARY = (
     "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf exp expm1 floor gelu hardtanh isinf isnan "
-    "leaky_relu log log10 log1p log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc clamp"
+    "leaky_relu log log10 log1p log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh "
+    "trunc clamp"
 )
 _TENSOR_TENSOR = "add sub mul div eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor"
 _TENSORS_ONLY = "maximum minimum atan2 logical_and logical_or logical_xor floor_divide"

@@ -6,6 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+from torch.fx.node import map_arg
+
 from exirkit.ir import (
     EdgeOpOverload,
     GraphEditor,
@@ -19,10 +24,6 @@ from exirkit.ir import (
     stride_from_dim_order,
     underlying,
 )
-from torch._ops import OpOverload
-from torch.export.graph_signature import InputKind
-from torch.fx import Node
-from torch.fx.node import map_arg
 
 from .contract import Pass
 from .layout_rules import ANY_ORDER, COMMUTATIVE, ELEMENTWISE, SAME_ORDER, WITH_NUMBER
@@ -38,15 +39,16 @@ _COPY = torch.ops.aten.copy_.default
 class LegalizeDimOrder(Pass):
     """Insert copies to another dim order where a kernel does not take, or does not produce, the layout of a value.
 
-    Elementwise kernels want one layout and one shape for all their tensors, convolution and pooling one layout for input and
-    output, all others row-major tensors. What a kernel always writes row-major (`nonzero`) is recorded as such. Constants are
-    laid out anew instead of being copied at run time, and a constant number becomes a plain one, which has no layout. Results
-    of the program keep the layout they had.
+    Elementwise kernels want one layout and one shape for all their tensors, convolution and pooling one layout for
+    input and output, all others row-major tensors. What a kernel always writes row-major (`nonzero`) is recorded as
+    such. Constants are laid out anew instead of being copied at run time, and a constant number becomes a plain one,
+    which has no layout. Results of the program keep the layout they had.
 
     A graph of row-major tensors, the usual case, is only looked at.
 
     Args:
-        skip_dim_order: Introduce no operators of `dim_order_ops`: only inputs, constants and recorded layouts are mended.
+        skip_dim_order: Introduce no operators of `dim_order_ops`: only inputs, constants and recorded layouts are
+            mended.
 
     Before: `%sum = sum.dim_IntList(%x, [1])` where x is channels last
     After: `%copy = _to_dim_order_copy(%x, dim_order=[0, 1, 2, 3])`; `%sum = sum.dim_IntList(%copy, [1])`
@@ -94,7 +96,7 @@ class _Legalizer:
                 self._editor.remove_input(constant)
 
     def _placeholders(self) -> None:
-        """Make inputs and constants row-major or channels last: neither the runtime nor its callers know other layouts."""
+        """Make inputs and constants row-major or channels last: the runtime and its callers know no other layouts."""
         editor = self._editor
         mutated = set(mutated_outputs(editor.program).values())
         placeholders = editor.graph.find_nodes(op="placeholder")
@@ -133,12 +135,13 @@ class _Legalizer:
         if order is not None and not _is_legal(tuple(order)):  # type: ignore[arg-type]
             value = self._laid_out(node.meta["val"], None)
             kwargs = {**node.kwargs, "dim_order": list(_row_major(node))}
-            self._editor.retarget(node, node.target, node.args, kwargs, val=node.meta["val"])
+            self._rewire(node, node.args, kwargs)
             self._set_value(node, value)
 
     def _is_uniform(self, node: Node, op: OpOverload) -> bool:
         """Tell whether all operands have the shape of the result, if need be after making a constant a plain number."""
-        odd = [one for one in node.all_input_nodes if _is_tensor(one) and not _same_shape(one.meta["val"], node.meta["val"])]
+        operands = [one for one in node.all_input_nodes if _is_tensor(one)]
+        odd = [one for one in operands if not _same_shape(one.meta["val"], node.meta["val"])]
         return not odd or (len(odd) == 1 and self._use_number(node, op, odd[0]))
 
     def _use_number(self, node: Node, op: OpOverload, operand: Node) -> bool:
@@ -169,10 +172,15 @@ class _Legalizer:
             return
         if node.target is _COPY:
             # The first argument is what is written.
-            others.pop(node.args[0], None)  # type: ignore[call-overload]
+            others.pop(node.all_input_nodes[0], None)
         args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda one: others.get(one, one))
-        self._editor.retarget(node, node.target, args, kwargs, val=node.meta["val"])
+        self._rewire(node, args, kwargs)
         self._infer(node)
+
+    def _rewire(self, node: Node, args: Any, kwargs: Any) -> None:
+        """Give a call other arguments; its value is the sweep's business."""
+        target: Any = node.target
+        self._editor.retarget(node, target, args, kwargs, val=node.meta["val"])
 
     def _in_order(self, node: Node, order: DimOrder) -> Node:
         """Return a node with the same value in another dim order; made once, right behind the node."""
@@ -208,8 +216,8 @@ class _Legalizer:
             self._set_value(node, infer_value(self._editor.fake_mode, node.target, node.args, node.kwargs))
 
     def _set_value(self, node: Node, value: Any) -> None:
-        # Not the editor's `set_value`: this sweep visits the users itself, and what it records is what kernels do, which
-        # inference does not know.
+        # Not the editor's `set_value`: this sweep visits the users itself, and what it records is what kernels do,
+        # which inference does not know.
         if not same_argument(_described(node.meta["val"]), _described(value)):
             self._editor.set_meta(node, "val", value)
             self._changed.add(node)

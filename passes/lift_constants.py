@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 import torch
+
 from exirkit.ir import GraphEditor
 
 from .contract import Pass

@@ -66,13 +66,15 @@ _QUERIES = frozenset(
 class LowerSymbolicArithmetic(Pass):
     """Replace arithmetic on symbolic numbers by operators of `executorch_prim`.
 
-    Where the primitive differs from the Python function, a few primitives together do the same: the runtime's `mod` takes
-    the sign of the dividend, `ceil`, `round` and `trunc` take no integers, `sym_max` and `sym_min` no mixed types.
+    Where the primitive differs from the Python function, a few primitives together do the same: the runtime's `mod`
+    takes the sign of the dividend, `ceil`, `round` and `trunc` take no integers, `sym_max` and `sym_min` no mixed
+    types.
 
     Ensures: numbers come from inputs, `aten.sym_size`, `aten._local_scalar_dense` and `executorch_prim` only.
 
     Before: `%mod = operator.mod(%u0, 4)` where u0 may be negative
-    After: `%q = executorch_prim.floordiv(%u0, 4)`; `%m = executorch_prim.mul(%q, 4)`; `%mod = executorch_prim.sub(%u0, %m)`
+    After: `%q = executorch_prim.floordiv(%u0, 4)`; `%m = executorch_prim.mul(%q, 4)`;
+    `%mod = executorch_prim.sub(%u0, %m)`
     """
 
     name = "lower-symbolic-arithmetic"
@@ -83,10 +85,8 @@ class LowerSymbolicArithmetic(Pass):
         Raises:
             ModelError: EK431, for each function that the runtime has no primitives for.
         """
-        unsupported: list[Diagnostic] = []
-        for node in list(editor.graph.nodes):
-            if node.op == "call_function" and not _lower(editor, node):
-                unsupported.append(_no_primitive(node))
+        calls = [node for node in editor.graph.nodes if node.op == "call_function"]
+        unsupported = [_no_primitive(node) for node in calls if not _lower(editor, node)]
         if unsupported:
             raise ModelError(unsupported)
 
@@ -273,6 +273,6 @@ def _no_primitive(node: Node) -> Diagnostic:
         code="EK431",
         message=f"the runtime cannot compute {name} on sizes",
         location=locate(node),
-        expected="+ - * / // %, whole powers, comparisons, and/or/not, min, max, abs, floor, ceil, round, trunc, int, float",
+        expected="+ - * / // %, whole powers, comparisons, and, or, not, min, max, abs, floor, ceil, round, trunc",
         hint="compute it from tensors, or from sizes with other functions",
     )

@@ -77,9 +77,7 @@ class ExecutorchBackendConfig:
     """
 
     passes: Sequence[Any] = field(default_factory=list)
-    memory_planning_pass: MemoryPlanningPass | dict[str, MemoryPlanningPass] = field(
-        default_factory=MemoryPlanningPass
-    )
+    memory_planning_pass: MemoryPlanningPass | dict[str, MemoryPlanningPass] = field(default_factory=MemoryPlanningPass)
     to_out_var_pass: ToOutVarPass = field(default_factory=ToOutVarPass)
     dynamic_memory_planning_mode: DynamicMemoryPlanningMode = DynamicMemoryPlanningMode.UPPER_BOUND
     emit_stacktrace: bool = False

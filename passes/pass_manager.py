@@ -15,6 +15,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from exirkit.ir import ContractError, Diagnostic, DiagnosticError, ModelError, UsageError
 
 from .export_pass_snapshot import remembering
+from .export_pass_values import brief
 from .pass_base import ExportedProgramPassBase, PassType, as_pass_result
 
 Check: TypeAlias = Callable[[GraphModule], object]
@@ -132,7 +133,7 @@ class PassManager:
             raise ModelError(
                 Diagnostic(
                     code="EK414",
-                    message=f"the graph is malformed before the first pass: {error}",
+                    message=f"the graph is malformed before the first pass: {brief(error)}",
                     hint="lint the graph",
                 )
             ) from error
@@ -144,7 +145,7 @@ class PassManager:
             finding = Diagnostic(
                 code="EK413",
                 severity="warning" if self.suppress_check_failures else "error",
-                message=f"a check failed after {author}: {type(error).__name__}: {error}",
+                message=f"a check failed after {author}: {brief(error)}",
                 notes=(_history(before),),
             )
             if not self.suppress_check_failures:
@@ -166,7 +167,7 @@ def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
         raise ContractError(
             Diagnostic(
                 code="EK411",
-                message=f"pass {name} failed: {type(error).__name__}: {error}",
+                message=f"pass {name} failed: {brief(error)}",
                 notes=(_history(before),),
                 hint="the traceback of the original exception shows the line of the pass",
             )

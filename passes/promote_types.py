@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from exirkit.ir import GraphEditor, underlying
 from torch.fx import Node
+
+from exirkit.ir import GraphEditor, underlying
 
 from .contract import Pass
 

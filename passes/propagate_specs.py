@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import HigherOrderOperator
@@ -21,8 +21,9 @@ _CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CO
 class PropagateSpecs(Pass):
     """Set `meta["spec"]` of each node whose value is a tensor, or a sequence of tensors, from its `meta["val"]`.
 
-    An element that `getitem` takes out shares the spec object of its sequence, and a write-back that of the placeholder it
-    writes: one spec object is one piece of memory. Parameters, constants and buffers that nothing mutates are `const`.
+    An element that `getitem` takes out shares the spec object of its sequence, and a write-back that of the
+    placeholder it writes: one spec object is one piece of memory. Parameters, constants and buffers that nothing
+    mutates are `const`.
 
     Requires: mutations are written back; strides of values are what kernels produce.
     """
@@ -60,7 +61,7 @@ class PropagateSpecs(Pass):
 
 def _spec_of(node: Node) -> Any:
     if node.target is operator.getitem:
-        source, index = node.args
+        source, index = node.args[0], cast(int, node.args[1])
         specs = source.meta.get("spec")  # type: ignore[union-attr]
         return specs[index] if isinstance(specs, list) else None
     if node.target is torch.ops.aten.copy_.default:

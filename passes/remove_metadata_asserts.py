@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from exirkit.ir import GraphEditor
 
 from .contract import Pass

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from exirkit.ir import GraphEditor, contiguous_stride, ops, same_argument, same_value, underlying
 from torch.fx import Node
+
+from exirkit.ir import GraphEditor, contiguous_stride, ops, same_argument, same_value, underlying
 
 from .contract import Pass
 

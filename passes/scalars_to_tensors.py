@@ -7,8 +7,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from exirkit.ir import Diagnostic, GraphEditor, ModelError, locate, underlying
 from torch.fx import Node
+
+from exirkit.ir import Diagnostic, GraphEditor, ModelError, locate, underlying
 
 from .contract import Pass
 
@@ -114,8 +115,8 @@ def computed_dtype(node: Node, number: Any) -> torch.dtype:
 
 
 def _constant(node: Node, number: bool | int | float | complex) -> torch.Tensor:
-    dtype = computed_dtype(node, number)
     try:
+        dtype = computed_dtype(node, number)
         # Two steps, because a number that does not fit wraps in torch's arithmetic, while tensor() refuses it.
         return torch.tensor(number).to(dtype)
     except (OverflowError, RuntimeError) as error:

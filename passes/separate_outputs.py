@@ -14,9 +14,9 @@ from .contract import Pass
 class SeparateOutputs(Pass):
     """Copy an output that is an input, a constant or another output, if inputs or outputs are not planned.
 
-    A value has one place. Where the caller names the place of an output, that output must be nothing else: the runtime
-    refuses a place for a constant, and would redirect the input, or the other output, to it. Where both inputs and outputs
-    lie in planned memory, such outputs need no copy.
+    A value has one place. Where the caller names the place of an output, that output must be nothing else: the
+    runtime refuses a place for a constant, and would redirect the input, or the other output, to it. Where both
+    inputs and outputs lie in planned memory, such outputs need no copy.
 
     Args:
         alloc_graph_input: Inputs are planned.

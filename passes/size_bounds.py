@@ -61,7 +61,7 @@ class SizeBounds:
 
     def _largest(self, expression: sympy.Expr) -> int | None:
         upper = bound_sympy(expression, self._ranges).upper
-        return int(math.floor(upper)) if upper <= LARGEST_SIZE else None
+        return int(upper) if upper <= LARGEST_SIZE else None
 
     def _evaluate(self, expression: sympy.Expr) -> int | None:
         bound = self._largest(expression)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from exirkit.ir import DefinedOperator, GraphEditor, dim_order_from_stride, ops, underlying
 from torch._ops import OpOverload
+
+from exirkit.ir import DefinedOperator, GraphEditor, dim_order_from_stride, ops, underlying
 
 from .contract import Pass
 

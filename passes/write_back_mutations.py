@@ -19,10 +19,11 @@ _MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATIO
 class WriteBackMutations(Pass):
     """Write the new value of each mutated buffer, parameter or input into it at the end of the graph.
 
-    All computation reads old values, since every write stands behind it. What is left to go wrong is a write-back or an
-    output that is itself the old value of another mutated placeholder. Write-backs are put in an order in which each reads
-    its source before that is overwritten; where they form a circle (two buffers change places) or where a user output is
-    an old value, a copy of the old value is made first: one for each circle, and one for each returned old value.
+    All computation reads old values, since every write stands behind it. What is left to go wrong is a write-back or
+    an output that is itself the old value of another mutated placeholder. Write-backs are put in an order in which
+    each reads its source before that is overwritten; where they form a circle (two buffers change places) or where a
+    user output is an old value, a copy of the old value is made first: one for each circle, and one for each returned
+    old value.
 
     Before: `return (%b_second, %b_first)` as the new values of `b_first` and `b_second`
     After: `%clone = _clone_dim_order(%b_first)`; `%copy_ = copy_(%b_first, %b_second)`;
@@ -92,7 +93,7 @@ def _order(sources: Mapping[Node, Node], saved: _Saved) -> list[Node]:
     Each owner has one source, so the reads among owners form trees that end in at most one circle each.
     """
     unread = dict.fromkeys(sources, 0)
-    for owner, source in sources.items():
+    for source in sources.values():
         if source in unread and source not in saved.known:
             unread[source] += 1
     ordered: list[Node] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -105,7 +106,9 @@ def _decomposed(program: ExportedProgram, config: EdgeCompileConfig) -> Exported
         for op in config.preserve_ops:
             table.pop(op, None)
         # Nobody calls the graphs in between, so no code is generated for them.
-        with _use_lazy_graph_module(True):
+        with _use_lazy_graph_module(True), warnings.catch_warnings():
+            # torch warns of its own internals here, and there is nothing a caller could do about it.
+            warnings.simplefilter("ignore")
             decomposed = program.run_decompositions(table)
         return copy_program(decomposed, verifier=EdgeProgramVerifier)
     return copied
