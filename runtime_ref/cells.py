@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from exirkit.emit import Tensor, TensorShapeDynamism
-from exirkit.ir import stride_from_dim_order
+from exirkit.emit import Tensor
+from exirkit.ir import TensorShapeDynamism, stride_from_dim_order
 
 
 class StepFailure(Exception):  # noqa: N818 - never leaves the room; the interpreter makes a ModelError of it

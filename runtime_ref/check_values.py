@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any, Final
 
 from exirkit.emit import (
     DeviceType,
@@ -33,23 +34,28 @@ _UNSUPPORTED = frozenset(
     )
 )
 
+# What the items of a list name, and the least item.
+_LISTS: Final[dict[type, tuple[type, int]]] = {
+    IntList: (Int, 0),
+    TensorList: (Tensor, 0),
+    OptionalTensorList: (Tensor, -1),
+}
+
 
 def check_values(file: PteFile, plan: ExecutionPlan, findings: Findings, limits: Limits) -> None:
     """Check every value of a plan by itself, and the arenas that tensors are placed in."""
     _check_arenas(plan, findings, limits)
     kinds = [type(entry.val) for entry in plan.values]
-    for index, entry in enumerate(plan.values):
+    for index, kind in enumerate(kinds):
         if findings.full:
             return
-        value = entry.val
-        if isinstance(value, Tensor):
-            _TensorCheck(file, plan, findings, limits, index, value).run()
-        elif isinstance(value, IntList):
-            _check_items(value.items, kinds, Int, findings, index, lowest=0)
-        elif isinstance(value, TensorList):
-            _check_items(value.items, kinds, Tensor, findings, index, lowest=0)
-        elif isinstance(value, OptionalTensorList):
-            _check_items(value.items, kinds, Tensor, findings, index, lowest=-1)
+        if kind in _LISTS:
+            wanted, lowest = _LISTS[kind]
+            listed: Any = plan.values[index].val
+            _check_items(listed.items, kinds, wanted, findings, index, lowest=lowest)
+        elif kind is Tensor:
+            tensor: Any = plan.values[index].val
+            _TensorCheck(file, plan, findings, limits, index, tensor).run()
 
 
 def is_constant(tensor: Tensor) -> bool:
@@ -180,7 +186,8 @@ class _TensorCheck:
             return
         itemsize = tensor.scalar_type.itemsize
         end = place.memory_offset + extent_nbytes(tensor)
-        if end > sizes[place.memory_id]:
+        # A negative size is a finding of its own.
+        if end > sizes[place.memory_id] >= 0:
             self._add(
                 "EK608",
                 f"a tensor takes bytes {place.memory_offset} to {end} of arena {place.memory_id}",

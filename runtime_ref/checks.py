@@ -28,13 +28,19 @@ def verify_program(file: PteFile, *, registry: OperatorRegistry | None = None, l
         ProgramVerifyError: EK601 to EK626, up to fifty findings, each with the method, the value or instruction,
             and what would have been right.
     """
+    check_program(file, registry or OperatorRegistry(), limits or Limits())
+
+
+def check_program(file: PteFile, registry: OperatorRegistry, limits: Limits) -> dict[str, PlanFacts]:
+    """Check every method as `verify_program` does, and return what their instructions do."""
     findings = Findings()
-    limits = limits or Limits()
-    registry = registry or OperatorRegistry()
     check_method_names(file, findings)
-    for plan in file.program.execution_plan:
-        check_plan(file, plan, findings, registry=registry, limits=limits)
+    facts = {
+        plan.name: check_plan(file, plan, findings, registry=registry, limits=limits)
+        for plan in file.program.execution_plan
+    }
     findings.raise_if_any()
+    return {name: each for name, each in facts.items() if each is not None}
 
 
 def check_method_names(file: PteFile, findings: Findings) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from exirkit.emit import ExecutionPlan, Tensor, TensorShapeDynamism
-from exirkit.ir import Diagnostic, Location, UsageError
+from exirkit.emit import ExecutionPlan, Tensor
+from exirkit.ir import Diagnostic, Location, TensorShapeDynamism, UsageError
 
 from .cells import TensorCell
 

@@ -167,7 +167,10 @@ _COPIES: Final[dict[str, Callable[..., torch.Tensor]]] = {
 
 
 def _split(self: torch.Tensor, sizes: int | Sequence[int], dim: int = 0, *, out: Sequence[torch.Tensor]) -> None:
-    _write_all(self.split(sizes if isinstance(sizes, int) else list(sizes), dim), out)
+    if isinstance(sizes, int):
+        _write_all(torch.ops.aten.split.Tensor(self, sizes, dim), out)
+    else:
+        _write_all(torch.ops.aten.split_with_sizes.default(self, sizes, dim), out)
 
 
 def _unbind(self: torch.Tensor, dim: int = 0, *, out: Sequence[torch.Tensor]) -> None:

@@ -9,15 +9,14 @@ from .kernels import Kernel
 from .own_kernels import own_kernels
 from .torch_kernels import torch_kernel, torch_kernel_names
 
-_MAX_REMEMBERED = 4096
-
 
 class OperatorRegistry:
     """The operators that a program may call."""
 
     def __init__(self) -> None:
         self._own = {kernel.name: kernel for kernel in own_kernels()}
-        self._found: dict[str, Kernel | None] = {}
+        self._found: dict[str, Kernel] = {}
+        self._known: list[str] | None = None
 
     @property
     def operator_names(self) -> AbstractSet[str]:
@@ -25,24 +24,24 @@ class OperatorRegistry:
         return torch_kernel_names() | self._own.keys()
 
     def find(self, name: str) -> Kernel | None:
-        """Return the kernel of that name, or None. Names come from files, so what is remembered is bounded."""
-        kernel = self._own.get(name)
-        if kernel is not None:
-            return kernel
-        kernel = self._found.get(name)
+        """Return the kernel of that name, or None."""
+        kernel = self._own.get(name) or self._found.get(name)
         # A failure is looked up anew: the library may have been imported since.
         if kernel is None:
             kernel = torch_kernel(name)
-            if kernel is not None and len(self._found) < _MAX_REMEMBERED:
+            if kernel is not None:
                 self._found[name] = kernel
         return kernel
 
     def suggest(self, name: str) -> str | None:
         """Return the known name that is closest to an unknown one, if any is close."""
-        known = sorted(self.operator_names)
+        if self._known is None:
+            self._known = sorted(self.operator_names)
         base = name.partition(".")[0]
-        siblings = [one for one in known if one.partition(".")[0] == base]
-        close = difflib.get_close_matches(name, siblings or known, n=1, cutoff=0.0 if siblings else 0.75)
+        siblings = [one for one in self._known if one.partition(".")[0] == base]
+        # Comparing texts is slow, and hostile files are full of unknown names.
+        near = siblings or [one for one in self._known if abs(len(one) - len(name)) < 3 and one[:8] == name[:8]]
+        close = difflib.get_close_matches(name, near, n=1, cutoff=0.0 if siblings else 0.75)
         return close[0] if close else None
 
 

@@ -14,7 +14,7 @@ import torch
 from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError
 
-from .checks import check_plan, verify_program
+from .checks import check_plan, check_program
 from .findings import Findings
 from .interpreter import Interpreter
 from .limits import Limits
@@ -22,6 +22,9 @@ from .metadata import MethodMetadata
 from .plan_facts import PlanFacts, operator_name
 from .registry import BackendRegistry, OperatorRegistry
 from .value_table import Arenas
+
+# Comparing names is slow, and a hostile file has any number of wrong ones.
+_MAX_SUGGESTIONS = 3
 
 ProgramSource: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Path | str | PteFile
 
@@ -104,6 +107,15 @@ class Program:
         self._shared: Arenas | None = None
         self._plans = {plan.name: plan for plan in file.program.execution_plan}
         self._methods: dict[str, Method] = {}
+        self._facts: dict[str, PlanFacts] = {}
+
+    def verify(self) -> None:
+        """Check all methods.
+
+        Raises:
+            ProgramVerifyError: EK601 to EK626.
+        """
+        self._facts = check_program(self._file, self._registry, self._limits)
 
     @property
     def method_names(self) -> set[str]:
@@ -140,14 +152,17 @@ class Program:
 
     def _checked(self, plan: ExecutionPlan) -> PlanFacts:
         findings = Findings()
-        facts = check_plan(self._file, plan, findings, registry=self._registry, limits=self._limits)
-        findings.raise_if_any()
+        facts = self._facts.pop(plan.name, None)
+        if facts is None or None in facts.kernels:
+            # Libraries that were imported since the program was verified may have brought the missing kernels.
+            facts = check_plan(self._file, plan, findings, registry=self._registry, limits=self._limits)
+            findings.raise_if_any()
         assert facts is not None, "a plan without findings has facts"
         findings.method = plan.name
         for index, kernel in enumerate(facts.kernels):
             if kernel is None:
                 name = operator_name(plan, index)
-                near = self._registry.suggest(name) if not findings.diagnostics else None
+                near = self._registry.suggest(name) if len(findings.diagnostics) < _MAX_SUGGESTIONS else None
                 hint = f"did you mean {near}?" if near else "import the library that registers it before loading"
                 findings.add("EK620", f"no kernel is called {name}", at=f"operator {index}", hint=hint)
         findings.raise_if_any()
@@ -226,9 +241,10 @@ class Runtime:
         """
         limits = Limits(arena_nbytes=max_arena_nbytes)
         file = _read(data)
+        program = Program(file, self.operator_registry, limits, share_arenas=share_arenas)
         if verification is Verification.InternalConsistency:
-            verify_program(file, registry=self.operator_registry, limits=limits)
-        return Program(file, self.operator_registry, limits, share_arenas=share_arenas)
+            program.verify()
+        return program
 
 
 def _read(data: ProgramSource) -> PteFile:

@@ -65,18 +65,16 @@ def torch_kernel(name: str) -> Kernel | None:
 
 
 def torch_kernel_names() -> frozenset[str]:
-    """Return the names of all operators of torch and of loaded libraries that a program may name."""
+    """Return the names of all operators of torch and of loaded libraries for which there is a kernel."""
     _register_quantized_decomposed()
     others = (name for name in torch._C._dispatch_get_all_op_names() if not name.startswith("aten::"))
-    return _aten_names() | {name for name in others if name.partition("::")[0] not in _CLOSED_LIBRARIES}
+    return _aten_names() | {name for name in others if torch_kernel(name) is not None}
 
 
 @cache
 def _aten_names() -> frozenset[str]:
     names = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
-    return frozenset(
-        name for name in names if (schema := _schema(name)) is not None and _is_open(name, _parts(name)[1], schema)
-    )
+    return frozenset(name for name in names if torch_kernel(name) is not None)
 
 
 def _is_open(name: str, base: str, schema: torch.FunctionSchema) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -82,20 +83,21 @@ def make_values(file: PteFile, plan: ExecutionPlan, arenas: Arenas) -> list[Any]
     return [_entry(file, index, each.val, arenas) for index, each in enumerate(plan.values)]
 
 
+_CONTENT: Final[dict[type, Callable[[Any], Any]]] = {
+    Int: attrgetter("int_val"),
+    Double: attrgetter("double_val"),
+    Bool: attrgetter("bool_val"),
+    String: attrgetter("string_val"),
+    DoubleList: attrgetter("items"),
+    BoolList: attrgetter("items"),
+}
+
+
 def _entry(file: PteFile, index: int, value: Any, arenas: Arenas) -> Any:
-    if isinstance(value, Tensor):
-        return _cell(file, index, value, arenas)
-    if isinstance(value, Int):
-        return value.int_val
-    if isinstance(value, Double):
-        return value.double_val
-    if isinstance(value, Bool):
-        return value.bool_val
-    if isinstance(value, String):
-        return value.string_val
-    if isinstance(value, DoubleList | BoolList):
-        return list(value.items)
-    return None
+    read = _CONTENT.get(type(value))
+    if read is not None:
+        return read(value)
+    return _cell(file, index, value, arenas) if isinstance(value, Tensor) else None
 
 
 def _cell(file: PteFile, index: int, tensor: Tensor, arenas: Arenas) -> TensorCell:

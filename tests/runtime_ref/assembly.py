@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,8 +40,9 @@ from exirkit.emit import (
     String,
     Tensor,
     TensorList,
-    TensorShapeDynamism,
+    lay_out,
 )
+from exirkit.ir import TensorShapeDynamism
 from exirkit.runtime_ref import Method, Runtime
 
 STATIC = TensorShapeDynamism.STATIC
@@ -48,6 +50,19 @@ BOUND = TensorShapeDynamism.DYNAMIC_BOUND
 UNBOUND = TensorShapeDynamism.DYNAMIC_UNBOUND
 
 _MEMORY_FORMATS = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
+
+
+@contextmanager
+def registered(schema: str, meaning: Callable[..., Any]) -> Iterator[None]:
+    """Register an operator with torch inside the block; the schema starts with `library::name`."""
+    name, _, rest = schema.partition("::")
+    library = torch.library.Library(name, "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(rest)  # type: ignore[no-untyped-call]
+    library.impl(rest.partition("(")[0], meaning, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        library._destroy()  # type: ignore[no-untyped-call]
 
 
 class Assembly:
@@ -185,6 +200,10 @@ class Assembly:
     def file(self, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> PteFile:
         """Return the program as a file that has been read."""
         return PteFile(self.program(inputs, outputs), None, [])
+
+    def to_bytes(self, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> bytes:
+        """Return the program as the bytes of a file."""
+        return lay_out(self.program(inputs, outputs)).to_bytes()
 
     def load(self, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Method:
         """Return the loaded method."""

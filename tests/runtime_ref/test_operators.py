@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.runtime_ref.assembly import BOUND, STATIC, Assembly
+from tests.runtime_ref.op_samples import make_samples
 from torch._ops import OpOverload
 
 from exirkit.runtime_ref import Method, Runtime
-from tests.runtime_ref.assembly import BOUND, STATIC, Assembly
-from tests.runtime_ref.op_samples import make_samples
 
 SAMPLES = make_samples()
 CASES = [(name, number) for name, calls in SAMPLES.items() for number in range(len(calls))]
@@ -40,7 +40,7 @@ def reference(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 def functional_of(op: OpOverload) -> OpOverload | None:
     """Return the overload without out arguments that takes the same arguments otherwise."""
     wanted = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
-    for overload in op._overloadpacket.overloads():
+    for overload in op._overloadpacket.overloads():  # type: ignore[no-untyped-call]
         candidate = getattr(op._overloadpacket, overload)
         found = [(a.name, str(a.type)) for a in candidate._schema.arguments]
         if found == wanted and candidate is not op and not candidate._schema.is_mutable:
