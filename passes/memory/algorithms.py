@@ -226,22 +226,25 @@ class MemoryPlanningAlgorithmSuite:
         return min(plans, key=lambda plan: sum(plan.bufsizes))
 
 
-def check_bounded(spec: TensorSpec, location: Location | None = None) -> None:
-    """Raise ModelError EK451 unless every size of a spec is an integer."""
-    if not all(isinstance(dim, int) for dim in spec.shape):
-        raise ModelError(
-            Diagnostic(
-                code="EK451",
-                message="a tensor is to be planned whose shape is still symbolic",
-                location=location or Location(text=repr(spec)),
-                notes=(f"its spec is {spec!r}",),
-                hint="evaluate the upper bounds of the shapes before planning memory",
-            )
-        )
+def has_integer_sizes(spec: TensorSpec) -> bool:
+    """Return whether all sizes are numbers, as planning needs them."""
+    return all(isinstance(dim, int) for dim in spec.shape)
+
+
+def still_symbolic(spec: TensorSpec, location: Location) -> Diagnostic:
+    """Return EK451 for a spec whose sizes are not all numbers."""
+    return Diagnostic(
+        code="EK451",
+        message="a tensor is to be planned whose shape is still symbolic",
+        location=location,
+        notes=(f"its spec is {spec!r}",),
+        hint="evaluate the upper bounds of the shapes before planning memory",
+    )
 
 
 def _check_plannable(spec: TensorSpec) -> None:
-    check_bounded(spec)
+    if not has_integer_sizes(spec):
+        raise ModelError(still_symbolic(spec, Location()))
     if spec.lifetime[0] is None or spec.lifetime[1] is None:
         raise UsageError(
             Diagnostic(

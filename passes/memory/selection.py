@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate
 
-from .algorithms import check_bounded
+from .algorithms import has_integer_sizes, still_symbolic
 from .graph_specs import SpecRoles
 
 
@@ -48,7 +48,8 @@ def select_specs(roles: SpecRoles, policy: AllocationPolicy) -> list[TensorSpec]
     for spec in selected:
         if spec.is_dynamic_unbound_tensor:
             raise ModelError(_unbounded(roles, spec))
-        check_bounded(spec, locate(roles.owners[spec]))
+        if not has_integer_sizes(spec):
+            raise ModelError(still_symbolic(spec, locate(roles.owners[spec])))
     return selected
 
 
