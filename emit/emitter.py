@@ -47,9 +47,9 @@ def emit_program(
 ) -> EmitterOutput:
     """Emit methods of the ExecuTorch dialect as one program.
 
-    Values that no instruction changes are stored once in each method, constants with equal bytes once in the program, both
-    also where they come from different places. A mutable buffer keeps its initial value, unless that is all zeros, which is
-    what the runtime's fresh memory holds.
+    Values that no instruction changes are stored once in each method, constants with equal bytes once in the program,
+    both also where they come from different places. A mutable buffer keeps its initial value, unless that is all
+    zeros, which is what the runtime's fresh memory holds.
 
     Args:
         methods: Lowered and planned program, which becomes `forward`, or programs by method name. They are not changed.
@@ -62,7 +62,8 @@ def emit_program(
         ContractError: EK550, EK556, memory is not planned.
         UsageError: EK555, EK559, a method is neither a program nor a constant, or two have one name.
 
-    Source: the emission conventions of the ExecuTorch exporter: order of arguments, results after them, lists of results.
+    Source: the emission conventions of the ExecuTorch exporter: order of arguments, results after them, lists of
+        results.
     """
     named = {"forward": methods} if isinstance(methods, ExportedProgram) else dict(methods)
     constants = dict(config_methods or {})

@@ -20,8 +20,8 @@ _SAMPLE_NBYTES = 256
 class ConstantPool:
     """Buffers with contents of their own; entry 0 is reserved for "no data".
 
-    Equal contents are stored once, also across methods. Tensors that share memory are recognised by their address; others
-    are hashed only when size, start and end agree with those of a constant that is there already.
+    Equal contents are stored once, also across methods. Tensors that share memory are recognised by their address;
+    others are hashed only when size, start and end agree with those of a constant that is there already.
 
     Attributes:
         buffers: The contents, in the order in which they were added.
@@ -78,12 +78,13 @@ class ConstantPool:
 
 
 def contents(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
-    """Return the bytes of a tensor's elements in the given order of dims: a view of its memory where it is dense in it."""
+    """Return the bytes of a tensor's elements in the given order of dims: a view of its memory where they lie so."""
     ordered = tensor.detach().cpu().resolve_conj().resolve_neg()
     if tensor.dim() != 0:
         ordered = ordered.permute(tuple(dim_order))
     flat = ordered.contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())
+    data: Any = flat.view(torch.uint8).numpy()
+    return memoryview(data)
 
 
 def is_all_zero(data: memoryview) -> bool:

@@ -13,7 +13,8 @@ _PROTOCOL = 1
 def container_text(spec: TreeSpec | None) -> str:
     """Return a pytree spec as JSON: `[1, {"type": ..., "context": ..., "children_spec": [...]}]`.
 
-    Source: the text that `torch.utils._pytree.treespec_dumps` writes; a container type that is not registered for that is
+    Source: the text that `torch.utils._pytree.treespec_dumps` writes; a container type that is not registered for
+        that is
     written under its own name.
     """
     return "" if spec is None else json.dumps([_PROTOCOL, _tree(spec)])

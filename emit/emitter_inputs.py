@@ -10,11 +10,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate
+from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate, sample_ints
 
 from .emitter_constants import ConstantPool, contents, is_all_zero
 from .emitter_values import ValueTable, constant_member, tensor_value
-from .schema import Bool, Double, ExtraTensorInfo, Int, TensorDataLocation
+from .schema import ExtraTensorInfo, TensorDataLocation
 
 _STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 
@@ -94,17 +94,11 @@ class InputEmitter:
         return found
 
     def _number(self, node: Node) -> int:
-        """Add an input that is no tensor: its value is the traced one until the caller passes another."""
+        """Add an input that is no tensor, with the traced value: the official runtime takes no other one."""
         value: Any = node.meta.get("val")
-        match value:
-            case torch.SymInt():
-                member: Any = Int(int_val=0)
-            case torch.SymFloat():
-                member = Double(double_val=0.0)
-            case torch.SymBool():
-                member = Bool(bool_val=False)
-            case _:
-                member = constant_member(value)
+        if isinstance(value, torch.SymInt):
+            value = sample_ints([value])[0]
+        member = constant_member(value)
         if member is None:
             raise ModelError(
                 Diagnostic(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -17,7 +17,6 @@ from exirkit.ir import (
     ContractError,
     DefinedOperator,
     Diagnostic,
-    EdgeOpOverload,
     ModelError,
     TensorSpec,
     alloc,
@@ -26,7 +25,7 @@ from exirkit.ir import (
     view,
 )
 
-from .emitter_arguments import ArgumentWriter, Ids, call_values
+from .emitter_arguments import ArgumentWriter, Ids, call_values, parameters
 from .emitter_containers import container_text
 from .emitter_inputs import InputEmitter, ProgramState
 from .emitter_stack import frames
@@ -47,6 +46,7 @@ _NO_OUTPUTS = frozenset(
 )
 
 _ET_VIEW = ("executorch_prim::et_view", "default")
+_BASE, _SIZES = parameters(torch.ops.aten.view_copy.default)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class PlanEmitter:
         if target is free:
             spec: Any = node.args[0]
             return self._add(node, FreeCall(value_index=self._spec_ids[spec]), 0, -1)
-        if isinstance(target, OpOverload | DefinedOperator) and not isinstance(target, EdgeOpOverload):
+        if isinstance(target, OpOverload | DefinedOperator):
             return self._kernel(node, target)
         raise ModelError(_cannot_run(node))
 
@@ -185,7 +185,6 @@ class PlanEmitter:
 
     def _view(self, node: Node) -> Ids:
         spec: TensorSpec = node.meta["spec"]
-        base: Any = node.args[0]
         if spec.const and spec.storage_base is not None:
             data = self._inputs.data_of(spec.storage_base)
             found = self._values.new(tensor_value(spec, data_buffer_idx=data, is_planned=False))
@@ -194,9 +193,9 @@ class PlanEmitter:
         result = self._place(node, spec)
         if spec.is_static_shape_tensor and spec.mem_offset is not None:
             return result
-        sizes = [self._ids[size] if isinstance(size, Node) else self._values.constant(size) for size in node.args[1]]  # type: ignore[union-attr]
-        args = [self._ids[base], self._values.integers(sizes), result]  # type: ignore[arg-type, list-item]
-        call = KernelCall(op_index=self._operator(_ET_VIEW), args=args)  # type: ignore[arg-type]
+        source = self._arguments.write(node, _BASE, node.args[0])
+        sizes = self._arguments.write(node, _SIZES, node.args[1])
+        call = KernelCall(op_index=self._operator(_ET_VIEW), args=[source, sizes, cast(int, result)])
         return self._add(node, call, 1, result)
 
     def _add(self, node: Node, call: Any, count: int, result: Ids) -> Ids:
@@ -232,9 +231,7 @@ class PlanEmitter:
     def _outputs(self, output: Node) -> list[int]:
         results: Sequence[Any] = output.args[0]  # type: ignore[assignment]
         ids: list[int] = []
-        for place, (value, spec) in enumerate(
-            zip(results, self._program.graph_signature.output_specs, strict=True)
-        ):
+        for place, (value, spec) in enumerate(zip(results, self._program.graph_signature.output_specs, strict=True)):
             if spec.kind in _NO_OUTPUTS:
                 continue
             found = self._ids.get(value) if isinstance(value, Node) else self._output_constant(value)

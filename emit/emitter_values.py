@@ -38,8 +38,8 @@ _MEMORY_FORMATS = {
 class ValueTable:
     """Values in the order in which they were added.
 
-    Constants (numbers, texts, `None`, and lists of them) are stored once each, since no instruction changes them. Values
-    that are inputs, or that instructions write, have entries of their own.
+    Constants (numbers, texts, `None`, and lists of them) are stored once each, since no instruction changes them.
+    Values that are inputs, or that instructions write, have entries of their own.
 
     Attributes:
         values: The table.

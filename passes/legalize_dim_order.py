@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,7 @@ class _Legalizer:
         self._editor = editor
         self._skips = skips
         self._changed: set[Node] = set()
+        self._forced: dict[Node, Any] = {}
         self._copies: dict[tuple[Node, DimOrder], Node] = {}
         # Targets, in the program's tables, of placeholders that hold constants.
         self._constants: dict[Node, str] = {}
@@ -90,6 +92,7 @@ class _Legalizer:
             operands = [one for one in node.all_input_nodes if _is_tensor(one)]
             if not all(_is_row_major(value) for one in (*operands, node) for value in _tensors(one)):
                 self._call(node, underlying(node.target), operands)
+        self._settle()
         self._restore_results(output, wanted)
         for constant in self._constants:
             if not constant.users:
@@ -125,10 +128,10 @@ class _Legalizer:
             order = _order(node.args[0] if op is _COPY else node)
             order = order if _is_legal(order) else _row_major(node)
             self._demand(node, {one: order for one in node.all_input_nodes if _is_tensor(one)})
-            self._set_value(node, self._laid_out(node.meta["val"], order))
+            self._force(node, order)
         else:
             self._demand(node, {one: _row_major(one) for one in operands})
-            self._set_value(node, self._laid_out(node.meta["val"], None))
+            self._force(node, None)
 
     def _state_legal_order(self, node: Node) -> None:
         order = node.kwargs.get("dim_order")
@@ -215,17 +218,31 @@ class _Legalizer:
         if not has_unbacked_symbols(node):
             self._set_value(node, infer_value(self._editor.fake_mode, node.target, node.args, node.kwargs))
 
+    def _force(self, node: Node, order: DimOrder | None) -> None:
+        """Record what the kernel writes, which inference may see otherwise."""
+        value = self._laid_out(node.meta["val"], order)
+        if value is not node.meta["val"]:
+            self._forced[node] = value
+            self._set_value(node, value)
+
+    def _settle(self) -> None:
+        """Let the editor infer what it has to, without losing what was forced."""
+        self._editor.propagate()
+        for node, value in self._forced.items():
+            if not node._erased and not same_value_and_layout(node.meta["val"], value):
+                self._editor.set_value(node, value)
+                self._editor.propagate()
+
     def _set_value(self, node: Node, value: Any) -> None:
-        # Not the editor's `set_value`: this sweep visits the users itself, and what it records is what kernels do,
-        # which inference does not know.
-        if not same_argument(_described(node.meta["val"]), _described(value)):
-            self._editor.set_meta(node, "val", value)
+        if not same_value_and_layout(node.meta["val"], value):
+            self._editor.set_value(node, value)
             self._changed.add(node)
 
     def _laid_out(self, value: Any, order: DimOrder | None) -> Any:
         """Return a value (or values) like this one, in a dim order; None for row-major."""
         if isinstance(value, list | tuple):
-            return type(value)(self._laid_out(one, order) for one in value)
+            laid_out = [self._laid_out(one, order) for one in value]
+            return value if all(map(operator.is_, laid_out, value)) else type(value)(laid_out)
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
             return value
         strides = stride_from_dim_order(value.shape, order if order is not None else range(value.dim()))
@@ -238,6 +255,11 @@ class _Legalizer:
         program = self._editor.program
         found: torch.Tensor = program.state_dict[target] if target in program.state_dict else program.constants[target]
         return found
+
+
+def same_value_and_layout(left: Any, right: Any) -> bool:
+    """Tell whether two values, or sequences of them, agree in dtype, shape and strides."""
+    return same_argument(_described(left), _described(right))
 
 
 def _described(value: Any) -> Any:
