@@ -126,24 +126,14 @@ def sample_ints(values: Iterable[Dim]) -> list[int]:
     """
     listed = list(values)
     symbols = sorted(
-        {
-            symbol
-            for value in listed
-            if isinstance(value, torch.SymInt)
-            for symbol in value.node.expr.free_symbols
-        },
+        {symbol for value in listed if isinstance(value, torch.SymInt) for symbol in value.node.expr.free_symbols},
         key=lambda symbol: str(symbol.name),
     )
     if not symbols:
         return [int(value.node.expr) if isinstance(value, torch.SymInt) else value for value in listed]
-    shape_env = next(
-        v.node.shape_env for v in listed if isinstance(v, torch.SymInt) and v.node.expr.free_symbols
-    )
+    shape_env = next(v.node.shape_env for v in listed if isinstance(v, torch.SymInt) and v.node.expr.free_symbols)
     assignment = {symbol: _sample(shape_env, symbol, place) for place, symbol in enumerate(symbols)}
-    return [
-        _evaluate(value.node.expr, assignment) if isinstance(value, torch.SymInt) else value
-        for value in listed
-    ]
+    return [_evaluate(value.node.expr, assignment) if isinstance(value, torch.SymInt) else value for value in listed]
 
 
 def _sample(shape_env: object, symbol: sympy.Symbol, place: int) -> sympy.Integer:
