@@ -31,6 +31,9 @@ def greedy(
     search ends as soon as a plan needs no more than the bytes live at the worst step, which no plan can beat.
     The same specs in the same order give the same plan.
 
+    The bound by the official plan does not hold where a tensor is pinned, and for arenas with more than 20,000 memory
+    objects, where the official heuristic is left out.
+
     Args:
         alignment: Every offset and size is a multiple of this many bytes.
         specs: Specs with lifetimes, each once, in order of appearance in the graph.
