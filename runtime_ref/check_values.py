@@ -85,7 +85,7 @@ def _check_arenas(plan: ExecutionPlan, findings: Findings, limits: Limits) -> No
             "EK617",
             f"the arenas take {sum(sizes[1:])} bytes",
             expected=f"at most {limits.arena_nbytes} bytes",
-            hint="load with a larger `max_arena_nbytes` if the program is meant to be that large",
+            hint="load with a larger `Limits.arena_nbytes` if the program is meant to be that large",
         )
     for place in plan.non_const_buffer_device or ():
         if place.device_type is not DeviceType.CPU:

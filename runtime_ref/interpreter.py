@@ -24,6 +24,7 @@ from exirkit.ir import Diagnostic, Location, ModelError
 from .arguments import Environment
 from .cells import StepFailure, TensorCell
 from .inputs import bind_inputs, release_inputs
+from .limits import Limits
 from .plan_facts import PlanFacts, operator_name
 from .steps import Step, make_step
 from .value_table import Arenas, make_values
@@ -37,8 +38,9 @@ class Interpreter:
     Requires: the plan has been checked, all its kernels exist, and it has no delegates.
     """
 
-    def __init__(self, file: PteFile, plan: ExecutionPlan, facts: PlanFacts, arenas: Arenas) -> None:
+    def __init__(self, file: PteFile, plan: ExecutionPlan, facts: PlanFacts, arenas: Arenas, limits: Limits) -> None:
         self.plan = plan
+        self._limits = limits
         generator = torch.Generator().manual_seed(_DEFAULT_SEED)
         with torch.inference_mode():
             self._values = make_values(file, plan, arenas)
@@ -58,7 +60,7 @@ class Interpreter:
 
         Raises:
             UsageError: EK640 to EK645, wrong inputs.
-            ModelError: EK650 to EK654, an instruction failed. Counters start anew at the next run, but buffers that
+            ModelError: EK650 to EK655, an instruction failed. Counters start anew at the next run, but buffers that
                 were written keep what was written.
         """
         with torch.inference_mode():
@@ -83,10 +85,17 @@ class Interpreter:
     def _run_chain(self, chain: int, steps: Sequence[Step]) -> None:
         at = 0
         end = len(steps)
+        jumps_back = 0
         try:
             while at < end:
                 target = steps[at]()
-                at = at + 1 if target is None else target
+                if target is None:
+                    at += 1
+                    continue
+                if target <= at:
+                    jumps_back += 1
+                    self._check_rounds(jumps_back)
+                at = target
         except StepFailure as failure:
             raise ModelError(
                 self._diagnostic(chain, at, failure.code, failure.message, expected=failure.expected)
@@ -95,6 +104,10 @@ class Interpreter:
             # Whatever a kernel of torch or of a user raises is about the program; the text names what it was given.
             message = f"the kernel failed: {_first_line(error)}"
             raise ModelError(self._diagnostic(chain, at, "EK650", message)) from error
+
+    def _check_rounds(self, jumps_back: int) -> None:
+        if jumps_back > self._limits.jumps_back:
+            raise StepFailure("EK655", f"the method still loops after {jumps_back} rounds")
 
     def _output(self, position: int, index: int) -> Any:
         try:

@@ -65,7 +65,7 @@ class Method:
 
         Raises:
             UsageError: EK640 to EK645 if the inputs do not fit.
-            ModelError: EK650 to EK654 if an instruction fails, with the instruction and what it was given.
+            ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given.
         """
         return self._interpreter.run(inputs)
 
@@ -142,7 +142,7 @@ class Program:
         plan = self._plan(name)
         if name not in self._methods:
             facts = self._checked(plan)
-            self._methods[name] = Method(Interpreter(self._file, plan, facts, self._arenas(plan)))
+            self._methods[name] = Method(Interpreter(self._file, plan, facts, self._arenas(plan), self._limits))
         return self._methods[name]
 
     def _plan(self, name: str) -> ExecutionPlan:
@@ -222,7 +222,7 @@ class Runtime:
         *,
         verification: Verification = Verification.InternalConsistency,
         share_arenas: bool = False,
-        max_arena_nbytes: int = Limits.arena_nbytes,
+        limits: Limits | None = None,
     ) -> Program:
         """Load a program.
 
@@ -232,16 +232,14 @@ class Runtime:
             verification: How much is checked now.
             share_arenas: Whether all methods use the same arenas. Methods that were planned to share a mutable
                 buffer need that; others overwrite each other's buffers.
-            max_arena_nbytes: Most bytes that the arenas of a method may have.
+            limits: How much the program may ask for.
 
         Raises:
             ProgramFormatError: The file is damaged, of another version, or no program.
             ProgramVerifyError: EK601 to EK626, the program cannot run.
             UsageError: EK648 if `data` is none of these, or no such file exists.
         """
-        limits = Limits(arena_nbytes=max_arena_nbytes)
-        file = _read(data)
-        program = Program(file, self.operator_registry, limits, share_arenas=share_arenas)
+        program = Program(_read(data), self.operator_registry, limits or Limits(), share_arenas=share_arenas)
         if verification is Verification.InternalConsistency:
             program.verify()
         return program

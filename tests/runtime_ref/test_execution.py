@@ -9,7 +9,7 @@ import torch
 from tests.runtime_ref.assembly import BOUND, UNBOUND, Assembly, registered
 
 from exirkit.ir import ModelError, UsageError
-from exirkit.runtime_ref import Method
+from exirkit.runtime_ref import Limits, Method, Runtime
 
 
 def add(asm: Assembly, a: int, b: int, out: int) -> None:
@@ -442,6 +442,18 @@ def test_lists_as_outputs() -> None:
     assert first[1] is None
     assert (second, third) == ([4, 5], [0.5])
     assert y
+
+
+def test_loop_without_end_is_stopped() -> None:
+    asm = Assembly()
+    x = asm.tensor([1])
+    fill(asm, x, 1)
+    asm.jump_if_false(asm.argument(False), 0)
+    program = Runtime.get().load_program(asm.file(outputs=[x]), limits=Limits(jumps_back=100))
+    with pytest.raises(ModelError, match="after 101 rounds") as caught:
+        program.load_method("forward").execute([])
+    assert caught.value.code == "EK655"
+    assert caught.value.diagnostics[0].location.text == "jump_false(2, 0)"
 
 
 def test_several_chains_run_in_order() -> None:

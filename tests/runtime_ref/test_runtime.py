@@ -26,7 +26,7 @@ from exirkit.emit import (
     read_program,
 )
 from exirkit.ir import ModelError, UsageError
-from exirkit.runtime_ref import MetadataIndexError, Runtime, UnknownMethodError, Verification
+from exirkit.runtime_ref import Limits, MetadataIndexError, Runtime, UnknownMethodError, Verification
 
 
 def weighted() -> Assembly:
@@ -310,7 +310,7 @@ def test_large_arenas_cost_nothing_until_they_are_used() -> None:
     program = Runtime.get().load_program(asm.to_bytes())
     assert torch.equal(program.load_method("forward").execute([torch.ones(2, 4)])[0][0], torch.arange(4.0))
     with pytest.raises(ProgramVerifyError) as caught:
-        Runtime.get().load_program(asm.to_bytes(), max_arena_nbytes=1 << 32)
+        Runtime.get().load_program(asm.to_bytes(), limits=Limits(arena_nbytes=1 << 32))
     assert caught.value.code == "EK617"
 
 
