@@ -10,7 +10,9 @@ from tests.emit.sample_programs import plan, tensor
 
 from exirkit.emit import (
     BoolList,
+    DataSegment,
     Double,
+    DoubleList,
     Int,
     KernelCall,
     Operator,
@@ -180,3 +182,21 @@ def test_fields_of_newer_versions_are_ignored() -> None:
     # The vtable grows over what follows it in the file, whatever that is: the new entries are not looked at.
     grown = changed(OPERATOR, vtable_of_operator(OPERATOR), struct.pack("<H", 12))
     assert read_program(grown).program == read_program(OPERATOR).program
+
+
+@pytest.mark.parametrize("value", [Int(int_val=1), DoubleList(items=[0.5])])
+def test_wide_numbers_off_their_alignment(value: Any) -> None:
+    data = encode(value)
+    root = int.from_bytes(data[:4], "little")
+    inserted = struct.pack("<I", root + 4) + data[4:8] + bytes(4) + data[8:]
+    diagnostic, _, _ = fault_of(inserted)
+    assert diagnostic.code == "EK508"
+    twice = struct.pack("<I", root + 8) + data[4:8] + bytes(8) + data[8:]
+    assert read_program(twice).program == read_program(data).program
+
+
+def test_wide_fields_that_cannot_both_be_aligned() -> None:
+    program = Program(segments=[DataSegment(offset=1, size=1)])
+    data = b"".join(encode_program(program).chunks())
+    vtable = data.index(struct.pack("<HHHH", 8, 20, 4, 12))
+    check(changed(data, vtable + 2, struct.pack("<HHH", 24, 4, 16)), "EK508", "segments[0]", vtable)
