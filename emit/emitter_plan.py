@@ -29,6 +29,7 @@ from .emitter_arguments import ArgumentWriter, Ids, call_values, parameters
 from .emitter_containers import container_text
 from .emitter_inputs import InputEmitter, ProgramState
 from .emitter_stack import frames
+from .emitter_tables import make_table
 from .emitter_values import ValueTable, tensor_value
 from .schema import (
     Chain,
@@ -173,7 +174,7 @@ class PlanEmitter:
             args.extend([result] if isinstance(result, int) else [one for one in result if one is not None])
         count = 1 if isinstance(result, int) else len(result)
         name = op._schema.name, op._schema.overload_name
-        return self._add(node, KernelCall(op_index=self._operator(name), args=args), count, result)
+        return self._add(node, make_table(KernelCall, op_index=self._operator(name), args=args), count, result)
 
     def _returned(self, node: Node) -> Ids:
         """Make room for what an operator without out arguments returns."""
@@ -195,12 +196,12 @@ class PlanEmitter:
             return result
         source = self._arguments.write(node, _BASE, node.args[0])
         sizes = self._arguments.write(node, _SIZES, node.args[1])
-        call = KernelCall(op_index=self._operator(_ET_VIEW), args=[source, sizes, cast(int, result)])
+        call = make_table(KernelCall, op_index=self._operator(_ET_VIEW), args=[source, sizes, cast(int, result)])
         return self._add(node, call, 1, result)
 
     def _add(self, node: Node, call: Any, count: int, result: Ids) -> Ids:
         index = len(self._instructions)
-        self._instructions.append(Instruction(instr_args=call))
+        self._instructions.append(make_table(Instruction, instr_args=call))
         handle = node.meta.get("debug_handle")
         if handle is not None:
             self._debug_handles[index] = handle

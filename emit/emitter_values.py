@@ -9,6 +9,7 @@ import torch
 
 from exirkit.ir import Diagnostic, ModelError, TensorSpec
 
+from .emitter_tables import make_table
 from .scalar_type import ScalarType
 from .schema import (
     AllocationDetails,
@@ -52,7 +53,7 @@ class ValueTable:
 
     def new(self, member: Any) -> int:
         """Add a value that nothing else shares and return its index."""
-        self.values.append(EValue(val=member))
+        self.values.append(make_table(EValue, val=member))
         return len(self.values) - 1
 
     def constant(self, value: Any) -> int | None:
@@ -158,12 +159,14 @@ def tensor_value(
         )
     place = None
     if is_planned and spec.mem_id is not None and spec.mem_offset is not None:
-        place = AllocationDetails.at(spec.mem_id, spec.mem_offset)
-    return Tensor(
+        low, high = spec.mem_offset & 0xFFFFFFFF, spec.mem_offset >> 32
+        place = make_table(AllocationDetails, memory_id=spec.mem_id, memory_offset_low=low, memory_offset_high=high)
+    return make_table(
+        Tensor,
         scalar_type=ScalarType.from_dtype(spec.dtype),
         sizes=[int(size) for size in spec.shape],
         dim_order=list(spec.dim_order),
-        requires_grad=spec.requires_grad,
+        requires_grad=bool(spec.requires_grad),
         data_buffer_idx=data_buffer_idx,
         allocation_info=place,
         shape_dynamism=spec.shape_dynamism,
