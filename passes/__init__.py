@@ -1,15 +1,20 @@
 """What happens to a program: the pass contract, one file per pass, memory planning, and the passes people bring."""
 
+from .bound_symbolic_shapes import BoundSymbolicShapes
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
+from .convert_to_out_variants import ConvertToOutVariants
 from .decompose_to_core import DecomposeToCore, WholeGraphNeededError
 from .eliminate_dead_code import EliminateDeadCode
+from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
 from .inline_grad_regions import InlineGradRegions
+from .legalize_dim_order import LegalizeDimOrder
 from .lift_constants import LiftConstants
+from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
 from .lowering_config import (
     ConstraintBasedSymShapeEvalPass,
     DynamicMemoryPlanningMode,
@@ -21,24 +26,31 @@ from .memory import MemoryAlgoResult, MemoryPlanningAlgorithmSuite, MemoryPlanni
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
 from .pass_manager import PassManager
 from .promote_types import PromoteTypes
+from .propagate_specs import PropagateSpecs
+from .remove_asserts import RemoveAsserts
 from .remove_metadata_asserts import RemoveMetadataAsserts
 from .remove_noops import RemoveNoops
 from .remove_unused_inputs import RemoveUnusedInputs
 from .replace_views_with_copies import ReplaceViewsWithCopies
 from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
+from .separate_outputs import SeparateOutputs
 from .to_edge import decomposition_passes, to_edge_passes
 from .to_executorch import lower_to_executorch, to_executorch_passes
 from .use_dim_order_operators import UseDimOrderOperators
 from .user_passes import CompleteMetadata, apply_user_passes
+from .write_back_mutations import WriteBackMutations
 
 __all__ = [
+    "BoundSymbolicShapes",
     "CompleteMetadata",
     "ConstraintBasedSymShapeEvalPass",
     "ConvertToEdgeOperators",
+    "ConvertToOutVariants",
     "DecomposeToCore",
     "DynamicMemoryPlanningMode",
     "EdgeCompileConfig",
     "EliminateDeadCode",
+    "EliminateViews",
     "ExecutorchBackendConfig",
     "ExportPass",
     "ExportedProgramPassBase",
@@ -46,7 +58,9 @@ __all__ = [
     "Functionalize",
     "GenerateDebugHandles",
     "InlineGradRegions",
+    "LegalizeDimOrder",
     "LiftConstants",
+    "LowerSymbolicArithmetic",
     "MemoryAlgoResult",
     "MemoryPlanningAlgorithmSuite",
     "MemoryPlanningPass",
@@ -58,17 +72,21 @@ __all__ = [
     "PassResult",
     "PassType",
     "PromoteTypes",
+    "PropagateSpecs",
     "ProxyValue",
+    "RemoveAsserts",
     "RemoveMetadataAsserts",
     "RemoveNoops",
     "RemoveUnusedInputs",
     "ReplaceViewsWithCopies",
     "ScalarsToTensors",
+    "SeparateOutputs",
     "SpecAllocResult",
     "SymbolsToTensors",
     "ToOutVarPass",
     "UseDimOrderOperators",
     "WholeGraphNeededError",
+    "WriteBackMutations",
     "apply_user_passes",
     "decomposition_passes",
     "greedy",
