@@ -17,6 +17,7 @@ class MergeRelus(Pass):
         for node in list(editor.graph.nodes):
             if node.target is RELU and node.args[0].target is RELU:
                 editor.replace(node, node.args[0])
+                editor.erase(node)
 
 
 class Repeating(torch.nn.Module):

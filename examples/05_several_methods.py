@@ -7,39 +7,35 @@ from exirkit.runtime_ref import Runtime
 
 
 class Coder(torch.nn.Module):
-    """Words as numbers, and numbers as words."""
+    """Maps word indices `[batch]` to vectors `[batch, width]`, and back to the most similar words."""
 
     def __init__(self, words: int, width: int) -> None:
         super().__init__()
         self.embedding = torch.nn.Embedding(words, width)
 
-    def encode(self, word: torch.Tensor) -> torch.Tensor:
-        """Map word indices `[batch]` to vectors `[batch, width]`."""
-        return self.embedding(word)
+    def forward(self, word: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding(word, self.embedding.weight)
 
     def decode(self, vector: torch.Tensor) -> torch.Tensor:
-        """Map vectors `[batch, width]` to the indices of the most similar words `[batch]`."""
         return (vector @ self.embedding.weight.T).argmax(-1)
 
 
-class Calling(torch.nn.Module):
-    """A module whose forward is one method of another."""
+class Decoder(torch.nn.Module):
+    """A module whose forward is the way back."""
 
-    def __init__(self, coder: Coder, method: str) -> None:
+    def __init__(self, coder: Coder) -> None:
         super().__init__()
-        self.coder, self.method = coder, method
+        self.coder = coder
 
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        """Call the method."""
-        return getattr(self.coder, self.method)(value)
+    def forward(self, vector: torch.Tensor) -> torch.Tensor:
+        return self.coder.decode(vector)
 
 
 def main() -> None:
-    """Export each method, lower them together, and run one after the other."""
     coder, words = Coder(words=100, width=64).eval(), torch.tensor([3, 41, 99])
-    inputs = {"encode": (words,), "decode": (coder.encode(words),)}
-    programs = {name: torch.export.export(Calling(coder, name), each) for name, each in inputs.items()}
-    lowered = to_edge(programs, constant_methods={"words": 100}).to_executorch()
+    encoder = torch.export.export(coder, (words,))
+    decoder = torch.export.export(Decoder(coder), (coder(words),))
+    lowered = to_edge({"encode": encoder, "decode": decoder}, constant_methods={"words": 100}).to_executorch()
     program = Runtime.get().load_program(lowered.buffer)
     print("methods:", sorted(program.method_names), "bytes:", len(lowered.buffer))
     (vectors,) = program.load_method("encode").execute([words])

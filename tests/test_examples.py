@@ -22,7 +22,7 @@ def test_example(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < 55
+    assert len(path.read_text().splitlines()) < 50
 
 
 def test_examples_are_numbered() -> None:

@@ -76,7 +76,7 @@ def test_outputs_are_saved(invoke: Invoke, program_file: Path, tmp_path: Path) -
     assert found.saved == str(tmp_path / "out.npz")
     with np.load(tmp_path / "out.npz", allow_pickle=False) as saved:
         assert sorted(saved.files) == ["output_0", "output_1"]
-        np.testing.assert_array_equal(saved["output_0"], np.tile(np.float32([11, 21]), (4, 1)))
+        np.testing.assert_array_equal(saved["output_0"], np.tile(np.array([11, 21], np.float32), (4, 1)))
         assert saved["output_1"] == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["add.pte", "out.npz"]
 

@@ -27,6 +27,8 @@ class Of(torch.nn.Module):
 class Counter(torch.nn.Module):
     """A model with a weight and a buffer that it changes."""
 
+    count: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(4), requires_grad=False)
@@ -61,13 +63,14 @@ def lowered(program: ExportedProgram) -> ExportedProgram:
 
 def relu_module() -> GraphModule:
     """Return the graph module of an Edge program that computes relu(x) for two floats."""
-    return edge(exported(torch.relu, torch.ones(2))).graph_module
+    module: GraphModule = edge(exported(torch.relu, torch.ones(2))).graph_module
+    return module
 
 
 def call_of(program: ExportedProgram | GraphModule, name: str) -> Node:
     """Return the first call of an operator whose name contains `name`."""
-    graph = program.graph
-    return next(node for node in graph.nodes if node.op == "call_function" and name in str(node.target))
+    nodes: list[Node] = list(program.graph.nodes)
+    return next(node for node in nodes if node.op == "call_function" and name in str(node.target))
 
 
 EDGE_RELU = ops.edge.aten.relu.default

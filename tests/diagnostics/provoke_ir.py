@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from tests.diagnostics.programs import call_of, edge, exported
 from tests.diagnostics.provocation import provokes
+from torch.fx import Node
 
 from exirkit import GraphEditor, ops
 from exirkit.ir import dim_order_from_memory_format, stride_from_dim_order
@@ -39,3 +40,50 @@ def dim_order_with_a_repetition(_: Path) -> None:
 @provokes("EK192")
 def memory_format_of_another_rank(_: Path) -> None:
     dim_order_from_memory_format(torch.channels_last, 3)
+
+
+def relu_editor() -> tuple[GraphEditor, Node]:
+    """Return the editor of a program that computes relu(x), and that call."""
+    program = edge(exported(torch.relu, torch.ones(2)))
+    return GraphEditor(program), call_of(program, "relu")
+
+
+@provokes("EK112")
+def argument_without_value(_: Path) -> None:
+    editor, relu = relu_editor()
+    del relu.meta["val"]
+    editor.call(ops.edge.aten.neg.default, (relu,), before=relu.next)
+
+
+@provokes("EK113")
+def placeholder_behind_the_back_of_the_editor(_: Path) -> None:
+    editor, _relu = relu_editor()
+    with editor.transaction("my-pass"):
+        with editor.graph.inserting_before(next(iter(editor.graph.nodes))):
+            editor.graph.placeholder("extra")
+        editor.call(ops.edge.aten.full.default, ([2], 1.0), before=editor.graph.output_node())
+
+
+@provokes("EK114")
+def node_of_another_program(_: Path) -> None:
+    editor, _relu = relu_editor()
+    _other, relu = relu_editor()
+    editor.erase(relu)
+
+
+@provokes("EK115")
+def node_that_is_used(_: Path) -> None:
+    editor, relu = relu_editor()
+    editor.erase(relu)
+
+
+@provokes("EK116")
+def input_that_is_not_stored(_: Path) -> None:
+    editor, relu = relu_editor()
+    editor.remove_input(relu.all_input_nodes[0])
+
+
+@provokes("EK117")
+def input_that_is_moved(_: Path) -> None:
+    editor, relu = relu_editor()
+    editor.move(relu.all_input_nodes[0], relu)

@@ -63,7 +63,7 @@ def lazy_planner(*_: Any, **__: Any) -> list[int]:
 @provokes("EK455")
 def planner_that_leaves_tensors_out(_: Path) -> None:
     module, signature, _specs = two_operators()
-    MemoryPlanningPass(lazy_planner).run(module, signature)  # type: ignore[arg-type]
+    MemoryPlanningPass(lazy_planner).run(module, signature)
 
 
 @provokes("EK456")
@@ -131,7 +131,7 @@ def branch_of_two_callers(_: Path) -> None:
     inner, outer = GraphBuilder(), GraphBuilder()
     shared = outer.branch(16, 16)
     nested = [inner.submodule("yes", shared), inner.submodule("no", shared)]
-    middle, _ = inner.finish(inner.cond(inner.input("pred", [1]), nested, [inner.input("x", [4])], [16]))
+    middle, _signature = inner.finish(inner.cond(inner.input("pred", [1]), nested, [inner.input("x", [4])], [16]))
     branches = [outer.submodule("yes", middle), outer.submodule("no", shared)]
     result = outer.cond(outer.input("pred", [1]), branches, [outer.input("x", [4])], [16])
     module, signature = outer.finish(result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,15 @@ from tests.diagnostics.programs import EDGE_RELU, call_of, edge, exported, relu_
 from tests.diagnostics.provocation import provokes
 from torch.fx import GraphModule
 
-from exirkit import ExportPass, Pass, PassManager, map_args, to_edge
+from exirkit import EdgeCompileConfig, ExportPass, Pass, PassManager, map_args, to_edge
 from exirkit.ir import GraphEditor
-from exirkit.passes import PassResult, apply_user_passes
+from exirkit.passes import (
+    PassResult,
+    ReplaceViewsWithCopies,
+    ScalarsToTensors,
+    apply_user_passes,
+    decomposition_passes,
+)
 
 
 class Relu(ExportPass):
@@ -157,6 +165,15 @@ def graph_that_calls_a_method(_: Path) -> None:
     ExportPass()(module)
 
 
+@provokes("EK416")
+def hook_that_returns_nothing(_: Path) -> None:
+    class Forget(Relu):
+        def on_relu(self, args: Any, kwargs: Any, meta: Any) -> Any:
+            ExportPass.call_operator(self, EDGE_RELU, args, kwargs, meta)
+
+    Forget()(relu_module())
+
+
 class Failing(Pass):
     """A pass of our own kind that fails."""
 
@@ -189,11 +206,14 @@ def pass_that_adds_an_input(_: Path) -> None:
 
 @provokes("EK431")
 def function_of_sizes_without_primitive(_: Path) -> None:
-    def sine(x: torch.Tensor) -> torch.Tensor:
-        return x * torch.sym_sqrt(x.shape[0])
-
     dims = ({0: torch.export.Dim("n", max=8)},)
-    to_edge(exported(sine, torch.ones(4), dynamic_shapes=dims)).to_executorch()
+    to_edge(exported(lambda x: x * torch.sym_sqrt(x.shape[0]), torch.ones(4), dynamic_shapes=dims)).to_executorch()
+
+
+@provokes("EK432")
+def control_flow(_: Path) -> None:
+    program = exported(lambda x: torch.cond(x.sum() > 0, torch.relu, torch.neg, (x,)), torch.ones(2))
+    to_edge(program, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
 
 
 @provokes("EK433")
@@ -205,3 +225,42 @@ def input_without_upper_bound(_: Path) -> None:
 @provokes("EK434")
 def result_without_upper_bound(_: Path) -> None:
     to_edge(exported(lambda x, n: x.repeat_interleave(n), torch.ones(2), torch.tensor([1, 2]))).to_executorch()
+
+
+@provokes("EK422")
+def view_without_copying_twin(_: Path) -> None:
+    with library("peek(Tensor(a) x) -> Tensor(a)", lambda x: x.view(x.shape)) as peek:
+        program = exported(torch.relu, torch.ones(2))
+        call_of(program, "relu").target = peek
+        ReplaceViewsWithCopies().apply(program)
+
+
+@provokes("EK423")
+def number_that_is_too_large(_: Path) -> None:
+    program = exported(lambda x: x + 1, torch.ones(2, dtype=torch.int64))
+    add = call_of(program, "add")
+    add.args = (add.args[0], 1 << 80)
+    ScalarsToTensors().apply(program)
+
+
+@provokes("EK426")
+def program_that_is_decomposed_as_a_whole(_: Path) -> None:
+    program = exported(lambda x: torch.cond(x.sum() > 0, torch.relu, torch.neg, (x,)), torch.ones(2))
+    for one in decomposition_passes(frozenset()):
+        program, _report = one.apply(program)
+
+
+@provokes("EK435")
+def operator_without_out_variant(_: Path) -> None:
+    with library("twice(Tensor x) -> Tensor", lambda x: x + x) as twice:
+        to_edge(exported(twice, torch.ones(2))).to_executorch()
+
+
+@contextmanager
+def library(schema: str, function: Callable[..., Any]) -> Iterator[Any]:
+    """Register an operator for as long as the block runs."""
+    name = schema.partition("(")[0]
+    with torch.library._scoped_library("provoked", "FRAGMENT") as made:
+        made.define(schema)
+        made.impl(name, function, "CompositeExplicitAutograd")
+        yield getattr(torch.ops.provoked, name).default

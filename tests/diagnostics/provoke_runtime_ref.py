@@ -19,7 +19,7 @@ from exirkit.emit import (
     ScalarType,
     TensorDataLocation,
 )
-from exirkit.runtime_ref import Runtime, verify_program
+from exirkit.runtime_ref import Limits, Runtime, verify_program
 
 
 def negation() -> tuple[Assembly, int, int]:
@@ -209,7 +209,7 @@ def segment_of_initial_values_that_is_not_there(_: Path) -> None:
 def arena_that_the_system_does_not_give(_: Path) -> None:
     made, _x, _y = negation()
     made.plan.non_const_buffer_sizes[1] = 1 << 62
-    Runtime.get().load_program(made.file(), max_arena_nbytes=1 << 63).load_method("forward")
+    Runtime.get().load_program(made.file(), limits=Limits(arena_nbytes=1 << 63)).load_method("forward")
 
 
 @provokes("EK626")
@@ -316,3 +316,10 @@ def condition_that_is_a_float(_: Path) -> None:
     made.jump_if_false(x, 1)
     made.program([x], [x])
     execute(made, [torch.ones(1)])
+
+
+@provokes("EK655")
+def loop_without_end(_: Path) -> None:
+    made = Assembly()
+    made.jump_if_false(made.argument(False), 0)
+    Runtime.get().load_program(made.file(), limits=Limits(jumps_back=100)).load_method("forward").execute([])

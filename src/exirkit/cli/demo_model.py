@@ -61,8 +61,11 @@ def make_demo() -> tuple[MobileNetV2, tuple[Tensor]]:
         torch.manual_seed(0)
         model = MobileNetV2().eval().requires_grad_(False)
         for module in model.modules():
-            # Untrained statistics would make every normalisation an identity, and a demo of nothing.
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean.normal_(0.0, 0.1)  # type: ignore[union-attr]
-                module.running_var.uniform_(0.5, 1.5)  # type: ignore[union-attr]
+            # With torch's own defaults signals die out in the depth, and every normalisation is an identity.
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+            elif isinstance(module, nn.BatchNorm2d):
+                for statistic, least, most in ((module.running_mean, -0.1, 0.1), (module.running_var, 1.0, 2.0)):
+                    assert statistic is not None, "normalisation with statistics"
+                    statistic.uniform_(least, most)
         return model, (torch.randn(1, 3, IMAGE_PIXELS, IMAGE_PIXELS),)

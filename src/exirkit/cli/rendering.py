@@ -29,8 +29,12 @@ _MOST_CALLED = 8
 
 def print_lowered(report: LowerReport) -> None:
     """Print what `exirkit lower` did."""
+    _print_lowered(report, report.file)
+
+
+def _print_lowered(report: LowerReport, file: str) -> None:
     console = stdout_console()
-    _say(console, f"{report.target} -> {report.file} ({nbytes_text(report.nbytes)} bytes)")
+    _say(console, f"{report.target} -> {file} ({nbytes_text(report.nbytes)} bytes)")
     rows = [
         (
             method.name,
@@ -102,15 +106,16 @@ def print_verified(report: VerifyReport, texts: Sequence[str]) -> None:
 
 def print_demo(report: DemoReport) -> None:
     """Print what `exirkit demo` did."""
-    print_lowered(report.lowering)
+    _print_lowered(report.lowering, report.lowering.file if report.kept else "a program file, removed again")
     console = stdout_console()
     console.print()
     console.print(_operators(report.lowering.methods[0].operators))
     rows = [
         ("model", f"{report.model}, {report.parameters:,} parameters"),
         ("arena", f"{_arenas(report.lowering.methods[0].arenas)} bytes"),
-        ("run on the reference runtime", f"{report.run_seconds:.3f} s"),
-        ("largest difference from eager PyTorch", f"{report.max_abs_error:.2e} (at most {report.tolerance:.0e})"),
+        ("one run on the reference runtime", f"{report.run_seconds:.3f} s"),
+        ("largest output of eager PyTorch", f"{report.max_abs_output:.3g}"),
+        ("largest difference from it", f"{report.max_abs_error:.1e} (at most {report.tolerance:.0e})"),
     ]
     console.print()
     console.print(table(["result", ""], rows))

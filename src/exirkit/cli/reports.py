@@ -237,6 +237,8 @@ class DemoReport(Report):
 
     Attributes:
         parameters: Number of weights of the model.
+        kept: Whether the program file is still there.
+        max_abs_output: Largest output of eager PyTorch, to compare the error with.
         max_abs_error: Largest difference between the run and eager PyTorch.
         run_seconds: Wall time of one run on the reference runtime.
     """
@@ -245,6 +247,8 @@ class DemoReport(Report):
     model: str
     parameters: int
     lowering: LowerReport
+    kept: bool
+    max_abs_output: float
     max_abs_error: float
     tolerance: float
     run_seconds: float
