@@ -13,6 +13,7 @@ from exirkit.emit import ExecutionPlan, IntList, Null, OptionalTensorList, Tenso
 from .cells import TensorCell
 from .kernels import Kernel
 from .plan_facts import PlanFacts
+from .shape_inference import ShapeInference, key_of
 from .slots import Slot
 
 Fetch = Callable[[], Any]
@@ -27,12 +28,14 @@ class Environment:
         facts: What its instructions do to values.
         values: The entries of the value table, which steps read and replace.
         generator: Source of random numbers of this method.
+        shape_inference: Finds the shapes of results.
     """
 
     plan: ExecutionPlan
     facts: PlanFacts
     values: list[Any]
     generator: torch.Generator
+    shape_inference: ShapeInference = field(default_factory=ShapeInference)
 
     def keeps(self, index: int) -> bool:
         """Return whether a value is the same object with the same shape whenever it is there."""
@@ -59,17 +62,17 @@ class Arguments:
     def gather(self) -> tuple[list[Any], dict[str, Any], tuple[Any, ...]]:
         """Return positional and named arguments, and a key of all that may differ from run to run.
 
-        The key holds shapes of tensors and values of numbers: two runs with one key give results of one shape,
-        unless that depends on elements.
+        The key holds shapes and dtypes of tensors and values of numbers: two runs with one key give results of one
+        shape, unless that depends on elements.
         """
         positional, keywords = self.positional.copy(), self.keywords.copy()
         key = []
         for place, fetch in self._positional_fetches:
             positional[place] = fetched = fetch()
-            key.append(_key(fetched))
+            key.append(key_of(fetched))
         for name, fetch in self._keyword_fetches:
             keywords[name] = fetched = fetch()
-            key.append(_key(fetched))
+            key.append(key_of(fetched))
         return positional, keywords, tuple(key)
 
     def add(self, slot: Slot, constant: Any, fetch: Fetch | None) -> None:
@@ -160,12 +163,3 @@ def _fetch_none() -> None:
 
 def _decoded(fetch: Fetch, decode: Callable[[Any], Any]) -> Fetch:
     return lambda: decode(fetch())
-
-
-def _key(fetched: Any) -> Any:
-    if isinstance(fetched, torch.Tensor):
-        return fetched.shape
-    if isinstance(fetched, list):
-        return tuple(_key(item) for item in fetched)
-    # 1, 1.0 and True are equal and hash alike, but give results of different dtypes.
-    return type(fetched), fetched

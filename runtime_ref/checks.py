@@ -9,7 +9,7 @@ from .check_values import check_values, is_constant
 from .findings import Findings
 from .limits import Limits
 from .plan_facts import PlanFacts, gather_facts, resolve_operators
-from .registry import OperatorRegistry
+from .registry import OperatorRegistry, default_registry
 from .slots import INPUT_KINDS
 
 
@@ -28,7 +28,7 @@ def verify_program(file: PteFile, *, registry: OperatorRegistry | None = None, l
         ProgramVerifyError: EK601 to EK626, up to fifty findings, each with the method, the value or instruction,
             and what would have been right.
     """
-    check_program(file, registry or OperatorRegistry(), limits or Limits())
+    check_program(file, registry or default_registry(), limits or Limits())
 
 
 def check_program(file: PteFile, registry: OperatorRegistry, limits: Limits) -> dict[str, PlanFacts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Set as AbstractSet
+from functools import cache
 
 from .kernels import Kernel
 from .own_kernels import own_kernels
@@ -43,6 +44,12 @@ class OperatorRegistry:
         near = siblings or [one for one in self._known if abs(len(one) - len(name)) < 3 and one[:8] == name[:8]]
         close = difflib.get_close_matches(name, near, n=1, cutoff=0.0 if siblings else 0.75)
         return close[0] if close else None
+
+
+@cache
+def default_registry() -> OperatorRegistry:
+    """Return the registry that is used wherever none is given."""
+    return OperatorRegistry()
 
 
 class BackendRegistry:

@@ -20,7 +20,7 @@ from .interpreter import Interpreter
 from .limits import Limits
 from .metadata import MethodMetadata
 from .plan_facts import PlanFacts, operator_name
-from .registry import BackendRegistry, OperatorRegistry
+from .registry import BackendRegistry, OperatorRegistry, default_registry
 from .value_table import Arenas
 
 # Comparing names is slow, and a hostile file has any number of wrong ones.
@@ -207,7 +207,7 @@ class Runtime:
     """
 
     def __init__(self) -> None:
-        self.operator_registry = OperatorRegistry()
+        self.operator_registry = default_registry()
         self.backend_registry = BackendRegistry()
 
     @staticmethod

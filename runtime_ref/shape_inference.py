@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from .kernels import Kernel
+
 OutArguments = Mapping[str, Any]
 Shapes = dict[str, Any]
 
+# Methods with dynamic shapes ask about new ones for ever.
+_MAX_KNOWN = 4096
 
-def infer_shapes(
-    call: Callable[..., Any], positional: Sequence[Any], keywords: Mapping[str, Any], outs: OutArguments
+
+class ShapeInference:
+    """Answers for one method; layers that repeat are asked about once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Shapes | None] = {}
+
+    def infer(
+        self, kernel: Kernel, positional: Sequence[Any], keywords: Mapping[str, Any], outs: OutArguments
+    ) -> Shapes | None:
+        """Return the shape, or list of shapes, of each out argument, or None if only a real run can tell.
+
+        Args:
+            kernel: An OUT kernel.
+            positional: Its positional arguments.
+            keywords: Its named arguments without the out arguments.
+            outs: The dtype, or list of dtypes, of each out argument.
+        """
+        key = (kernel.name, key_of(list(positional)), key_of(list(keywords.items())), key_of(list(outs.items())))
+        if key not in self._known:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = _run_without_data(kernel, positional, keywords, outs)
+        return self._known[key]
+
+
+def _run_without_data(
+    kernel: Kernel, positional: Sequence[Any], keywords: Mapping[str, Any], outs: OutArguments
 ) -> Shapes | None:
-    """Return the shape, or list of shapes, of each out argument, or None if only a real run can tell.
-
-    Args:
-        call: A kernel that resizes empty out tensors.
-        positional: Its positional arguments.
-        keywords: Its named arguments without the out arguments.
-        outs: The dtype, or list of dtypes, of each out argument.
-    """
     empty = empty_outs(outs, device="meta")
     try:
-        call(
+        kernel.call(
             *(_to_meta(argument) for argument in positional),
             **{name: _to_meta(argument) for name, argument in keywords.items()},
             **empty,
@@ -33,6 +55,16 @@ def infer_shapes(
         # Not implemented, dependent on elements, or wrong arguments: the real kernel says which.
         return None
     return {name: [one.shape for one in out] if isinstance(out, list) else out.shape for name, out in empty.items()}
+
+
+def key_of(argument: Any) -> Any:
+    """Return all of an argument that the shape of a result can depend on, unless it depends on elements."""
+    if isinstance(argument, torch.Tensor):
+        return argument.shape, argument.dtype
+    if isinstance(argument, list | tuple):
+        return tuple(key_of(item) for item in argument)
+    # 1, 1.0 and True are equal and hash alike.
+    return type(argument), argument
 
 
 def empty_outs(outs: OutArguments, *, device: str = "cpu") -> dict[str, Any]:

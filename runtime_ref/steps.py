@@ -21,7 +21,7 @@ from exirkit.emit import (
 from .arguments import Arguments, Environment, bind_arguments
 from .cells import StepFailure, TensorCell
 from .kernels import Kernel, KernelKind
-from .shape_inference import Shapes, empty_outs, infer_shapes
+from .shape_inference import Shapes, empty_outs
 
 # Runs one instruction; returns the number of the next one within its chain, or None for the one that follows.
 Step = Callable[[], int | None]
@@ -127,7 +127,9 @@ class OutStep:
     """
 
     def __init__(self, environment: Environment, kernel: Kernel, args: Sequence[int]) -> None:
+        self._kernel = kernel
         self._call = kernel.call
+        self._shape_inference = environment.shape_inference
         self._values = environment.values
         self._arguments = bind_arguments(environment, kernel, args)
         self._outs = {kernel.slots[place].name: _out_indices(environment, args[place]) for place in kernel.outs}
@@ -155,7 +157,7 @@ class OutStep:
     def _shapes(self, positional: list[Any], keywords: dict[str, Any], key: tuple[Any, ...]) -> Shapes | None:
         shapes = self._known.get(key)
         if shapes is None and self._infers:
-            shapes = infer_shapes(self._call, positional, keywords, self._dtypes())
+            shapes = self._shape_inference.infer(self._kernel, positional, keywords, self._dtypes())
             if shapes is not None and self._fit(shapes):
                 if len(self._known) >= _MAX_KNOWN_SHAPES:
                     self._known.clear()

@@ -61,7 +61,8 @@ def torch_kernel(name: str) -> Kernel | None:
     if library == "aten" and not _is_open(name, base, schema):
         return None
     op = _overload(name)
-    return None if op is None else make_kernel(schema, op)
+    # What the overload calls itself, without the Python around it.
+    return None if op is None else make_kernel(schema, op._op)
 
 
 def torch_kernel_names() -> frozenset[str]:
@@ -149,7 +150,7 @@ def _with_outs(name: str, schema: torch.FunctionSchema, op: OpOverload) -> Kerne
 
     def call(*args: Any, **kwargs: Any) -> None:
         targets = [kwargs.pop(out) for out in outs]
-        results = op(*args, **kwargs)
+        results = op._op(*args, **kwargs)
         for target, result in zip(targets, results if len(outs) > 1 else (results,), strict=True):
             if result.dtype != target.dtype:
                 raise StepFailure("EK653", f"{name} gives {result.dtype}, its out argument is {target.dtype}")

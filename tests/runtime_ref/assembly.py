@@ -56,13 +56,13 @@ _MEMORY_FORMATS = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.c
 def registered(schema: str, meaning: Callable[..., Any]) -> Iterator[None]:
     """Register an operator with torch inside the block; the schema starts with `library::name`."""
     name, _, rest = schema.partition("::")
-    library = torch.library.Library(name, "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define(rest)  # type: ignore[no-untyped-call]
-    library.impl(rest.partition("(")[0], meaning, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    library = torch.library.Library(name, "FRAGMENT")
+    library.define(rest)
+    library.impl(rest.partition("(")[0], meaning, "CompositeExplicitAutograd")
     try:
         yield
     finally:
-        library._destroy()  # type: ignore[no-untyped-call]
+        library._destroy()
 
 
 class Assembly:

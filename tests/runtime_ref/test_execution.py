@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.runtime_ref.assembly import BOUND, UNBOUND, Assembly, registered
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime_ref.assembly import BOUND, STATIC, UNBOUND, Assembly, registered
 
 from exirkit.ir import ModelError, UsageError
 from exirkit.runtime_ref import Limits, Method, Runtime
@@ -214,6 +216,21 @@ def test_layout_of_planned_tensors() -> None:
     [result] = asm.load([x], [y]).execute([given])
     assert torch.equal(result, given + given)
     assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+@given(st.lists(st.integers(0, 4), max_size=5), st.sampled_from([STATIC, BOUND]), st.data())
+def test_any_layout_holds_the_same_elements(sizes: list[int], dynamism: Any, data: st.DataObject) -> None:
+    order, outer, inner = (data.draw(st.permutations(range(len(sizes)))) for _ in range(3))
+    asm = Assembly()
+    x = asm.tensor(sizes, torch.int16, dim_order=outer, dynamism=dynamism)
+    y = asm.tensor(sizes, torch.int16, dim_order=inner)
+    asm.call("aten::neg.out", x, y, y)
+    tensor = torch.arange(torch.Size(sizes).numel(), dtype=torch.int16).reshape(sizes)
+    back = [order.index(dim) for dim in range(len(sizes))]
+    [result] = asm.load([x], [y]).execute([tensor.permute(order).contiguous().permute(back)])
+    assert torch.equal(result, -tensor)
+    # Dimensions of size 1, and tensors without elements, have more than one layout.
+    assert list(result.dim_order()) == inner or min(sizes) < 2
 
 
 def test_storage_offset_is_respected() -> None:

@@ -40,7 +40,7 @@ def reference(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 def functional_of(op: OpOverload) -> OpOverload | None:
     """Return the overload without out arguments that takes the same arguments otherwise."""
     wanted = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
-    for overload in op._overloadpacket.overloads():  # type: ignore[no-untyped-call]
+    for overload in op._overloadpacket.overloads():
         candidate = getattr(op._overloadpacket, overload)
         found = [(a.name, str(a.type)) for a in candidate._schema.arguments]
         if found == wanted and candidate is not op and not candidate._schema.is_mutable:
