@@ -224,7 +224,12 @@ def input_without_upper_bound(_: Path) -> None:
 
 @provokes("EK434")
 def result_without_upper_bound(_: Path) -> None:
-    to_edge(exported(lambda x, n: x.repeat_interleave(n), torch.ones(2), torch.tensor([1, 2]))).to_executorch()
+    def fake(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+    with library("pick(Tensor x) -> Tensor", torch.clone) as pick:
+        torch.library.register_fake("provoked::pick", fake)
+        to_edge(exported(pick, torch.ones(2))).to_executorch()
 
 
 @provokes("EK422")

@@ -19,6 +19,9 @@ Fill = Literal["random", "ones"]
 # Integers may be indices into tables that are not known here; every table worth looking up has two rows.
 _RANDOM_INTEGERS = 2
 
+# Nobody wants to wait for more random numbers than this, and a file must not be able to fill the memory.
+_LARGEST_NBYTES = 1 << 32
+
 
 def read_inputs(paths: Sequence[Path]) -> list[Any]:
     """Return the inputs that files hold, in order.
@@ -98,15 +101,14 @@ def _make(plan: ExecutionPlan, position: int, index: int, fill: Fill, generator:
 
 def _make_tensor(declared: Tensor, position: int, fill: Fill, generator: torch.Generator) -> torch.Tensor:
     dtype, sizes = declared.scalar_type.dtype, declared.sizes
-    try:
-        if fill == "ones":
-            return torch.ones(sizes, dtype=dtype)
-        if dtype.is_floating_point or dtype.is_complex:
-            # Narrow floats have no generator of their own.
-            return torch.randn(sizes, generator=generator).to(dtype)
-        return torch.randint(0, _RANDOM_INTEGERS, sizes, generator=generator).to(dtype)
-    except RuntimeError as error:
-        what = f"{dtype_text(declared)} {list(sizes)}, {tensor_nbytes(declared):,} bytes"
+    if tensor_nbytes(declared) > _LARGEST_NBYTES:
+        what = f"{dtype_text(declared)} {list(sizes)} has {tensor_nbytes(declared):,} bytes"
         raise CommandError(
-            code="EK722", message=f"input {position} cannot be made up: {what}", hint="give the inputs with --input"
-        ) from error
+            code="EK722", message=f"input {position}, {what}, is too large", hint="give the inputs with --input"
+        )
+    if fill == "ones":
+        return torch.ones(sizes, dtype=dtype)
+    if dtype.is_floating_point:
+        # Narrow floats have no generator of their own.
+        return torch.randn(sizes, generator=generator).to(dtype)
+    return torch.randint(0, _RANDOM_INTEGERS, sizes, generator=generator).to(dtype)
