@@ -50,7 +50,7 @@ class BoundSymbolicShapes(Pass):
             findings.note_source(node)
             _bound_counts(node, bounds, bounded)
             for place, spec in _specs(node):
-                if spec not in bounded and not spec.is_static_shape_tensor:
+                if spec not in bounded and not all(isinstance(size, int) for size in spec.shape):
                     sizes = [bounds.upper(size) for size in spec.shape]
                     for dim in (dim for dim, size in enumerate(sizes) if size is None):
                         findings.add(node, place, dim, spec.shape[dim])

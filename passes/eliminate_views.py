@@ -105,7 +105,8 @@ class _Owners:
     def __init__(self, editor: GraphEditor, alloc_graph_output: bool) -> None:
         signature = editor.program.graph_signature
         placeholders = editor.graph.find_nodes(op="placeholder")
-        self._roots: dict[Node, Node] = {}
+        views = editor.graph.find_nodes(op="call_function", target=view)
+        self._roots: dict[Node, Node] = {node: node.all_input_nodes[0] for node in views}
         self._written = set(mutated_outputs(editor.program).values())
         self._inputs = {
             node
@@ -119,7 +120,7 @@ class _Owners:
             if isinstance(node, Node) and spec.kind is OutputKind.USER_OUTPUT
         }
         # Owners of the memory of outputs, grown as copies that are outputs give up theirs.
-        self._returned = set(self._outputs)
+        self._returned = {self.root(node) for node in self._outputs}
         self._may_return_shared = alloc_graph_output
 
     def root(self, node: Node) -> Node:

@@ -74,5 +74,12 @@ WITH_NUMBER: dict[OpOverload, OpOverload] = {
 }
 """For an operator on two tensors, the one that takes a number as its second operand."""
 
-COMMUTATIVE = frozenset({_ATEN.add.Tensor, _ATEN.mul.Tensor, _ATEN.eq.Tensor, _ATEN.ne.Tensor})
-"""Operators of `WITH_NUMBER` whose operands may change places (with `alpha` 1)."""
+WITH_NUMBER_FIRST: dict[OpOverload, OpOverload] = {
+    **{getattr(_ATEN, name).Tensor: getattr(_ATEN, name).Scalar for name in ["add", "mul", "eq", "ne"]},
+    _ATEN.sub.Tensor: _ATEN.rsub.Scalar,
+    _ATEN.lt.Tensor: _ATEN.gt.Scalar,
+    _ATEN.gt.Tensor: _ATEN.lt.Scalar,
+    _ATEN.le.Tensor: _ATEN.ge.Scalar,
+    _ATEN.ge.Tensor: _ATEN.le.Scalar,
+}
+"""For an operator on two tensors, the one that takes the second tensor, and a number in the place of the first."""

@@ -27,7 +27,7 @@ from exirkit.ir import (
 )
 
 from .contract import Pass
-from .layout_rules import ANY_ORDER, COMMUTATIVE, ELEMENTWISE, SAME_ORDER, WITH_NUMBER
+from .layout_rules import ANY_ORDER, ELEMENTWISE, SAME_ORDER, WITH_NUMBER, WITH_NUMBER_FIRST
 from .write_back_mutations import mutated_outputs
 
 DimOrder = tuple[int, ...]
@@ -148,18 +148,16 @@ class _Legalizer:
         return not odd or (len(odd) == 1 and self._use_number(node, op, odd[0]))
 
     def _use_number(self, node: Node, op: OpOverload, operand: Node) -> bool:
-        twin = WITH_NUMBER.get(op)
-        if twin is None or operand not in self._constants or len(node.args) < 2:
+        if operand not in self._constants or len(node.args) < 2:
             return False
         left, right = node.args[:2]
-        if left is operand:
-            if op not in COMMUTATIVE or node.kwargs:
-                return False
-            left, right = right, left
+        is_first = left is operand
+        twin = (WITH_NUMBER_FIRST if is_first else WITH_NUMBER).get(op)
         tensor = self._lookup(self._constants[operand])
-        if right is not operand or tensor.numel() != 1:
+        # A factor (`alpha`) belongs to the second operand, whichever that is.
+        if twin is None or tensor.numel() != 1 or (is_first and node.kwargs):
             return False
-        args = (left, tensor.item(), *node.args[2:])
+        args = (right if is_first else left, tensor.item(), *node.args[2:])
         value, known = infer_value(self._editor.fake_mode, twin, args, node.kwargs), node.meta["val"]
         if value.dtype != known.dtype or not _same_shape(value, known):
             return False

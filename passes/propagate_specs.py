@@ -10,7 +10,7 @@ from torch._ops import HigherOrderOperator
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, GraphEditor, ModelError, TensorSpec, locate
+from exirkit.ir import Diagnostic, GraphEditor, ModelError, TensorSpec, locate, same_argument
 
 from .contract import Pass
 from .write_back_mutations import mutated_outputs
@@ -45,8 +45,13 @@ class PropagateSpecs(Pass):
             raise ModelError(unsupported)
         self._placeholders(editor)
         for node in editor.graph.nodes:
-            if node.op == "call_function" and (spec := _spec_of(node)) is not None:
-                editor.set_meta(node, "spec", spec)
+            if node.op != "call_function":
+                continue
+            shared = _shared_spec(node)
+            if shared is None:
+                _set_spec(editor, node, _own_spec(node))
+            elif node.meta.get("spec") is not shared:
+                editor.set_meta(node, "spec", shared)
 
     def _placeholders(self, editor: GraphEditor) -> None:
         mutated = set(mutated_outputs(editor.program).values())
@@ -56,16 +61,37 @@ class PropagateSpecs(Pass):
             if isinstance(value, torch.Tensor):
                 spec = TensorSpec.from_tensor(value)
                 spec.const = entry.kind in _CONSTANT_KINDS and node not in mutated
-                editor.set_meta(node, "spec", spec)
+                _set_spec(editor, node, spec)
 
 
-def _spec_of(node: Node) -> Any:
+def _set_spec(editor: GraphEditor, node: Node, spec: Any) -> None:
+    """Set a spec unless the node has one that says the same: who holds on to that one must not lose it."""
+    if spec is not None and not _says_the_same(node.meta.get("spec"), spec):
+        editor.set_meta(node, "spec", spec)
+
+
+def _says_the_same(old: Any, new: Any) -> bool:
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_says_the_same, old, new))
+    if not isinstance(old, TensorSpec) or not isinstance(new, TensorSpec):
+        return old is new
+    return (old.dtype, old.dim_order, old.const) == (new.dtype, new.dim_order, new.const) and same_argument(
+        tuple(old.shape), tuple(new.shape)
+    )
+
+
+def _shared_spec(node: Node) -> Any:
+    """Return the spec of another node whose memory a node's value lies in, or None."""
     if node.target is operator.getitem:
         source, index = node.args[0], cast(int, node.args[1])
         specs = source.meta.get("spec")  # type: ignore[union-attr]
         return specs[index] if isinstance(specs, list) else None
     if node.target is torch.ops.aten.copy_.default:
         return node.args[0].meta["spec"]  # type: ignore[union-attr]
+    return None
+
+
+def _own_spec(node: Node) -> Any:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         return TensorSpec.from_tensor(value)

@@ -37,8 +37,9 @@ class WriteBackMutations(Pass):
         output = editor.graph.output_node()
         results = list(output.args[0])  # type: ignore[arg-type]
         positions = mutated_outputs(editor.program)
-        # Who writes what: a placeholder that keeps its value needs no write.
-        sources = {owner: results[index] for index, owner in positions.items() if results[index] is not owner}
+        sources = {
+            owner: results[index] for index, owner in positions.items() if not _is_written(owner, results[index])
+        }
         if not sources:
             return
         saved = _Saved(editor, output)
@@ -49,7 +50,7 @@ class WriteBackMutations(Pass):
         for owner in _order(sources, saved):
             writes[owner] = _write(editor, owner, saved.known.get(sources[owner], sources[owner]), output)
         for index, owner in positions.items():
-            results[index] = writes.get(owner, owner)
+            results[index] = writes.get(owner, results[index])
         editor.rewire(output, (tuple(results),))
 
 
@@ -69,6 +70,11 @@ def mutated_outputs(program: ExportedProgram) -> dict[int, Node]:
             is_input = result.kind is OutputKind.USER_INPUT_MUTATION
             found[index] = by_name[str(result.target)] if is_input else by_target[result.target]
     return found
+
+
+def _is_written(owner: Node, value: Node) -> bool:
+    """Tell whether a value is in its place already: it never left, or was written back before."""
+    return value is owner or (value.target is torch.ops.aten.copy_.default and value.args[0] is owner)
 
 
 class _Saved:

@@ -1,0 +1,171 @@
+"""The whole second half of lowering: results, order, options, and outputs that have to have memory of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.passes.lowering import after, call_nodes, edge_program, executorch_program, run
+from tests.passes.programs import apply
+from torch.export import Dim
+
+from exirkit.ir import DefinedOperator, GraphEditor, alloc, copy_program, ops, view
+from exirkit.passes import (
+    ExecutorchBackendConfig,
+    MemoryPlanningPass,
+    SeparateOutputs,
+    ToOutVarPass,
+    lower_to_executorch,
+    to_executorch_passes,
+)
+
+CLONE = ops.edge.dim_order_ops._clone_dim_order.default
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(8, 24)
+        self.table = torch.nn.Embedding(10, 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.table(tokens)
+        query, key, value = (part.view(2, -1, 2, 4).transpose(1, 2) for part in self.project(x).chunk(3, -1))
+        weights = torch.softmax(query @ key.transpose(-2, -1) * 0.5, -1)
+        answer: torch.Tensor = (weights @ value).transpose(1, 2).reshape(2, -1, 8) + x
+        return answer
+
+
+class Cache(torch.nn.Module):
+    cache: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4, 3))
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = self.cache.clone()
+        self.cache.index_copy_(0, position, x)
+        return self.cache.sum(0), before
+
+
+MODELS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
+    "attention": (Attention(), (torch.tensor([[1, 2, 3], [4, 5, 6]]),)),
+    "convolution": (
+        torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()),
+        (torch.rand(2, 3, 6, 6),),
+    ),
+    "results": (lambda x: (*torch.topk(x, 2), *torch.split(x, 2, 1), x.unbind(0)), (torch.rand(3, 4),)),
+    "integers": (lambda x: (x // 3, x % 4, (x << 1) & 6, x.sum()), (torch.arange(-6, 6).view(3, 4),)),
+    "cache": (Cache(), (torch.rand(1, 3), torch.tensor([2]))),
+    "empty": (lambda x: x[0:0] * 2.0, (torch.rand(3, 4),)),
+}
+
+
+UNPLANNED = {"alloc_graph_input": False, "alloc_graph_output": False}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"remove_view_copy": False}, UNPLANNED], ids=["default", "copies", "unplanned"]
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_lowered_graph_computes_the_same(name: str, options: dict[str, bool]) -> None:
+    model, inputs = MODELS[name]
+    made = edge_program(model, *inputs)
+    lowered = executorch_program(made, **options)
+    for ours, theirs in zip(run(lowered, inputs), run(made, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    for node in lowered.graph.nodes:
+        if node.op == "call_function" and node.target not in (alloc, view):
+            assert isinstance(node.target, torch._ops.OpOverload | DefinedOperator) or "getitem" in node.name
+
+
+def test_a_second_run_finds_nothing() -> None:
+    made = edge_program(Attention(), *MODELS["attention"][1])
+    editor = GraphEditor(made)
+    assert [one.name for one in to_executorch_passes() if one.run(editor).modified]
+    assert [one.name for one in to_executorch_passes() if one.run(editor).modified] == []
+
+
+def test_the_edge_program_stays_as_it_was() -> None:
+    made = edge_program(Attention(), *MODELS["attention"][1])
+    before = [(node.name, str(node.target), str(node.args)) for node in made.graph.nodes]
+    executorch_program(made)
+    assert [(node.name, str(node.target), str(node.args)) for node in made.graph.nodes] == before
+    assert not any("spec" in node.meta for node in made.graph.nodes)
+
+
+def test_provenance_reaches_the_out_variants() -> None:
+    lowered = executorch_program(edge_program(Attention(), *MODELS["attention"][1]))
+    for node in lowered.graph.nodes:
+        if node.op == "call_function":
+            assert node.meta.get("debug_handle") is not None, node
+
+
+def test_options_of_the_backend_config_reach_the_passes() -> None:
+    made = edge_program(lambda x: (x * 2.0).view(12) + 1.0, torch.rand(3, 4))
+    kept = copy_program(made)
+    config = ExecutorchBackendConfig(remove_view_copy=False, to_out_var_pass=ToOutVarPass(True))
+    reports = lower_to_executorch(GraphEditor(kept), config, MemoryPlanningPass())
+    assert "eliminate-views" not in [report.name for report in reports]
+    assert call_nodes(kept, torch.ops.aten.view_copy.out)
+    assert not call_nodes(made, view)
+
+
+@pytest.mark.slow
+def test_dynamic_sizes_run_at_every_size() -> None:
+    class Sizes(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            rows, columns = x.shape
+            flat = (x * 2.0).view(rows * columns)
+            return flat + rows, torch.arange(columns), x.unsqueeze(1) + 1.0, torch.cat([x, x])[rows:]
+
+    shapes = ({0: Dim("rows", min=2, max=6), 1: Dim("columns", min=2, max=9)},)
+    made = edge_program(Sizes(), torch.rand(3, 4), dynamic_shapes=shapes)
+    lowered = executorch_program(made)
+    for sizes in ((2, 2), (6, 9), (4, 5)):
+        x = torch.rand(sizes)
+        for ours, theirs in zip(run(lowered, [x]), Sizes()(x), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+class TestSeparateOutputs:
+    class Many(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("fixed", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = x * 2.0
+            return x, self.fixed, y, y, x
+
+    @pytest.mark.parametrize(
+        ("inputs", "outputs", "copied"),
+        [(True, True, []), (False, True, [0, 4]), (True, False, [0, 1, 3, 4]), (False, False, [0, 1, 3, 4])],
+    )
+    def test_what_is_copied(self, inputs: bool, outputs: bool, copied: list[int]) -> None:
+        made = edge_program(self.Many(), torch.rand(3))
+        changed = after(made, SeparateOutputs(alloc_graph_input=inputs, alloc_graph_output=outputs))
+        results: Any = changed.graph.output_node().args[0]
+        assert [place for place, node in enumerate(results) if node.target is CLONE] == copied
+        assert len(call_nodes(changed, CLONE)) == len(copied)
+        x = torch.rand(3)
+        for ours, theirs in zip(run(changed, [x]), run(made, [x]), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+    def test_a_second_run_finds_nothing(self) -> None:
+        made = edge_program(self.Many(), torch.rand(3))
+        assert apply(SeparateOutputs(alloc_graph_output=False), made).modified
+
+    def test_the_copies_survive_the_elimination_of_views(self) -> None:
+        lowered = executorch_program(
+            edge_program(self.Many(), torch.rand(3)), alloc_graph_input=False, alloc_graph_output=False
+        )
+        results: Any = lowered.graph.output_node().args[0]
+        assert len(set(results)) == len(results)
+        assert not any(node.op == "placeholder" for node in results)
+
+    def test_numbers_and_none_are_left_alone(self) -> None:
+        made = edge_program(lambda x: (x + 1.0, 3, None), torch.rand(3))
+        assert not SeparateOutputs(alloc_graph_output=False).apply(made)[1].modified

@@ -1,0 +1,161 @@
+"""Write-backs are right in every constellation of mutated placeholders, and make no needless copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.passes.lowering import after, call_nodes, edge_program, run
+from tests.passes.programs import apply
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+
+from exirkit.ir import copy_program, ops
+from exirkit.passes import WriteBackMutations
+
+CLONE = ops.edge.dim_order_ops._clone_dim_order.default
+COPY = torch.ops.aten.copy_.default
+BUFFERS = ("first", "second", "third", "fourth")
+
+
+class State(torch.nn.Module):
+    """Four buffers, two inputs, and one result computed from each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for place, name in enumerate(BUFFERS):
+            self.register_buffer(name, torch.full((2,), float(place + 1)))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(one * 10.0 for one in (self.first, self.second, self.third, self.fourth, x, y))
+
+
+BASE = edge_program(State(), torch.ones(2), torch.ones(2))
+
+
+def program(mutations: dict[str, str], results: list[str]) -> ExportedProgram:
+    """Return a program that gives placeholders the values of other nodes and returns some.
+
+    Args:
+        mutations: Name of the value (a buffer, `x`, `y`, or one of them followed by `*`) that each owner gets.
+        results: Names of the values to return.
+    """
+    made = copy_program(BASE)
+    placeholders = made.graph.find_nodes(op="placeholder")
+    targets = [spec.target or spec.arg.name for spec in made.graph_signature.input_specs]
+    nodes = dict(zip(targets, placeholders, strict=True))
+    output = made.graph.output_node()
+    for owner, computed in zip((*BUFFERS, "x", "y"), output.args[0], strict=True):  # type: ignore[arg-type]
+        nodes[f"{owner}*"] = computed  # type: ignore[assignment]
+    chosen: list[tuple[Any, OutputSpec]] = []
+    for owner, value in mutations.items():
+        kind = OutputKind.BUFFER_MUTATION if owner in BUFFERS else OutputKind.USER_INPUT_MUTATION
+        chosen.append((nodes[value], OutputSpec(kind, TensorArgument(nodes[value].name), owner)))
+    chosen += [(nodes[r], OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(nodes[r].name), None)) for r in results]
+    output.args = (tuple(node for node, _ in chosen),)
+    made.graph_signature.output_specs[:] = [spec for _, spec in chosen]
+    return made
+
+
+def check(mutations: dict[str, str], results: list[str]) -> ExportedProgram:
+    """Compare two steps of the program with what the mutations mean; return the changed program."""
+    lowered = after(program(mutations, results), WriteBackMutations())
+    state = {name: torch.full((2,), float(place + 1)) for place, name in enumerate(BUFFERS)}
+    for step in (100.0, 200.0):
+        x, y = torch.full((2,), step), torch.full((2,), step + 1)
+        old = {name: tensor.clone() for name, tensor in {**state, "x": x, "y": y}.items()}
+        old |= {f"{name}*": tensor * 10.0 for name, tensor in old.items()}
+        answers = run(lowered, [x, y], state)
+        for owner, value in mutations.items():
+            torch.testing.assert_close({**state, "x": x, "y": y}[owner], old[value])
+        for answer, name in zip(answers[len(mutations) :], results, strict=True):
+            torch.testing.assert_close(answer, old[name])
+    return lowered
+
+
+NAMES = (*BUFFERS, "x", "y")
+
+
+@settings(max_examples=150)
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*NAMES, *(f"{name}*" for name in NAMES)])),
+    st.lists(st.sampled_from([*NAMES, *(f"{name}*" for name in NAMES)]), max_size=4),
+)
+def test_every_constellation(mutations: dict[str, str], results: list[str]) -> None:
+    lowered = check(mutations, results)
+    writes = {owner: value for owner, value in mutations.items() if owner != value}
+    assert len(call_nodes(lowered, COPY)) == len(writes)
+    # A copy is needed for each old value that is returned, and for each circle of which no value is saved by that.
+    saved = {name for name in results if name in writes}
+    assert len(call_nodes(lowered, CLONE)) == len(saved) + sum(not (circle & saved) for circle in circles(writes))
+
+
+def circles(writes: dict[str, str]) -> list[set[str]]:
+    found: list[set[str]] = []
+    for start in writes:
+        walked, owner = [start], writes[start]
+        while owner in writes and owner not in walked:
+            walked.append(owner)
+            owner = writes[owner]
+        if owner == start and all(start not in circle for circle in found):
+            found.append(set(walked))
+    return found
+
+
+def test_swapped_buffers_need_one_copy() -> None:
+    lowered = check({"first": "second", "second": "first"}, [])
+    assert len(call_nodes(lowered, CLONE)) == 1
+
+
+def test_a_chain_needs_order_and_no_copy() -> None:
+    lowered = check({"first": "second", "second": "third", "third": "x"}, [])
+    assert not call_nodes(lowered, CLONE)
+    assert [node.args[0].name for node in call_nodes(lowered, COPY)] == ["b_first", "b_second", "b_third"]
+
+
+def test_an_old_value_is_copied_once_for_all_its_outputs() -> None:
+    lowered = check({"first": "x"}, ["first", "first", "second"])
+    assert len(call_nodes(lowered, CLONE)) == 1
+
+
+def test_the_copy_of_an_output_also_opens_a_circle() -> None:
+    lowered = check({"first": "second", "second": "first"}, ["second"])
+    assert len(call_nodes(lowered, CLONE)) == 1
+
+
+def test_write_backs_become_the_outputs() -> None:
+    lowered = check({"third": "x*"}, ["x*"])
+    (write,) = call_nodes(lowered, COPY)
+    assert lowered.graph.output_node().args[0][0] is write  # type: ignore[index]
+    assert lowered.graph_signature.output_specs[0].arg.name == write.name
+
+
+def test_a_second_run_finds_nothing() -> None:
+    assert apply(WriteBackMutations(), program({"first": "second", "second": "first", "x": "y*"}, ["first"])).modified
+
+
+def test_nothing_to_write_is_no_edit() -> None:
+    assert not apply(WriteBackMutations(), program({"first": "first"}, ["x*"])).modified
+
+
+def test_buffers_that_a_real_model_swaps() -> None:
+    class Swap(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.tensor([1.0]))
+            self.register_buffer("b", torch.tensor([2.0]))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            old: torch.Tensor = self.a.clone()
+            self.a.copy_(self.b.view(1, 1).view(1))
+            self.b.copy_(old)
+            return old, self.b + x
+
+    lowered = after(edge_program(Swap(), torch.zeros(1)), WriteBackMutations())
+    state = {"a": torch.tensor([1.0]), "b": torch.tensor([2.0])}
+    for first, second in ((1.0, 2.0), (2.0, 1.0)):
+        answers = run(lowered, [torch.zeros(1)], state)
+        assert [float(one) for one in answers[-2:]] == [first, first]
+        assert (float(state["a"]), float(state["b"])) == (second, first)
