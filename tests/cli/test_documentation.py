@@ -14,7 +14,7 @@ from exirkit.cli import reports
 from exirkit.cli.app import app
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text()
-DOCUMENTS = {
+DOCUMENTS: dict[str, type[reports.Report]] = {
     "lower": reports.LowerReport,
     "run": reports.RunReport,
     "inspect": reports.InspectReport,
