@@ -135,6 +135,14 @@ def test_named_data_comes_last_in_its_order_and_equal_data_once() -> None:
     assert restored == {"b": NamedBlob(b"12345"), "a": NamedBlob(b"other"), "c": NamedBlob(b"12345")}
 
 
+def test_data_that_differs_only_at_its_end_is_kept_apart() -> None:
+    named = {"a": NamedBlob(bytes(100) + b"a"), "b": NamedBlob(bytes(100) + b"b")}
+    payloads = with_payloads([bytes(100) + b"1", bytes(100) + b"2"], [0, 1])
+    file = read_program(lay_out(payloads, named_data=named).to_bytes())
+    assert restore_named_data(file) == named
+    assert restore(file).backend_delegate_data == payloads.backend_delegate_data
+
+
 @pytest.mark.parametrize("alignment", [1, 16, 128, 4096])
 def test_segments_and_constants_are_aligned_in_the_file(alignment: int) -> None:
     data = lay_out(
