@@ -53,7 +53,8 @@ class ExportPassHooks(PassBase):
         is_heir = old is not None and old.op == "placeholder" and old.target == name
         default = old.args if is_heir and old is not None else ()
         node = tracer.append("placeholder", name, default, {}, old.name if is_heir and old is not None else name)
-        node.type = old.type if old is not None else None
+        if is_heir and old is not None and old.type is not None:
+            node.type = old.type
         node.meta.update(entries_of(meta))
         if "val" in node.meta or arg is not None:
             if node.meta.get("val") is not arg:

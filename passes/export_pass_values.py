@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch.fx import Node, Proxy
@@ -203,4 +203,4 @@ def entries_of(meta: Any) -> dict[str, Any]:
     """Return the entries of metadata that a hook was given: `NodeMetadata`, any mapping, or None."""
     if meta is None:
         return {}
-    return cast("dict[str, Any]", meta.data) if isinstance(meta, NodeMetadata) else dict(meta)
+    return meta.data if isinstance(meta, NodeMetadata) else dict(meta)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch._ops import HigherOrderOperator
@@ -112,7 +112,7 @@ class GraphWalk:
         if target is operator.getitem:
             return hooks.call_getitem(args[0], args[1], meta)
         if not self._kwargs and _is_symbolic_function(target):
-            return hooks.call_sym(target, args, meta)
+            return hooks.call_sym(cast("Callable[..., Any]", target), args, meta)
         name = getattr(target, "__name__", "")
         if name == _DELEGATE_CALL:
             return hooks.call_delegate(args[0], args[1:], dict(self._kwargs), meta)

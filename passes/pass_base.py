@@ -14,7 +14,7 @@ from typing import TypeAlias
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase as TorchPassBase
-from torch.fx.passes.infra.pass_base import PassResult
+from torch.fx.passes.infra.pass_base import PassResult as PassResult
 
 from exirkit.ir import ContractError, Diagnostic
 
