@@ -20,7 +20,7 @@ def planned_program(model: Any, *args: Any, alloc: tuple[bool, bool] = (True, Tr
         alloc: Whether inputs and outputs are planned.
         options: For `torch.export.export`.
     """
-    sides = {"alloc_graph_input": alloc[0], "alloc_graph_output": alloc[1]}
+    sides: dict[str, Any] = {"alloc_graph_input": alloc[0], "alloc_graph_output": alloc[1]}
     made = executorch_program(edge_program(model, *args, **options), **sides)
     MemoryPlanningPass(**sides).run(made.graph_module, made.graph_signature)
     return made

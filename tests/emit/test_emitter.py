@@ -133,12 +133,14 @@ class TestSharing:
         weight = torch.rand(64, 64)
 
         class Half(torch.nn.Module):
+            own: torch.Tensor
+
             def __init__(self, own: torch.Tensor) -> None:
                 super().__init__()
                 self.register_buffer("own", own)
 
             def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return x @ self.own  # type: ignore[no-any-return, operator]
+                return x @ self.own
 
         x = torch.rand(2, 64)
         methods = {
@@ -295,6 +297,8 @@ class TestLayouts:
     )
     def test_constants_that_are_views_are_stored_densely(self, stored: torch.Tensor) -> None:
         class Add(torch.nn.Module):
+            stored: torch.Tensor
+
             def __init__(self) -> None:
                 super().__init__()
                 self.register_buffer("stored", stored)

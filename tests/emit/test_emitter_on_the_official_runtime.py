@@ -41,6 +41,7 @@ class Everything(torch.nn.Module):
     """Returns an input, a constant, a result twice, views of all of these, and old and new state."""
 
     state: torch.Tensor
+    zeros: torch.Tensor
     fixed: torch.Tensor
 
     def __init__(self) -> None:

@@ -70,6 +70,12 @@ def _call(node: Node, values: dict[Node, Any]) -> Any:
     return kwargs["out"] if result is None and "out" in kwargs else result
 
 
-def call_nodes(program: ExportedProgram, target: Any) -> list[Node]:
+def call_nodes(program: ExportedProgram, target: Any) -> list[Any]:
     """Return the calls of one target, in graph order."""
     return [node for node in program.graph.nodes if node.op == "call_function" and node.target is target]
+
+
+def results(program: ExportedProgram) -> list[Any]:
+    """Return what the output node returns."""
+    returned: Any = program.graph.output_node().args[0]
+    return list(returned)

@@ -43,6 +43,9 @@ def made_of(x: torch.Tensor) -> ExportedProgram:
 class TestSpecs:
     def test_one_object_is_one_piece_of_memory(self) -> None:
         class Split(torch.nn.Module):
+            state: torch.Tensor
+            fixed: torch.Tensor
+
             def __init__(self) -> None:
                 super().__init__()
                 self.register_buffer("state", torch.zeros(4))

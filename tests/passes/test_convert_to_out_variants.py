@@ -60,7 +60,7 @@ def test_arguments_that_a_given_tensor_carries_are_dropped() -> None:
 
 def test_casts_keep_their_dtype_in_the_alloc() -> None:
     made = converted(lambda x: x.to(torch.int32), torch.rand(2))
-    assert call_nodes(made, alloc)[0].args[0][1] is torch.int32  # type: ignore[index]
+    assert call_nodes(made, alloc)[0].args[0][1] is torch.int32
 
 
 @pytest.fixture(scope="module")

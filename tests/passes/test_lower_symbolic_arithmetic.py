@@ -101,7 +101,7 @@ def evaluate(program: ExportedProgram, rows: int, columns: int) -> Any:
             assert isinstance(node.target, DefinedOperator) or node.target is torch.ops.aten.sym_size.int
             args = map_arg(node.args, values.__getitem__)
             values[node] = RUNTIME.get(node.target, node.target)(*args)
-    return values[program.graph.output_node().args[0][0]]  # type: ignore[index]
+    return values[program.graph.output_node().args[0][0]]
 
 
 def lowered(program: ExportedProgram) -> ExportedProgram:
@@ -161,7 +161,7 @@ def test_functions_of_two_numbers(left: str, right: str, name: str) -> None:
     made = lowered(
         program(lambda call, *sizes: call(BINARY[name], *(OPERANDS[s](call, *sizes) for s in (left, right))))
     )
-    plain = {"max": max, "min": min}.get(name, BINARY[name])
+    plain: Any = {"max": max, "min": min}.get(name, BINARY[name])
     for rows, columns in ((2, 40), (40, 2), (7, 7), (5, 6)):
         values = numbers(rows, columns)
         expected = plain(values[left], values[right])
@@ -193,10 +193,10 @@ def test_division_of_negative_numbers(left: str, right: str, name: str) -> None:
 def test_functions_of_one_number(operand: str, name: str) -> None:
     def build(call: Any, *sizes: Node) -> Node:
         # A whole number is its own ceiling; adding makes a call of it, whatever the function leaves.
-        return call(operator.add, call(UNARY[name], OPERANDS[operand](call, *sizes)), 1)  # type: ignore[no-any-return]
+        return call(operator.add, call(UNARY[name], OPERANDS[operand](call, *sizes)), 1)
 
     made = lowered(program(build))
-    plain = float if name == "float" else UNARY[name]
+    plain: Any = float if name == "float" else UNARY[name]
     for rows, columns in ((2, 40), (40, 2), (7, 7), (5, 6), (6, 8)):
         same(evaluate(made, rows, columns), plain(numbers(rows, columns)[operand]) + 1)
 
@@ -213,7 +213,7 @@ def test_logic_and_choice(rows: int, columns: int) -> None:
         wide, high = call(operator.gt, columns, 10), call(operator.gt, rows, 10)
         both, one = call(operator.and_, wide, high), call(operator.or_, wide, high)
         neither = call(torch.sym_ite, call(torch.sym_not, one), columns, call(operator.mul, rows, columns))
-        return call(torch.sym_ite, both, rows, neither)  # type: ignore[no-any-return]
+        return call(torch.sym_ite, both, rows, neither)
 
     expected = {0: columns, 1: rows * columns, 2: rows}[(rows > 10) + (columns > 10)]
     assert evaluate(lowered(program(build)), rows, columns) == expected
@@ -222,7 +222,7 @@ def test_logic_and_choice(rows: int, columns: int) -> None:
 def test_sums_and_shifts() -> None:
     def build(call: Any, rows: Node, columns: Node) -> Node:
         total = call(torch.sym_sum, (rows, columns, 7))
-        return call(operator.rshift, call(operator.lshift, total, 3), 1)  # type: ignore[no-any-return]
+        return call(operator.rshift, call(operator.lshift, total, 3), 1)
 
     made = lowered(program(build))
     assert evaluate(made, 5, 6) == ((5 + 6 + 7) << 3) >> 1
@@ -231,7 +231,7 @@ def test_sums_and_shifts() -> None:
 def test_everything_unsupported_is_reported_at_once() -> None:
     def build(call: Any, rows: Node, columns: Node) -> Node:
         root = call(operator.pow, call(torch.sym_float, rows), 0.5)
-        return call(operator.add, root, call(operator.pow, rows, 99))  # type: ignore[no-any-return]
+        return call(operator.add, root, call(operator.pow, rows, 99))
 
     made = program(build)
     with pytest.raises(ModelError) as caught:

@@ -132,6 +132,8 @@ def test_dynamic_sizes_run_at_every_size() -> None:
 
 class TestSeparateOutputs:
     class Many(torch.nn.Module):
+        fixed: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("fixed", torch.ones(3))

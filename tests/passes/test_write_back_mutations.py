@@ -23,6 +23,11 @@ BUFFERS = ("first", "second", "third", "fourth")
 class State(torch.nn.Module):
     """Four buffers, two inputs, and one result computed from each of them."""
 
+    first: torch.Tensor
+    second: torch.Tensor
+    third: torch.Tensor
+    fourth: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         for place, name in enumerate(BUFFERS):
@@ -47,8 +52,8 @@ def program(mutations: dict[str, str], results: list[str]) -> ExportedProgram:
     targets = [spec.target or spec.arg.name for spec in made.graph_signature.input_specs]
     nodes = dict(zip(targets, placeholders, strict=True))
     output = made.graph.output_node()
-    for owner, computed in zip((*BUFFERS, "x", "y"), output.args[0], strict=True):  # type: ignore[arg-type]
-        nodes[f"{owner}*"] = computed  # type: ignore[assignment]
+    for owner, computed in zip((*BUFFERS, "x", "y"), output.args[0], strict=True):
+        nodes[f"{owner}*"] = computed
     chosen: list[tuple[Any, OutputSpec]] = []
     for owner, value in mutations.items():
         kind = OutputKind.BUFFER_MUTATION if owner in BUFFERS else OutputKind.USER_INPUT_MUTATION
@@ -128,7 +133,7 @@ def test_the_copy_of_an_output_also_opens_a_circle() -> None:
 def test_write_backs_become_the_outputs() -> None:
     lowered = check({"third": "x*"}, ["x*"])
     (write,) = call_nodes(lowered, COPY)
-    assert lowered.graph.output_node().args[0][0] is write  # type: ignore[index]
+    assert lowered.graph.output_node().args[0][0] is write
     assert lowered.graph_signature.output_specs[0].arg.name == write.name
 
 
@@ -142,6 +147,9 @@ def test_nothing_to_write_is_no_edit() -> None:
 
 def test_buffers_that_a_real_model_swaps() -> None:
     class Swap(torch.nn.Module):
+        a: torch.Tensor
+        b: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("a", torch.tensor([1.0]))
