@@ -104,6 +104,8 @@ class PlanEmitter:
                 self._ids[node] = self._call(node)
             elif node.op == "output":
                 outputs = self._outputs(node)
+            elif node.op != "placeholder":
+                raise ModelError(_cannot_run(node))
         plan = ExecutionPlan(
             name=self._name,
             container_meta_type=ContainerMetadata(

@@ -60,7 +60,6 @@ class EliminateViews(Pass):
     another output.
 
     Args:
-        alloc_graph_input: Inputs are planned.
         alloc_graph_output: Outputs are planned.
 
     Requires: specs with bounded sizes.
@@ -68,8 +67,7 @@ class EliminateViews(Pass):
 
     name = "eliminate-views"
 
-    def __init__(self, *, alloc_graph_input: bool = True, alloc_graph_output: bool = True) -> None:
-        self.alloc_graph_input = alloc_graph_input
+    def __init__(self, *, alloc_graph_output: bool = True) -> None:
         self.alloc_graph_output = alloc_graph_output
 
     def edit(self, editor: GraphEditor) -> None:

@@ -6,13 +6,13 @@ import operator
 from typing import Any, cast
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, GraphEditor, ModelError, TensorSpec, locate, same_argument
+from exirkit.ir import GraphEditor, TensorSpec, same_argument
 
 from .contract import Pass
+from .graph_calls import refuse_graph_calls
 from .write_back_mutations import mutated_outputs
 
 _CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
@@ -36,13 +36,7 @@ class PropagateSpecs(Pass):
         Raises:
             ModelError: EK432, for each operator that calls other graphs.
         """
-        unsupported = [
-            _calls_graphs(node)
-            for node in editor.graph.nodes
-            if node.op == "call_function" and isinstance(node.target, HigherOrderOperator)
-        ]
-        if unsupported:
-            raise ModelError(unsupported)
+        refuse_graph_calls(editor.graph)
         self._placeholders(editor)
         for node in editor.graph.nodes:
             if node.op != "call_function":
@@ -98,13 +92,3 @@ def _own_spec(node: Node) -> Any:
     if isinstance(value, list | tuple) and any(isinstance(one, torch.Tensor) for one in value):
         return [TensorSpec.from_tensor(one) if isinstance(one, torch.Tensor) else None for one in value]
     return None
-
-
-def _calls_graphs(node: Node) -> Diagnostic:
-    return Diagnostic(
-        code="EK432",
-        message=f"{node.target} is not supported yet",
-        location=locate(node),
-        expected="a graph without control flow and without delegates",
-        hint="write the branches so that both are computed, for example with torch.where",
-    )

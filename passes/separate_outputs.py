@@ -6,9 +6,10 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, dim_order_from_stride, ops
+from exirkit.ir import GraphEditor
 
 from .contract import Pass
+from .inserted_copies import insert_clone
 
 
 class SeparateOutputs(Pass):
@@ -21,13 +22,17 @@ class SeparateOutputs(Pass):
     Args:
         alloc_graph_input: Inputs are planned.
         alloc_graph_output: Outputs are planned.
+        skip_dim_order: Introduce no operators of `dim_order_ops`.
     """
 
     name = "separate-outputs"
 
-    def __init__(self, *, alloc_graph_input: bool = True, alloc_graph_output: bool = True) -> None:
+    def __init__(
+        self, *, alloc_graph_input: bool = True, alloc_graph_output: bool = True, skip_dim_order: bool = False
+    ) -> None:
         self.alloc_graph_input = alloc_graph_input
         self.alloc_graph_output = alloc_graph_output
+        self.skip_dim_order = skip_dim_order
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies."""
@@ -50,16 +55,9 @@ class SeparateOutputs(Pass):
             )
             seen.add(value)
             if needs_own:
-                results[index] = _copied(editor, value, output)
+                results[index] = insert_clone(editor, value, output, skip_dim_order=self.skip_dim_order)
         editor.rewire(output, (tuple(results),))
 
 
 def _is_tensor(value: object) -> bool:
     return isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor)
-
-
-def _copied(editor: GraphEditor, node: Node, before: Node) -> Node:
-    value = node.meta["val"]
-    order = list(dim_order_from_stride(value.stride(), value.shape))
-    clone = ops.edge.dim_order_ops._clone_dim_order.default
-    return editor.call(clone, (node,), {"dim_order": order}, before=before, origins=node)

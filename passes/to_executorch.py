@@ -36,8 +36,12 @@ def to_executorch_passes(
         ignore_to_out_var_failure: Keep operators without out variant as they are.
     """
     return [
-        WriteBackMutations(),
-        SeparateOutputs(alloc_graph_input=alloc_graph_input, alloc_graph_output=alloc_graph_output),
+        WriteBackMutations(skip_dim_order=skip_dim_order),
+        SeparateOutputs(
+            alloc_graph_input=alloc_graph_input,
+            alloc_graph_output=alloc_graph_output,
+            skip_dim_order=skip_dim_order,
+        ),
         # After all that inserts copies, which have to agree in layout as well.
         LegalizeDimOrder(skip_dim_order=skip_dim_order),
         # Before arithmetic is lowered, because what only an assertion computes needs no primitive.
@@ -46,11 +50,7 @@ def to_executorch_passes(
         # From here on specs say what values are; no pass may change a value any more.
         PropagateSpecs(),
         BoundSymbolicShapes(),
-        *(
-            [EliminateViews(alloc_graph_input=alloc_graph_input, alloc_graph_output=alloc_graph_output)]
-            if remove_view_copy
-            else []
-        ),
+        *([EliminateViews(alloc_graph_output=alloc_graph_output)] if remove_view_copy else []),
         ConvertToOutVariants(ignore_to_out_var_failure=ignore_to_out_var_failure),
     ]
 

@@ -9,9 +9,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, dim_order_from_stride, ops
+from exirkit.ir import GraphEditor
 
 from .contract import Pass
+from .inserted_copies import insert_clone
 
 _MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 
@@ -25,12 +26,18 @@ class WriteBackMutations(Pass):
     user output is an old value, a copy of the old value is made first: one for each circle, and one for each returned
     old value.
 
+    Args:
+        skip_dim_order: Introduce no operators of `dim_order_ops`.
+
     Before: `return (%b_second, %b_first)` as the new values of `b_first` and `b_second`
     After: `%clone = _clone_dim_order(%b_first)`; `%copy_ = copy_(%b_first, %b_second)`;
     `%copy__1 = copy_(%b_second, %clone)`; `return (%copy_, %copy__1)`
     """
 
     name = "write-back-mutations"
+
+    def __init__(self, *, skip_dim_order: bool = False) -> None:
+        self.skip_dim_order = skip_dim_order
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies and the writes, and make the writes the outputs they stand for."""
@@ -42,7 +49,7 @@ class WriteBackMutations(Pass):
         }
         if not sources:
             return
-        saved = _Saved(editor, output)
+        saved = _Saved(editor, output, self.skip_dim_order)
         for index, value in enumerate(results):
             if index not in positions and value in sources:
                 results[index] = saved.value_of(value)
@@ -80,16 +87,18 @@ def _is_written(owner: Node, value: Node) -> bool:
 class _Saved:
     """Copies of old values, made on demand and at most once each."""
 
-    def __init__(self, editor: GraphEditor, output: Node) -> None:
+    def __init__(self, editor: GraphEditor, output: Node, skips: bool) -> None:
         self.known: dict[Node, Node] = {}
         self._editor = editor
+        self._skips = skips
         # All copies are made before the first write.
         self._before = output
 
     def value_of(self, owner: Node) -> Node:
         """Return a copy of what `owner` holds before any write."""
         if owner not in self.known:
-            self.known[owner] = _clone(self._editor, owner, self._before)
+            clone = insert_clone(self._editor, owner, self._before, skip_dim_order=self._skips)
+            self.known[owner] = clone
         return self.known[owner]
 
 
@@ -125,10 +134,3 @@ def _order(sources: Mapping[Node, Node], saved: _Saved) -> list[Node]:
 def _write(editor: GraphEditor, owner: Node, value: Node, output: Node) -> Node:
     copy = torch.ops.aten.copy_.default
     return editor.call(copy, (owner, value), before=output, origins=value, val=owner.meta["val"])
-
-
-def _clone(editor: GraphEditor, node: Node, before: Node) -> Node:
-    value = node.meta["val"]
-    order = list(dim_order_from_stride(value.stride(), value.shape))
-    clone = ops.edge.dim_order_ops._clone_dim_order.default
-    return editor.call(clone, (node,), {"dim_order": order}, before=before, origins=node)

@@ -126,6 +126,20 @@ def test_counts_that_data_decide(official_runtime: OfficialRuntime) -> None:
     check(official_runtime, Found(), steps)
 
 
+class Read(torch.nn.Module):
+    """Reads a number out of a tensor and makes sizes of it."""
+
+    def forward(self, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        count = n.item()
+        torch._check(count >= 1)
+        torch._check(count <= 9)
+        return torch.ones(count, 2), torch.arange(count * 2 - 1) % 3  # type: ignore[arg-type]
+
+
+def test_numbers_read_from_tensors(official_runtime: OfficialRuntime) -> None:
+    check(official_runtime, Read(), [(torch.tensor(count),) for count in (4, 9, 1)])
+
+
 class Shared(torch.nn.Module):
     """Uses the same numbers and lists in many places, also for sizes that are computed."""
 

@@ -49,20 +49,18 @@ def prepared(model: Any, *args: torch.Tensor, **options: Any) -> ExportedProgram
     )
 
 
-def eliminated(
-    model: Any, *args: torch.Tensor, alloc: tuple[bool, bool] = (True, True), **options: Any
-) -> ExportedProgram:
+def eliminated(model: Any, *args: torch.Tensor, alloc_graph_output: bool = True, **options: Any) -> ExportedProgram:
     """Eliminate views, and check results and storage of what is left.
 
     Args:
         model: Module or function.
         args: Example inputs.
-        alloc: Whether inputs and outputs are planned.
+        alloc_graph_output: Whether outputs are planned.
         options: For `torch.export.export`.
     """
     made = prepared(model, *args, **options)
     expected = run(made, [one.clone() for one in args])
-    apply(EliminateViews(alloc_graph_input=alloc[0], alloc_graph_output=alloc[1]), made)
+    apply(EliminateViews(alloc_graph_output=alloc_graph_output), made)
     for ours, theirs in zip(run(made, [one.clone() for one in args]), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     for node in call_nodes(made, view):
@@ -160,7 +158,7 @@ class TestOutputs:
         assert copies(eliminated(lambda x: (x * 2.0).view(24), X)) == 0
 
     def test_not_where_the_caller_names_the_place(self) -> None:
-        assert copies(eliminated(lambda x: (x * 2.0).view(24), X, alloc=(True, False))) == 1
+        assert copies(eliminated(lambda x: (x * 2.0).view(24), X, alloc_graph_output=False)) == 1
 
     def test_not_of_an_input(self) -> None:
         assert copies(eliminated(lambda x: x.view(24), X)) == 1

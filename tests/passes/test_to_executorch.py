@@ -130,6 +130,28 @@ def test_dynamic_sizes_run_at_every_size() -> None:
             torch.testing.assert_close(ours, theirs)
 
 
+def test_without_dim_order_operators_none_is_introduced() -> None:
+    class Swap(torch.nn.Module):
+        a: torch.Tensor
+        b: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.tensor([1.0]))
+            self.register_buffer("b", torch.tensor([2.0]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            old = self.a.clone()
+            self.a.copy_(self.b)
+            self.b.copy_(old)
+            return x
+
+    made = edge_program(Swap(), torch.zeros(1))
+    lowered = executorch_program(made, skip_dim_order=True, alloc_graph_output=False)
+    assert len(call_nodes(lowered, torch.ops.aten.clone.out)) == 2
+    assert not any("dim_order" in str(node.target) for node in lowered.graph.nodes)
+
+
 class TestSeparateOutputs:
     class Many(torch.nn.Module):
         fixed: torch.Tensor
