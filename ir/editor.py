@@ -144,11 +144,21 @@ class GraphEditor(EditorInputs):
         if is_stale:
             self._stale[user] = None
 
-    def rewire(self, node: Node, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
-        """Give a node other arguments, and infer its value again where that can matter."""
+    def rewire(
+        self,
+        node: Node,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        val: Any = INFER,
+    ) -> None:
+        """Give a node other arguments, and infer its value again where that can matter, unless the caller knows it."""
         self._check(node)
         if self._set_arguments(node, args, kwargs):
-            self._stale[node] = None
+            if val is INFER:
+                self._stale[node] = None
+            else:
+                self.set_value(node, val)
 
     def _set_arguments(self, node: Node, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> bool:
         args = node.args if args is None else tuple(args)

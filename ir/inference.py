@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from .diagnostics import Diagnostic, DiagnosticError, ModelError
 from .metadata import infer_value
 from .provenance import locate, show_call, show_value, target_name
 from .value_cache import ValueCache, call_key
+
+_torch_log = logging.getLogger("torch._subclasses.fake_tensor")
 
 Bindings = dict[Any, pytree.KeyPath]
 """Unbacked symbols that a call introduces, with the way to each through the value."""
@@ -82,6 +85,8 @@ class Inference:
         env = self.mode.shape_env
         if env is None:
             return infer_value(self.mode, target, args, kwargs), {}
+        # torch logs every failure before it raises it; whoever catches it decides whether anybody should read of it.
+        _torch_log.disabled, was_disabled = True, _torch_log.disabled
         # torch hands new symbols over in this list, which is empty unless somebody else is in the middle of something.
         others = list(env.pending_fresh_unbacked_symbols)
         env.pending_fresh_unbacked_symbols.clear()
@@ -89,6 +94,7 @@ class Inference:
             value = infer_value(self.mode, target, args, kwargs)
             return value, compute_unbacked_bindings(env, value) or {}
         finally:
+            _torch_log.disabled = was_disabled
             env.pending_fresh_unbacked_symbols[:] = others
 
 

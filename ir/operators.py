@@ -216,7 +216,7 @@ def _overloads(namespace: str, name: str) -> list[str]:
         if base == f"{namespace}::{name}"
     ]
     packet = _torch_packet(namespace, name)
-    registered = [] if packet is None else packet.overloads()  # type: ignore[no-untyped-call]
+    registered = [] if packet is None else packet.overloads()
     return list(dict.fromkeys([*own, *registered]))
 
 

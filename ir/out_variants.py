@@ -36,7 +36,7 @@ def find_out_variant(op: OpOverload | DefinedOperator) -> OpOverload | DefinedOp
 
 def _out_overloads(op: OpOverload, results: int) -> Iterator[OpOverload]:
     packet = op._overloadpacket
-    for name in packet.overloads():  # type: ignore[no-untyped-call]
+    for name in packet.overloads():
         overload: OpOverload = getattr(packet, name)
         if results and sum(argument.is_out for argument in overload._schema.arguments) == results:
             yield overload
