@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    if exporter == "ours":
-        from exirkit import to_edge
-    else:
-        from executorch.exir import to_edge
+    to_edge: Any = import_module("exirkit" if exporter == "ours" else "executorch.exir").to_edge
 
     # Both warm up alike: what is imported and cached on first use is not what a model costs.
     to_edge(chain(8).export()).to_executorch()

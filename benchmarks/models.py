@@ -168,8 +168,8 @@ def chain(length: int) -> Benchmark:
 MODELS: dict[str, Callable[[], Benchmark]] = {
     builder.__name__: builder
     for builder in (
-        mlp, mlp_dynamic_batch, resnet18, mobilenet_v2, efficientnet_b0, convnext_tiny, vit, swin_tiny, bert, distilbert,
-        gpt2, llama, t5_encoder, whisper_encoder, lstm,
+        mlp, mlp_dynamic_batch, resnet18, mobilenet_v2, efficientnet_b0, convnext_tiny, vit, swin_tiny, bert,
+        distilbert, gpt2, llama, t5_encoder, whisper_encoder, lstm,
     )
 }  # fmt: skip
 

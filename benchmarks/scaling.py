@@ -10,6 +10,8 @@ import logging
 import sys
 import time
 import warnings
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,10 +28,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    if options.official:
-        from executorch.exir import to_edge
-    else:
-        from exirkit import to_edge
+    to_edge: Any = import_module("executorch.exir" if options.official else "exirkit").to_edge
     to_edge(chain(8).export()).to_executorch()
     counts, seconds = [], []
     for length in LENGTHS[:2] if options.official else LENGTHS:

@@ -11,6 +11,7 @@ from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
+from .graph_calls import refuse_graph_calls
 from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .lift_constants import LiftConstants
@@ -93,6 +94,7 @@ __all__ = [
     "lower_to_executorch",
     "map_args",
     "naive",
+    "refuse_graph_calls",
     "run_passes",
     "to_edge_passes",
     "to_executorch_passes",

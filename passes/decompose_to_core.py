@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -145,6 +145,8 @@ class DecomposeToCore(Pass):
         try:
             with (
                 mode,
+                # A size that only data decides must not be left behind for whoever decomposes after a refusal.
+                mode.shape_env.ignore_fresh_unbacked_symbols() if mode.shape_env else nullcontext(),
                 recorder,
                 enable_python_dispatcher(),
                 torch.no_grad(),
@@ -180,7 +182,7 @@ class _Recorder(TorchDispatchMode):
     """Writes down the core operators that are reached while it is active."""
 
     def __init__(self, table: Decompositions, preserved: frozenset[OpOverload]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.steps: list[Step] = []
         self._table = table
         self._preserved = preserved

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
@@ -15,8 +17,8 @@ from .decompose_to_core import WholeGraphNeededError
 class Functionalize(Pass):
     """Replace in-place operators on intermediate values by their functional twins.
 
-    Only the plain case is handled: the value written to is no input, buffer or parameter, and no other view of it is used
-    afterwards. Anything else needs the functionalisation of torch, which re-traces the graph.
+    Only the plain case is handled: the value written to is no input, buffer or parameter, and no other view of it is
+    used afterwards. Anything else needs the functionalisation of torch, which re-traces the graph.
 
     Requires: operators that return their argument, or a view of it, say so in their schema, as core operators do.
     Ensures: no operator writes to its arguments.
@@ -78,7 +80,7 @@ def _writes(node: Node) -> bool:
 
 def _replace(editor: GraphEditor, node: Node, groups: _AliasGroups) -> Node:
     written = node.args[0]
-    twin = _functional_twin(node.target)
+    twin = _functional_twin(cast(OpOverload, node.target))
     if twin is None or not isinstance(written, Node):
         raise WholeGraphNeededError(f"{node.target} has no functional twin", node)
     if written.op != "call_function":
@@ -103,7 +105,7 @@ def _described(node: Node) -> tuple[object, ...]:
 
 
 def _functional_twin(op: OpOverload) -> OpOverload | None:
-    """Return the overload that computes what an in-place one writes: same arguments, the name without its underscore."""
+    """Return the overload that computes what an in-place one writes: same arguments, no underscore in the name."""
     namespace, _, name = op._schema.name.partition("::")
     written = [argument for argument in op._schema.arguments if argument.alias_info and argument.alias_info.is_write]
     if not name.endswith("_") or name.endswith("__") or len(written) != 1 or op._schema.arguments[0] != written[0]:

@@ -47,7 +47,7 @@ class PromoteTypes(Pass):
                 continue
             promoted = torch.result_type(*values)
             cast = [self._cast(editor, node, operand, promoted) for operand in (left, right)]
-            editor.retarget(node, node.target, (*cast, *node.args[2:]), val=node.meta["val"])
+            editor.rewire(node, (*cast, *node.args[2:]), val=node.meta["val"])
 
     @staticmethod
     def _cast(editor: GraphEditor, node: Node, operand: Node, dtype: torch.dtype) -> Node:

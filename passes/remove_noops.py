@@ -18,8 +18,8 @@ _END = 2**63 - 1
 class RemoveNoops(Pass):
     """Replace an operator by its argument where both are the same values in the same shape, dtype and layout.
 
-    Covers casts to the present dtype, copies of what is functional anyway, full slices, expansions, reshapes and permutations
-    to the present shape, single concatenations, and repeats by one. Empty parts of a concatenation are dropped.
+    Covers casts to the present dtype, copies of what is functional anyway, full slices, expansions, reshapes and
+    permutations to the present shape, single concatenations, and repeats by one. Empty parts of a concatenation are dropped.
     """
 
     name = "remove-noops"
@@ -113,7 +113,7 @@ def _drop_empty_parts(editor: GraphEditor, node: Node) -> None:
         if all(part.meta["val"].dtype == value.dtype for part in kept):
             strides = contiguous_stride(value.shape)
             if same_argument(tuple(strides), tuple(value.stride())):
-                editor.retarget(node, node.target, (kept, *node.args[1:]), val=value)
+                editor.retarget(node, torch.ops.aten.cat.default, (kept, *node.args[1:]), val=value)
         return
     editor.retarget(node, torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}, val=value)
 

@@ -20,8 +20,8 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 class ScalarsToTensors(Pass):
     """Turn a Python number in a tensor's place into a constant of no dims.
 
-    The constant gets the dtype in which the operator computes, so no cast is left to be done at run time: `x + 1` on floats
-    adds a float constant. Equal constants are shared.
+    The constant gets the dtype in which the operator computes, so no cast is left to be done at run time: `x + 1` on
+    floats adds a float constant. Equal constants are shared.
 
     Source: torch's promotion rules for a tensor and a Python number.
 
@@ -148,4 +148,4 @@ def _set_argument(editor: GraphEditor, node: Node, where: str | int, value: Node
 
 def _rewire_like(editor: GraphEditor, node: Node, args: Any, kwargs: dict[str, Any]) -> None:
     # A constant of no dims and the computed dtype changes neither shape nor dtype of the result.
-    editor.retarget(node, node.target, args, kwargs, val=node.meta["val"])
+    editor.rewire(node, args, kwargs, val=node.meta["val"])

@@ -6,6 +6,10 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
 from exirkit.ir import (
     DefinedOperator,
     Diagnostic,
@@ -13,9 +17,6 @@ from exirkit.ir import (
     locate,
     underlying,
 )
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
 
 # Not tagged as core by torch, but what its decompositions leave over, and known to every ExecuTorch runtime.
 _ACCEPTED_IN_CORE = frozenset(

@@ -22,7 +22,8 @@ def tool() -> dict[str, dict[str, list[str]]]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_room_is_a_real_directory_linked_into_the_package(room: str) -> None:
     link = ROOT / "src" / "exirkit" / room
-    assert (ROOT / room).is_dir() and not (ROOT / room).is_symlink()
+    assert (ROOT / room).is_dir()
+    assert not (ROOT / room).is_symlink()
     assert link.is_symlink(), f"{link} is not a link: on Windows, enable Developer Mode and core.symlinks"
     assert link.readlink() == Path("..", "..", room)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.passes.programs import apply, core, edge, exported, outputs, targets
 from torch.fx import Node
 
 from exirkit.ir import EdgeOpOverload, GraphEditor, ModelError, copy_program, infer_value, same_value
@@ -27,7 +28,6 @@ from exirkit.passes import (
     to_edge_passes,
 )
 from exirkit.verifiers import check_edge_program
-from tests.passes.programs import apply, core, edge, exported, outputs, targets
 
 
 def metadata_is_true(program: Any) -> bool:
@@ -127,12 +127,14 @@ def test_scalars_keep_the_dtype_and_the_value_of_eager(function: Any, dtype: tor
     for scalar in (2, 2.5, True):
         if function is operator.sub and (dtype is torch.bool or scalar is True):
             continue
-        if function is torch.minimum:
-            function_of = lambda x, scalar=scalar: torch.minimum(x, torch.tensor(scalar))  # noqa: E731
-        else:
-            function_of = lambda x, scalar=scalar: function(x, scalar)  # noqa: E731
-        program = edge(function_of, x)
-        eager = function_of(x)
+        other = torch.tensor(scalar) if function is torch.minimum else scalar
+
+        def with_scalar(x: torch.Tensor, other: Any = other) -> torch.Tensor:
+            result: torch.Tensor = function(x, other)
+            return result
+
+        program = edge(with_scalar, x)
+        eager = with_scalar(x)
         ours = outputs(program, x)[0]
         assert ours.dtype == eager.dtype, (scalar, dtype)
         torch.testing.assert_close(ours, eager)
@@ -216,7 +218,7 @@ def test_an_input_that_is_copied_to_an_output_stays_right_when_the_copy_goes() -
     x = torch.randn(3)
     program = edge(lambda x: (x.clone(), x + 1), x)
     torch.testing.assert_close(outputs(program, x)[0], x)
-    assert [spec.arg.name for spec in program.graph_signature.output_specs][0] == "args_0"
+    assert next(spec.arg.name for spec in program.graph_signature.output_specs) == "args_0"
 
 
 def test_dim_order_operators_state_the_layout() -> None:

@@ -15,7 +15,7 @@ Progress = Callable[[str], None]
 
 def by_method(programs: Programs) -> dict[str, ExportedProgram]:
     """Return programs by method name; one program alone is `forward` (raises EK702 for anything else)."""
-    named = {"forward": programs} if isinstance(programs, ExportedProgram) else dict(programs)
+    named = dict(programs) if isinstance(programs, Mapping) else {"forward": programs}
     for name, program in named.items():
         if not isinstance(program, ExportedProgram) or not isinstance(name, str):
             raise UsageError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from torch.export import ExportedProgram
 
@@ -88,7 +87,7 @@ class ExecutorchProgramManager:
         """The file as bytes: one copy of everything. To write a file, `write_to_file` needs no copy."""
         return self._laid_out().to_bytes()
 
-    def write_to_file(self, open_file: IO[bytes] | BinaryIO | io.BufferedIOBase) -> None:
+    def write_to_file(self, open_file: BinaryIO) -> None:
         """Stream the file into an open binary file; weights go there directly."""
         self._laid_out().write_to(open_file)
 

@@ -14,6 +14,7 @@ from exirkit.passes import (
     EdgeCompileConfig,
     WholeGraphNeededError,
     decomposition_passes,
+    refuse_graph_calls,
     run_passes,
     to_edge_passes,
 )
@@ -91,6 +92,7 @@ def _edge_program(
         findings = check_aten_program(edge, exceptions=exceptions)
         if findings:
             raise ModelError(findings)
+    refuse_graph_calls(edge.graph)
     say(progress, f"{name}: lowering to Edge")
     run_passes(GraphEditor(edge), to_edge_passes(skip_dim_order=config._skip_dim_order))
     return edge

@@ -37,7 +37,7 @@ def make_view(base: TensorSpec, nbytes: int, offset_bytes: int) -> TensorSpec:
 
 
 def plan(specs: Sequence[TensorSpec], algorithm: Any = greedy, alignment: int = 16) -> MemoryAlgoResult:
-    return algorithm(alignment, specs, None, None)  # type: ignore[no-any-return]
+    return algorithm(alignment, specs, None, None)
 
 
 def paint(specs: Sequence[TensorSpec], result: MemoryAlgoResult) -> dict[int, int]:

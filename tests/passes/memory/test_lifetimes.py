@@ -10,7 +10,7 @@ from exirkit.passes.memory import compute_lifetimes, update_lifetimes
 
 
 def span(spans: Any, node: Node) -> tuple[int, int]:
-    return spans[node.meta["spec"]]  # type: ignore[no-any-return]
+    return spans[node.meta["spec"]]
 
 
 def step(node: Node) -> int:

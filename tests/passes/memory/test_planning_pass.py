@@ -22,7 +22,7 @@ from exirkit.passes.memory import (
 
 
 def spec_of(node: Node) -> TensorSpec:
-    return node.meta["spec"]  # type: ignore[no-any-return]
+    return node.meta["spec"]
 
 
 def placed(node: Node) -> bool:

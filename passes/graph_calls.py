@@ -1,0 +1,33 @@
+"""Operators that call other graphs: control flow and delegates."""
+
+from __future__ import annotations
+
+from torch._ops import HigherOrderOperator
+from torch.fx import Graph, Node
+
+from exirkit.ir import Diagnostic, ModelError, locate
+
+
+def refuse_graph_calls(graph: Graph) -> None:
+    """Refuse a graph that calls other graphs, which the chain cannot lower yet.
+
+    Raises:
+        ModelError: EK432, for each operator that calls other graphs.
+    """
+    found = [
+        _calls_graphs(node)
+        for node in graph.nodes
+        if node.op == "call_function" and isinstance(node.target, HigherOrderOperator)
+    ]
+    if found:
+        raise ModelError(found)
+
+
+def _calls_graphs(node: Node) -> Diagnostic:
+    return Diagnostic(
+        code="EK432",
+        message=f"{node.target} is not supported yet",
+        location=locate(node),
+        expected="a graph without control flow and without delegates",
+        hint="write the branches so that both are computed, for example with torch.where",
+    )
