@@ -19,7 +19,8 @@ class RemoveNoops(Pass):
     """Replace an operator by its argument where both are the same values in the same shape, dtype and layout.
 
     Covers casts to the present dtype, copies of what is functional anyway, full slices, expansions, reshapes and
-    permutations to the present shape, single concatenations, and repeats by one. Empty parts of a concatenation are dropped.
+    permutations to the present shape, single concatenations, and repeats by one. Empty parts of a concatenation are
+    dropped.
     """
 
     name = "remove-noops"

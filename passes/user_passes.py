@@ -34,8 +34,8 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
     Args:
         program: The program; it is not changed.
         passes: A pass, or any nesting of lists, tuples and pass managers. A pass is an exirkit `Pass`, an
-            `ExportedProgramPassBase`, or a callable that takes a graph module and returns a `PassResult`, a graph module,
-            or None if it worked in place.
+            `ExportedProgramPassBase`, or a callable that takes a graph module and returns a `PassResult`, a graph
+            module, or None if it worked in place.
 
     Returns:
         The new program; its signature agrees with its graph, and every node has a recorded value.
