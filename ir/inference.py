@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError, compute_unbacked_bindings
@@ -17,7 +18,10 @@ from .metadata import infer_value
 from .provenance import locate, show_call, show_value, target_name
 from .value_cache import ValueCache, call_key
 
-_torch_log = logging.getLogger("torch._subclasses.fake_tensor")
+# torch logs failures before it raises them; whoever catches them decides whether anybody should read of it.
+_TORCH_LOGS = tuple(
+    logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+)
 
 Bindings = dict[Any, pytree.KeyPath]
 """Unbacked symbols that a call introduces, with the way to each through the value."""
@@ -66,7 +70,13 @@ class Inference:
         Raises:
             ModelError: As `value`.
         """
-        value, fresh = self.value(node.target, node.args, node.kwargs, node)
+        try:
+            value, fresh = self.value(node.target, node.args, node.kwargs, node)
+        except ModelError:
+            # A copy is row-major however its source is laid out, so a guess about dynamic strides changes nothing.
+            if not _is_dynamic_copy(node):
+                raise
+            return node.meta["val"], node.meta.get("unbacked_bindings") or {}
         known: Bindings = node.meta.get("unbacked_bindings") or {}
         if not known:
             return value, fresh
@@ -85,8 +95,9 @@ class Inference:
         env = self.mode.shape_env
         if env is None:
             return infer_value(self.mode, target, args, kwargs), {}
-        # torch logs every failure before it raises it; whoever catches it decides whether anybody should read of it.
-        _torch_log.disabled, was_disabled = True, _torch_log.disabled
+        were_disabled = [log.disabled for log in _TORCH_LOGS]
+        for log in _TORCH_LOGS:
+            log.disabled = True
         # torch hands new symbols over in this list, which is empty unless somebody else is in the middle of something.
         others = list(env.pending_fresh_unbacked_symbols)
         env.pending_fresh_unbacked_symbols.clear()
@@ -94,8 +105,19 @@ class Inference:
             value = infer_value(self.mode, target, args, kwargs)
             return value, compute_unbacked_bindings(env, value) or {}
         finally:
-            _torch_log.disabled = was_disabled
+            for log, was_disabled in zip(_TORCH_LOGS, were_disabled, strict=True):
+                log.disabled = was_disabled
             env.pending_fresh_unbacked_symbols[:] = others
+
+
+def _is_dynamic_copy(node: Node) -> bool:
+    value = node.meta.get("val")
+    tags = getattr(node.target, "tags", ())
+    return (
+        torch.Tag.view_copy in tags
+        and isinstance(value, torch.Tensor)
+        and any(isinstance(size, torch.SymInt) for size in value.shape)
+    )
 
 
 def _symbol_at(value: Any, path: pytree.KeyPath) -> Any:
