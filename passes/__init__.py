@@ -4,7 +4,7 @@ from .bound_symbolic_shapes import BoundSymbolicShapes
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
 from .convert_to_out_variants import ConvertToOutVariants
-from .decompose_to_core import DecomposeToCore, WholeGraphNeededError
+from .decompose_to_core import DecomposeToCore, WholeGraphNeededError, beyond_core
 from .eliminate_dead_code import EliminateDeadCode
 from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
@@ -89,6 +89,7 @@ __all__ = [
     "WholeGraphNeededError",
     "WriteBackMutations",
     "apply_user_passes",
+    "beyond_core",
     "decomposition_passes",
     "greedy",
     "lower_to_executorch",

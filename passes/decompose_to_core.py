@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import _core_aten_decompositions_post_autograd
+from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor, FakeTensorMode
@@ -174,7 +174,13 @@ def _without_machine_libraries() -> Iterator[None]:
 @cache
 def _core_table() -> Decompositions:
     # Composite operators are not in this table: torch knows of each how to take it apart.
-    table: Decompositions = _core_aten_decompositions_post_autograd()
+    table: dict[Any, Callable[..., Any]] = _core_aten_decompositions_post_autograd()
+    return {**table, **beyond_core()}
+
+
+def beyond_core() -> dict[Any, Callable[..., Any]]:
+    """Return the decompositions that torch has and does not count to those into core ATen."""
+    table: dict[Any, Callable[..., Any]] = get_decompositions([torch.ops.aten.linalg_vector_norm.default])
     return table
 
 

@@ -28,6 +28,8 @@ _ACCEPTED_IN_CORE = frozenset(
         torch.ops.aten.mkldnn_rnn_layer.default,
         torch.ops.aten.quantize_per_tensor.default,
         torch.ops.aten.dequantize.self,
+        torch.ops.aten.unfold.default,
+        torch.ops.aten.var_mean.correction,
         torch.ops.aten.sym_size.int,
         torch.ops.aten.sym_stride.int,
         torch.ops.aten.sym_numel.default,
@@ -101,7 +103,7 @@ def _edge_findings(node: Node) -> Iterator[Diagnostic]:
         if target._schema.is_mutable:
             yield _writes(node, target)
         yield from _numbers_for_tensors(node)
-    if "val" not in node.meta:
+    if "val" not in node.meta and target not in _ASSERTIONS:
         yield Diagnostic(
             code="EK305",
             message="node has no recorded value",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 from tests.models.case import EXACT, ROUNDING, Built, Call, Family, Function, single
-from torch.nn import functional
 
 family = Family("beyond")
 
@@ -30,16 +29,6 @@ def moments(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 @family.case(ROUNDING, "reduction", official_defect="refuses aten.var_mean, for which the runtime has a kernel")
 def variance_and_mean() -> Built:
     return single(Function(moments), Call(torch.randn(2, 3, 4)))
-
-
-def cropped(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad on one side and cut off on the other."""
-    return functional.pad(x, (-1, 2), value=0.5), functional.pad(x, (0, -2, 1, -1))
-
-
-@family.case(EXACT, "views", official_defect="emits padding by negative amounts, which the runtime's kernel refuses")
-def negative_padding() -> Built:
-    return single(Function(cropped), Call(torch.randn(3, 5)))
 
 
 def scaled(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

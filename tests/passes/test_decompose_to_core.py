@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import GraphEditor, copy_program, same_value
-from exirkit.passes import WholeGraphNeededError, decomposition_passes, run_passes
+from exirkit.passes import WholeGraphNeededError, beyond_core, decomposition_passes, run_passes
 
 # What torch's re-tracing drops and a local decomposition leaves: views of everything, which later passes remove.
 _IDENTITIES = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
@@ -71,7 +71,9 @@ def test_same_graph_as_torch(name: str) -> None:
             pytest.skip(f"torch decomposes this one for us: {error.diagnostics[0].message}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            theirs = program.run_decompositions()
+            table = torch.export.default_decompositions()
+            table.update(beyond_core())
+            theirs = program.run_decompositions(table)
         assert shape_of(ours.graph) == shape_of(theirs.graph)
         for mine, other in zip(results(ours.graph), results(theirs.graph), strict=True):
             assert same_value(mine.meta["val"], other.meta["val"])

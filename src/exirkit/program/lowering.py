@@ -13,6 +13,7 @@ from exirkit.ir import EdgeProgramVerifier, GraphEditor, ModelError, copy_progra
 from exirkit.passes import (
     EdgeCompileConfig,
     WholeGraphNeededError,
+    beyond_core,
     decomposition_passes,
     refuse_graph_calls,
     run_passes,
@@ -105,6 +106,7 @@ def _decomposed(program: ExportedProgram, config: EdgeCompileConfig) -> Exported
         run_passes(GraphEditor(copied), decomposition_passes(frozenset(config.preserve_ops)))
     except WholeGraphNeededError:
         table: dict[Any, Callable[..., Any]] = default_decompositions()
+        table.update(beyond_core())
         for op in config.preserve_ops:
             table.pop(op, None)
         # Nobody calls the graphs in between, so no code is generated for them.
