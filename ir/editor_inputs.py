@@ -85,14 +85,16 @@ class EditorInputs(EditorState):
         unwanted: dict[int, InputSpec] = {}
         for node in nodes:
             spec = self._stored_spec(node)
+            self._check_unused(node)
             if spec.target in written:
                 raise UsageError(
                     Diagnostic(code="EK115", message=f"%{node.name} is written by the program", location=locate(node))
                 )
             unwanted[id(spec)] = spec
+        known = self._specs()
         for node in nodes:
             self.erase(node)
-            del self._specs()[node]
+            known.pop(node, None)
         self._save_signature()
         specs = self.program._graph_signature.input_specs
         specs[:] = [spec for spec in specs if id(spec) not in unwanted]

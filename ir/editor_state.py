@@ -128,6 +128,13 @@ class EditorState:
                 gone = "is no longer" if node.graph is self.graph else "is not"
                 raise UsageError(Diagnostic(code="EK114", message=f"%{node.name} {gone} in the graph that is edited"))
 
+    def _check_unused(self, node: Node) -> None:
+        if node.users:
+            users = ", ".join(f"%{user.name}" for user in node.users)
+            raise UsageError(
+                Diagnostic(code="EK115", message=f"%{node.name} is used by {users}", location=locate(node))
+            )
+
     def _create(self, op: str, target: Any, args: Any, kwargs: Any, before: Node, name: str, meta: Any) -> Node:
         numbering = numbering_of(self.graph, name)
         with self.graph.inserting_before(before):
@@ -148,11 +155,7 @@ class EditorState:
             UsageError: EK114, the node is not in the graph; EK115, something uses it.
         """
         self._check(node)
-        if node.users:
-            users = ", ".join(f"%{user.name}" for user in node.users)
-            raise UsageError(
-                Diagnostic(code="EK115", message=f"%{node.name} is used by {users}", location=locate(node))
-            )
+        self._check_unused(node)
         self._save_users(node.all_input_nodes)
         entry = Erased(node, node.next, node.args, node.kwargs)
         self.graph.erase_node(node)
