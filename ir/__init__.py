@@ -25,8 +25,9 @@ from .dim_order import (
 from .editor import INFER, GraphEditor
 from .editor_state import Transaction
 from .effect import Effect
+from .fake_execution import infer_value
 from .memory_ops import AllocSpec, alloc, free, view
-from .metadata import has_unbacked_symbols, infer_value, same_argument, same_value
+from .metadata import has_unbacked_symbols, same_argument, same_value
 from .operators import (
     BackendOpOverload,
     EdgeOpOverload,

@@ -97,7 +97,7 @@ class GraphEditor(EditorInputs):
         args, named = tuple(args), dict(kwargs or {})
         meta = inherited(origins)
         if val is INFER:
-            meta["val"], bindings = self._value_of_call(target, args, named, origins[0] if origins else before)
+            meta["val"], bindings = self._value_of_call(target, args, named, before, origins)
         else:
             meta["val"] = val
             # A call that takes over a value takes over the symbols that come with it.
@@ -257,9 +257,13 @@ class GraphEditor(EditorInputs):
         Raises:
             ModelError: EK111, a call does not take what its arguments have become; EK112, one has no recorded value.
         """
+        self._propagate_up_to(self.graph.output_node())
+        self._stale.clear()
+
+    def _propagate_up_to(self, end: Node) -> None:
         queue = list(self._stale)
         heapq.heapify(queue)
-        while queue:
+        while queue and queue[0] < end:
             node = heapq.heappop(queue)
             if node not in self._stale:
                 continue
@@ -277,12 +281,15 @@ class GraphEditor(EditorInputs):
         if bindings != (node.meta.get("unbacked_bindings") or {}):
             self.set_meta(node, "unbacked_bindings", bindings)
 
-    def _value_of_call(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], at: Node) -> Any:
+    def _value_of_call(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], before: Node, origins: Sequence[Node]
+    ) -> Any:
+        at = origins[0] if origins else before
         try:
             return self._inference.value(target, args, kwargs, at)
         except ModelError:
             if not self._stale:
                 raise
         # The arguments may have been retargeted or rewired just before, and their recorded values be those of then.
-        self.propagate()
+        self._propagate_up_to(before)
         return self._inference.value(target, args, kwargs, at)

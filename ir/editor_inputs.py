@@ -13,8 +13,9 @@ from torch.fx import Node
 
 from .diagnostics import Diagnostic, UsageError
 from .editor_state import EditorState
+from .fake_execution import fake_like
 from .journal import MISSING, SignatureSet, TableReordered, TableSet
-from .metadata import fake_like, is_static
+from .metadata import is_static
 from .provenance import inherited, locate
 from .signatures import TO_USER_INPUT, agreed_inputs, agreed_outputs, input_specs_by_node
 

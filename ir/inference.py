@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError, compute_unbacked_bindings
@@ -14,7 +13,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from .diagnostics import Diagnostic, DiagnosticError, ModelError
-from .metadata import infer_value
+from .fake_execution import infer_value
 from .provenance import locate, show_call, show_value, target_name
 from .value_cache import ValueCache, call_key
 
@@ -70,13 +69,7 @@ class Inference:
         Raises:
             ModelError: As `value`.
         """
-        try:
-            value, fresh = self.value(node.target, node.args, node.kwargs, node)
-        except ModelError:
-            # A copy is row-major however its source is laid out, so a guess about dynamic strides changes nothing.
-            if not _is_dynamic_copy(node):
-                raise
-            return node.meta["val"], node.meta.get("unbacked_bindings") or {}
+        value, fresh = self.value(node.target, node.args, node.kwargs, node)
         known: Bindings = node.meta.get("unbacked_bindings") or {}
         if not known:
             return value, fresh
@@ -108,16 +101,6 @@ class Inference:
             for log, was_disabled in zip(_TORCH_LOGS, were_disabled, strict=True):
                 log.disabled = was_disabled
             env.pending_fresh_unbacked_symbols[:] = others
-
-
-def _is_dynamic_copy(node: Node) -> bool:
-    value = node.meta.get("val")
-    tags = getattr(node.target, "tags", ())
-    return (
-        torch.Tag.view_copy in tags
-        and isinstance(value, torch.Tensor)
-        and any(isinstance(size, torch.SymInt) for size in value.shape)
-    )
 
 
 def _symbol_at(value: Any, path: pytree.KeyPath) -> Any:

@@ -9,7 +9,8 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx import Node
 
-from .metadata import fake_like, is_static
+from .fake_execution import fake_like
+from .metadata import is_static
 
 _PLAIN = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 

@@ -1,0 +1,60 @@
+"""Inference for operators that copy what a view would show, where sizes are dynamic.
+
+torch infers `permute_copy` and its kin by a view and a copy of it, and compares strides on the way: a guard on sizes
+on which no result depends. Here the view is inferred, and the copy is row-major, as the kernels make it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from .dim_order import contiguous_stride
+from .metadata import same_argument
+
+# What it shows depends on where its source lies in memory.
+_BY_ADDRESS = torch.ops.aten.as_strided_copy.default
+
+
+@cache
+def view_of_copy(op: Any) -> OpOverload | None:
+    """Return the view whose result the operator copies, `aten.permute` for `aten.permute_copy`, or None."""
+    if not isinstance(op, OpOverload) or op is _BY_ADDRESS or torch.Tag.view_copy not in op.tags:
+        return None
+    namespace, _, name = op._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_copy"), None)
+    view = getattr(packet, op._overloadname, None)
+    return view if isinstance(view, OpOverload) and view is not op else None
+
+
+def infer_view_copy(view: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Return the copy of what a view of fake tensors shows; called under their mode."""
+    args, kwargs = pytree.tree_map_only(torch.Tensor, _row_major, (args, kwargs))
+    if view is torch.ops.aten.view.default and (sizes := _resolved(*args)) is not None:
+        return args[0].new_empty(sizes)
+    return pytree.tree_map_only(torch.Tensor, _row_major, view(*args, **kwargs))
+
+
+def _resolved(source: torch.Tensor, sizes: Sequence[Any]) -> list[Any] | None:
+    """Return the sizes of a view with the -1 among them worked out, or None where that takes a guard.
+
+    torch asks whether old and new sizes are equal before it asks whether they hold equally many elements.
+    """
+    free = [place for place, size in enumerate(sizes) if type(size) is int and size == -1]
+    known = math.prod(size for place, size in enumerate(sizes) if place not in free)
+    if len(free) > 1 or same_argument(known, 0):
+        return None
+    resolved = list(sizes)
+    for place in free:
+        resolved[place] = source.numel() // known
+    return resolved if same_argument(math.prod(resolved), source.numel()) else None
+
+
+def _row_major(value: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(value.shape, contiguous_stride(value.shape), dtype=value.dtype, device=value.device)
