@@ -48,7 +48,7 @@ def _resolved(source: torch.Tensor, sizes: Sequence[Any]) -> list[Any] | None:
     """
     free = [place for place, size in enumerate(sizes) if type(size) is int and size == -1]
     known = math.prod(size for place, size in enumerate(sizes) if place not in free)
-    if len(free) > 1 or same_argument(known, 0):
+    if len(free) > 1 or same_argument(known, 0) or any(type(size) is int and size < -1 for size in sizes):
         return None
     resolved = list(sizes)
     for place in free:

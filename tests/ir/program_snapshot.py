@@ -14,6 +14,11 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+# What torch infers for this one is a guess about dynamic sizes.
+INSTEAD: dict[Any, Any] = {
+    torch.ops.aten.permute_copy.default: lambda x, dims: x.permute(dims).clone(memory_format=torch.contiguous_format)
+}
+
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -137,9 +142,11 @@ def recomputed(program: ExportedProgram) -> dict[str, Any]:
         for node in program.graph_module.graph.nodes
         if isinstance(node.meta.get("val"), FakeTensor)
     ]
+    env = modes[0].shape_env
+    assert env is not None
     values: dict[Node, Any] = {}
     found: dict[str, Any] = {}
-    with modes[0], torch.no_grad():
+    with env.error_on_new_guards(), modes[0], torch.no_grad():
         for node in program.graph_module.graph.nodes:
             if node.op == "placeholder":
                 values[node] = node.meta["val"]
@@ -147,7 +154,7 @@ def recomputed(program: ExportedProgram) -> dict[str, Any]:
                 values[node] = getattr(program.graph_module, node.target)
             elif node.op == "call_function":
                 args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = node.target(*args, **kwargs)
+                values[node] = INSTEAD.get(node.target, node.target)(*args, **kwargs)
                 found[node.name] = described(values[node])
     return found
 
