@@ -1,0 +1,21 @@
+"""A small part of the campaign against real files; the whole of it is a command."""
+
+from __future__ import annotations
+
+import pytest
+from tests.runtime_ref.hostile_campaign import FILES, campaign, damaged_fields, real_file
+from tests.runtime_ref.mutations import mutations
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_files_with_damage(name: str) -> None:
+    data, header_nbytes = real_file(name)
+    tally = campaign(mutations(data, 300, seed=3, header_nbytes=header_nbytes), 300)
+    assert tally.is_clean, tally
+    assert len(tally.outcomes) > 5
+    every = max(1, header_nbytes // 400)
+    tally = campaign(damaged_fields(data, header_nbytes, every=every), 1000)
+    assert tally.is_clean, tally
+    assert tally.outcomes["ok"]
