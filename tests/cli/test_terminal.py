@@ -86,10 +86,21 @@ def test_interrupting_the_work(model_file: Path, tmp_path: Path) -> None:
     code, output, shown = run_in_terminal(
         ["lower", "models.py:slow", "-o", "x.pte"], tmp_path, interrupt_at="loading models.py:slow"
     )
-    assert (code, output) == (130, "")
+    assert (code, output) == (130, ""), CONTROL.sub("", shown)
     assert "Traceback" not in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["models.py"]
+
+
+def test_interrupts_that_a_library_turns_into_an_error(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(
+        "import time\ntry:\n    time.sleep(100)\nexcept BaseException:\n    raise ImportError('broken') from None\n"
+    )
+    code, output, shown = run_in_terminal(
+        ["lower", "models.py:f", "-o", "x.pte"], tmp_path, interrupt_at="loading models.py:f"
+    )
+    assert (code, output) == (130, ""), CONTROL.sub("", shown)
+    assert "broken" not in shown
 
 
 def test_reader_that_stops_early(program_file: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from exirkit import __version__
 
 from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wants_traceback
+from .interrupts import INTERRUPTED, noticed_interrupts
 
 _EPILOG = (
     "Exit codes: 0 done; 1 the model or file cannot be handled; 2 wrong usage; 3 a pass or backend broke its contract; "
@@ -44,7 +45,7 @@ class OneLineGroup(TyperGroup):
         """Run the command that the arguments name, and leave with its exit code."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         try:
-            with _quiet():
+            with _quiet(), noticed_interrupts() as interrupts:
                 code = super().main(given, *rest, **{**named, "standalone_mode": False})
         except BrokenPipeError:
             _stop_writing()
@@ -52,6 +53,8 @@ class OneLineGroup(TyperGroup):
         except Exception as error:
             if wants_traceback():
                 raise
+            if interrupts.seen:
+                sys.exit(INTERRUPTED)
             failure = failure_of(error)
             options = given[: given.index("--")] if "--" in given else given
             report_failure(failure, as_json="--json" in options, verbose=bool({"-v", "--verbose"} & set(options)))
