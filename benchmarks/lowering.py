@@ -13,6 +13,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -41,20 +42,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[[], *MODELS], help="models to lower; all when absent")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--rounds", type=int, default=30, help="timed calls of each emitted program")
+    parser.add_argument("--rounds", type=int, default=30, help="most timed calls of each program")
     options = parser.parse_args()
     names = options.models or list(MODELS)
     figures: dict[str, dict[str, dict[str, float]]] = {}
+    started = time.monotonic()
     with Progress(console=Console(stderr=True)) as progress, tempfile.TemporaryDirectory() as folder:
         task = progress.add_task("models", total=len(names))
         for name in names:
             progress.update(task, description=name)
             figures[name] = measure(name, Path(folder), options.rounds)
             progress.advance(task)
+            pair = figures[name]
+            print(f"{time.monotonic() - started:6.0f} s  {name}: {_in_short(pair)}", file=sys.stderr, flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(figures, indent=1))
     report(figures)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
     return 0
+
+
+def _in_short(pair: dict[str, dict[str, float]]) -> str:
+    official, ours = pair["official"], pair["ours"]
+    shown = {"lowering": "lowering_seconds", "arena": "arena_bytes", "latency": "latency_seconds"}
+    return ", ".join(f"{title} {official[key] / max(ours[key], 1e-12):.2f}x" for title, key in shown.items())
 
 
 def measure(name: str, folder: Path, rounds: int) -> dict[str, dict[str, float]]:

@@ -41,6 +41,7 @@ from .out_variants import find_out_variant
 from .programs import (
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
+    called_graphs,
     copy_graph_module,
     copy_program,
     copy_signature,
@@ -82,6 +83,7 @@ __all__ = [
     "UnknownOperatorError",
     "UsageError",
     "alloc",
+    "called_graphs",
     "contiguous_stride",
     "copy_graph_module",
     "copy_program",

@@ -24,6 +24,7 @@ class Location(BaseModel):
         text: One line of program or file text at that place.
         source: `file:line in function`, a line of the user's own source.
         file: Path of the file, with `line` and `column` counted from 1, or `offset_bytes` counted from 0.
+        span: How many characters of `text`, from `column` on, are meant; they are underlined.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -36,15 +37,25 @@ class Location(BaseModel):
     line: int | None = None
     column: int | None = None
     offset_bytes: int | None = None
+    span: int | None = None
 
     def render(self) -> list[str]:
         """Return the lines that follow the headline, without indentation of their own."""
         places = [part for part in (self._file_place(), self.method, self.node) if part]
         head = ", ".join(places)
+        if self.span is not None and self.text is not None and self.column is not None:
+            return [f"   --> {head}", *self._underlined(self.text, self.column, self.span)]
         lines = [f"   --> {head}{'   ' + self.text if self.text else ''}"] if head or self.text else []
         if self.source:
             lines.append(f"       {self.source}")
         return lines
+
+    def _underlined(self, text: str, column: int, span: int) -> list[str]:
+        number = str(self.line or "")
+        # A tab is as wide as its terminal likes; the same tab above the caret is always right.
+        lead = "".join(each if each == "\t" else " " for each in text[: column - 1])
+        carets = "^" * max(1, min(span, len(text) - column + 1))
+        return [f"{number:>4} | {text}", f"     | {lead}{carets}"]
 
     def _file_place(self) -> str | None:
         if self.file is None:

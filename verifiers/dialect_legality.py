@@ -14,6 +14,7 @@ from exirkit.ir import (
     DefinedOperator,
     Diagnostic,
     EdgeOpOverload,
+    called_graphs,
     locate,
     underlying,
 )
@@ -126,11 +127,10 @@ def _numbers_for_tensors(node: Node) -> Iterator[Diagnostic]:
 
 
 def _calls(module: GraphModule) -> Iterator[Node]:
-    for nested in module.modules():
-        if isinstance(nested, GraphModule):
-            for node in nested.graph.nodes:
-                if node.op == "call_function" and not isinstance(node.target, HigherOrderOperator):
-                    yield node
+    for nested in called_graphs(module):
+        for node in nested.graph.nodes:
+            if node.op == "call_function" and not isinstance(node.target, HigherOrderOperator):
+                yield node
 
 
 def _is_core(op: OpOverload) -> bool:

@@ -201,3 +201,27 @@ class StateSpace(nn.Module):
 @family.case(SHALLOW, "recurrent")
 def state_space() -> Built:
     return single(StateSpace(), *(Call(torch.randn(2, 5, 6)) for _ in range(2)))
+
+
+class Rotary(nn.Module):
+    """Positions are computed where gradients are off, as in Llama, while the rest is traced with gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", torch.rand(1, 4, 1))
+        self.projection = nn.Linear(8, 8)
+
+    frequencies: torch.Tensor
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            angles = (self.frequencies.to(torch.float32) @ position[:, None, :].float()).transpose(1, 2)
+            both = torch.cat((angles, angles), dim=-1)
+            cosine, sine = both.cos().to(x.dtype), both.sin().to(x.dtype)
+        y = self.projection(x)
+        return y * cosine + torch.cat((-y[..., 4:], y[..., :4]), dim=-1) * sine
+
+
+@family.case(SHALLOW, "attention")
+def rotary_positions() -> Built:
+    return single(Rotary(), Call(torch.randn(1, 5, 8), torch.arange(5)[None]), grad_mode=True)

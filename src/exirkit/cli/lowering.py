@@ -10,6 +10,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from exirkit.emit import open_program
+from exirkit.ir import called_graphs
 from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, greedy, naive
 from exirkit.program import ExecutorchProgramManager, to_edge
 
@@ -115,5 +116,4 @@ def _lowered_method(
 
 
 def _node_count(program: ExportedProgram) -> int:
-    modules = (module for module in program.graph_module.modules() if hasattr(module, "graph"))
-    return sum(len(module.graph.nodes) for module in modules)
+    return sum(len(module.graph.nodes) for module in called_graphs(program.graph_module))
