@@ -157,7 +157,7 @@ def main() -> int:
                 rate = tally.loads / (time.monotonic() - started)
                 ok = tally.outcomes["ok"]
                 out.print(
-                    f"{name:16} {kind:9} {tally.loads:6} loads, {ok:6} succeed, slowest {tally.slowest_s * 1e3:5.1f} ms,"
+                    f"{name:16} {kind:9} {tally.loads:6} loads, {ok:6} load, slowest {tally.slowest_s * 1e3:5.1f} ms,"
                     f" memory +{tally.grown_bytes >> 20} MiB, {rate:5.0f}/s",
                     highlight=False,
                 )
