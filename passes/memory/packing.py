@@ -73,6 +73,20 @@ def peak_bytes(demand: Demand) -> int:
     return peak
 
 
+def peak_step(demand: Demand) -> int:
+    """Return the first step at which most bytes are needed."""
+    changes: dict[int, int] = {}
+    for first, last, size in zip(demand.first, demand.last, demand.size, strict=True):
+        changes[first] = changes.get(first, 0) + size
+        changes[last + 1] = changes.get(last + 1, 0) - size
+    step = peak = live = 0
+    for at in sorted(changes):
+        live += changes[at]
+        if live > peak:
+            step, peak = at, live
+    return step
+
+
 def degrees(demand: Demand) -> list[int]:
     """Return, for each range, how many others are needed at some step at which it is needed."""
     starts, ends = sorted(demand.first), sorted(demand.last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from .packing import Demand, Packer, Placement, SparsePacker, degrees, packer_for, peak_bytes
+from .packing import Demand, Packer, Placement, SparsePacker, degrees, packer_for, peak_bytes, peak_step
 from .shared_objects import pack_shared_objects
 
 # Estimated microseconds that optional candidates may take for one arena. An estimate, not a clock: plans do not depend
@@ -77,7 +77,12 @@ def _candidates(
     affordable = _BUDGET // (packer.cost() + 1)
     if isinstance(packer, SparsePacker) and not inner.pinned and affordable:
         yield packer.pack_between(orders.by_length(), bound)
-    optional = [(orders.by_area(), False), (orders.by_size(), True), (orders.by_conflicts(), False)]
+    optional = [
+        (orders.by_area(), False),
+        (orders.by_peak(), False),
+        (orders.by_size(), True),
+        (orders.by_conflicts(), False),
+    ]
     for order, tight in optional[:affordable]:
         placement = packer.pack(order, tight=tight)
         if placement.height < best.height:
@@ -91,7 +96,7 @@ def _candidates(
             # not needed at the same time. So this plan ends no higher than the official one.
             order = sorted(range(len(inner)), key=lambda place: (offsets[others[place]], place))
             yield packer.pack(order)
-    yield from _promotions(inner, packer, best_order, min(_MAX_PROMOTIONS, affordable - 4))
+    yield from _promotions(inner, packer, best_order, min(_MAX_PROMOTIONS, affordable - 5))
 
 
 def _promotions(demand: Demand, packer: Packer, order: Sequence[int], rounds: int) -> Iterator[Placement]:
@@ -130,3 +135,13 @@ class _Orders:
     def by_conflicts(self) -> list[int]:
         conflicts, size = degrees(self._demand), self._demand.size
         return sorted(self._indices, key=lambda i: (-conflicts[i], -size[i], i))
+
+    def by_peak(self) -> list[int]:
+        """What is needed when most is needed comes first, the longest of it lowest: there it leaves no gap."""
+        demand, length, size = self._demand, self._length, self._demand.size
+        step = peak_step(demand)
+        at_peak = [first <= step <= last for first, last in zip(demand.first, demand.last, strict=True)]
+        return sorted(
+            self._indices,
+            key=lambda i: (not at_peak[i], -length[i] if at_peak[i] else 0, -size[i], -length[i], demand.first[i], i),
+        )
