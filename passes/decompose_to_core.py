@@ -58,6 +58,14 @@ class StepRef:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRef:
+    """Stands in a recording for a size that varies: that of a dim of the n-th tensor argument."""
+
+    index: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One core operator call of a recording, with the value it computed."""
 
@@ -83,7 +91,6 @@ class Recording:
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
 
-    Requires: static sizes.
     Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones and those that
         write to their arguments.
 
@@ -147,6 +154,8 @@ class DecomposeToCore(Pass):
                 mode,
                 # A size that only data decides must not be left behind for whoever decomposes after a refusal.
                 mode.shape_env.ignore_fresh_unbacked_symbols() if mode.shape_env else nullcontext(),
+                # A decomposition that compares sizes that vary would fix them in every copy of the program.
+                mode.shape_env.error_on_new_guards() if mode.shape_env else nullcontext(),
                 recorder,
                 enable_python_dispatcher(),
                 torch.no_grad(),
@@ -193,13 +202,20 @@ class _Recorder(TorchDispatchMode):
         self._table = table
         self._preserved = preserved
         self._references: dict[int, InputRef | StepRef] = {}
+        self._sizes: dict[Any, SizeRef | InputRef] = {}
         # Tensors are told by identity, so they must not die and give theirs to another one.
         self._alive: list[Any] = []
 
-    def know(self, inputs: list[torch.Tensor]) -> None:
-        """Let the inputs be referred to."""
+    def know(self, inputs: list[torch.Tensor | torch.SymInt]) -> None:
+        """Let the inputs, and their sizes that vary, be referred to."""
         for index, tensor in enumerate(inputs):
+            if isinstance(tensor, torch.SymInt):
+                self._sizes[tensor.node.expr] = InputRef(index)
+                continue
             self._remember(tensor, InputRef(index))
+            for dim, size in enumerate(tensor.shape):
+                if isinstance(size, torch.SymInt):
+                    self._sizes.setdefault(size.node.expr, SizeRef(index, dim))
 
     def expand(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the decomposition of an operator; reached operators come to `__torch_dispatch__`."""
@@ -222,12 +238,17 @@ class _Recorder(TorchDispatchMode):
         if func.namespace == "prim":
             # A question about a tensor (its device), not a computation.
             return func(*args, **kwargs)
-        if func not in self._preserved:
-            for expansion in self._expansions(func):
-                with self:
-                    result = expansion(*args, **kwargs)
-                if result is not NotImplemented:
-                    return result
+        for expansion in self._expansions(func) if func not in self._preserved else ():
+            with self:
+                result = expansion(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._reach(func, args, kwargs)
+
+    def _reach(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator that stays, and write it down."""
+        if func is torch.ops.aten.as_strided_.default and _only_renames_strides(*args, **kwargs):
+            return func(*args, **kwargs)
         if func._schema.is_mutable:
             raise WholeGraphNeededError(f"{func} writes to its argument")
         result = func(*args, **kwargs)
@@ -254,6 +275,13 @@ class _Recorder(TorchDispatchMode):
         self._alive.append(tensor)
 
     def _refer(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.SymInt):
+            size = self._sizes.get(leaf.node.expr)
+            if size is None:
+                raise WholeGraphNeededError(f"the size {leaf} is no size of an argument")
+            return size
+        if isinstance(leaf, torch.SymFloat | torch.SymBool):
+            raise WholeGraphNeededError(f"{leaf} depends on a size that varies")
         if not isinstance(leaf, torch.Tensor):
             return leaf
         reference = self._references.get(id(leaf))
@@ -262,7 +290,18 @@ class _Recorder(TorchDispatchMode):
         return reference
 
 
-def _twin_of(value: Any) -> torch.Tensor:
+def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> bool:
+    """Whether strides change of dims only that have one element: pooling to one element per channel does that."""
+    return (
+        storage_offset in (None, tensor.storage_offset())
+        and list(size) == list(tensor.shape)
+        and all(extent == 1 or one == other for extent, one, other in zip(size, stride, tensor.stride(), strict=True))
+    )
+
+
+def _twin_of(value: Any) -> torch.Tensor | torch.SymInt:
+    if isinstance(value, torch.SymInt):
+        return value
     if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
         raise WholeGraphNeededError(f"an argument is a {type(value).__name__}")
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
@@ -274,7 +313,7 @@ def _pattern(node: Node, tensors: list[Node]) -> Any:
 
     def refer(argument: Node) -> Any:
         if argument not in places:
-            if not isinstance(argument.meta.get("val"), torch.Tensor):
+            if not isinstance(argument.meta.get("val"), torch.Tensor | torch.SymInt):
                 raise WholeGraphNeededError(f"an argument is a {type(argument.meta.get('val')).__name__}")
             places[argument] = InputRef(len(tensors))
             tensors.append(argument)
@@ -286,10 +325,17 @@ def _pattern(node: Node, tensors: list[Node]) -> Any:
 def _key(op: OpOverload, pattern: Any, tensors: list[Node]) -> Any:
     """Return what decides a decomposition: operator, plain arguments, and sizes, strides and dtype of tensors."""
     values = [node.meta["val"] for node in tensors]
-    if any(isinstance(number, torch.SymInt) for value in values for number in (*value.shape, *value.stride())):
-        raise WholeGraphNeededError("sizes are dynamic")
-    described = tuple((value.dtype, tuple(value.shape), value.stride()) for value in values)
+    described = tuple(
+        value.node.expr
+        if isinstance(value, torch.SymInt)
+        else (value.dtype, *map(_sizes_key, (value.shape, value.stride())))
+        for value in values
+    )
     return (op, _frozen(pattern), described)
+
+
+def _sizes_key(sizes: Any) -> Any:
+    return tuple(size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
 
 
 def _frozen(argument: Any) -> Any:
@@ -301,16 +347,21 @@ def _frozen(argument: Any) -> Any:
     return (type(argument), argument.hex() if isinstance(argument, float) else argument)
 
 
+def _size_of(editor: GraphEditor, tensor: Node, dim: int, before: Node) -> Node:
+    size = tensor.meta["val"].shape[dim]
+    return editor.call(torch.ops.aten.sym_size.int, (tensor, dim), before=before, origins=before, val=size)
+
+
 def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors: list[Node]) -> None:
     made: list[Node] = []
     items: dict[tuple[int, int], Node] = {}
 
     def resolve(leaf: Any) -> Any:
-        if isinstance(leaf, InputRef):
-            return tensors[leaf.index]
         if isinstance(leaf, StepRef):
             return made[leaf.step] if leaf.item is None else items[leaf.step, leaf.item]
-        return leaf
+        if isinstance(leaf, SizeRef):
+            return _size_of(editor, tensors[leaf.index], leaf.dim, node)
+        return tensors[leaf.index] if isinstance(leaf, InputRef) else leaf
 
     for number, step in enumerate(recording.steps):
         args, kwargs = map_aggregate((step.args, step.kwargs), resolve)

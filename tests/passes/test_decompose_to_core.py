@@ -28,21 +28,36 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 def shape_of(graph: Graph) -> list[tuple[Any, ...]]:
     """Describe a graph by operators and wiring, identities left out and defaults filled in."""
     numbers: dict[Node, int] = {}
+    sizes: dict[Node, str] = {}
     described: list[tuple[Any, ...]] = []
     for node in graph.nodes:
-        if node.target in _IDENTITIES:
+        if node.target in _IDENTITIES or renames_strides(node):
             numbers[node] = numbers[node.args[0]]
+            continue
+        if isinstance(node.meta.get("val"), torch.SymInt):
+            # A size that varies is told by its expression, wherever it was read from and however often.
+            sizes[node] = str(node.meta["val"])
             continue
         if node.target is torch.ops.aten._assert_tensor_metadata.default:
             continue
         numbers[node] = len(described)
-        args, kwargs = map_arg(normal(node), lambda argument: ("node", numbers[argument]))
+        args, kwargs = map_arg(normal(node), lambda argument: sizes.get(argument) or ("node", numbers[argument]))
         if node.target is torch.ops.aten.lift_fresh_copy.default:
             # Functionalisation calls a copy of a constant a clone.
             described.append((node.op, "aten.clone.default", repr(args), repr(kwargs)))
             continue
         described.append((node.op, str(node.target) if node.op == "call_function" else "", repr(args), repr(kwargs)))
     return described
+
+
+def renames_strides(node: Node) -> bool:
+    """Whether a node gives other strides to dims of one element; pooling ends so in torch, and it means nothing."""
+    if node.target is not torch.ops.aten.as_strided.default:
+        return False
+    source, sizes, strides = node.args[:3]
+    before = source.meta["val"]  # type: ignore[union-attr]
+    pairs = zip(sizes, strides, before.stride(), strict=True)  # type: ignore[arg-type]
+    return list(before.shape) == list(sizes) and all(size == 1 or one == other for size, one, other in pairs)  # type: ignore[arg-type]
 
 
 def normal(node: Node) -> tuple[Any, Any]:

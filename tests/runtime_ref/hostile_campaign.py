@@ -2,7 +2,8 @@
 
 Usage: python -m tests.runtime_ref.hostile_campaign [--mutations N] [--seed N] [--no-fields] [CASE ...]
 
-Fields: each aligned word of header and flatbuffer in turn becomes each of a few words that readers trust too easily.
+Fields: each aligned word of header and flatbuffer in turn becomes each of a few words that readers trust too easily; of
+large files every n-th.
 Mutations: N damaged copies, shared between the files. The exit code is 1 unless every load ends with a program or with
 one of the two documented errors, in time, and without memory that grows.
 """
@@ -136,6 +137,9 @@ def main() -> int:
     parser.add_argument("files", nargs="*", metavar="CASE", help="cases of the zoo; ten of them when absent")
     parser.add_argument("--mutations", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--fields", type=int, default=40_000, help="most loads per file; of larger ones every n-th field"
+    )
     parser.add_argument("--no-fields", action="store_true", help="leave out the campaign over every field")
     options = parser.parse_args()
     files, out = options.files or FILES, Console()
@@ -150,7 +154,8 @@ def main() -> int:
             share = options.mutations // len(files)
             kinds = {"mutations": mutations(data, share, options.seed + number, header_nbytes=header_nbytes)}
             if not options.no_fields:
-                kinds["fields"] = damaged_fields(data, header_nbytes)
+                every = -(-header_nbytes * 2 // options.fields)
+                kinds["fields"] = damaged_fields(data, header_nbytes, every=every)
             for kind, copies in kinds.items():
                 started = time.monotonic()
                 tally = campaign(copies, share if kind == "mutations" else header_nbytes)
