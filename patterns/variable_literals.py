@@ -1,0 +1,162 @@
+"""Values that types of variables name: literals, other variables, sets and intervals."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+NAMED_VALUES: dict[str, Any] = {
+    "True": True,
+    "False": False,
+    "None": None,
+    "true": True,
+    "false": False,
+    "none": None,
+    "inf": math.inf,
+    "nan": math.nan,
+    "contiguous_format": torch.contiguous_format,
+    "channels_last": torch.channels_last,
+    "channels_last_3d": torch.channels_last_3d,
+    "preserve_format": torch.preserve_format,
+    "strided": torch.strided,
+    "cpu": torch.device("cpu"),
+}
+"""Names that stand for values wherever a literal may stand; dtypes are added by the parser."""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A value by its text, so that 1, 1.0 and True differ, and nan equals itself.
+
+    Attributes:
+        text: Canonical text.
+        kind: Name of the type.
+        held: The value.
+    """
+
+    text: str
+    kind: str
+    held: tuple[Any, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and (self.text, self.kind) == (other.text, other.kind)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.kind))
+
+    @property
+    def value(self) -> Any:
+        """The value; a list is a new one each time."""
+        value = self.held[0]
+        return list(value) if isinstance(value, tuple) else value
+
+    def __str__(self) -> str:
+        return self.text
+
+    def admits(self, value: object) -> bool:
+        """Whether a value is this one, in type and value; a float may have been rounded to float32."""
+        own = self.held[0]
+        if isinstance(own, tuple):
+            if not isinstance(value, list | tuple) or len(value) != len(own):
+                return False
+            return all(literal(one).admits(each) for one, each in zip(own, value, strict=True))
+        if type(value) is not type(own):
+            return False
+        return same_float(own, value) if isinstance(own, float) else value == own
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The value of another variable."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Choice = Literal | Reference
+
+
+def literal(value: Any, text: str | None = None) -> Literal:
+    """Return a value as a literal."""
+    if isinstance(value, list | tuple):
+        inner = ", ".join(literal(one).text for one in value)
+        return Literal(f"[{inner}]", "list", (tuple(value),))
+    return Literal(text or repr(value), type(value).__name__, (value,))
+
+
+def rounded(value: float) -> float:
+    """Return the nearest float32."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return value
+
+
+def same_float(wanted: float, value: float) -> bool:
+    """Whether a float is a wanted one, or that rounded to float32; signs of zero count, and nan is nan."""
+    if math.isnan(wanted):
+        return math.isnan(value)
+    is_near = value in (wanted, rounded(wanted))
+    return is_near and math.copysign(1.0, wanted) == math.copysign(1.0, value)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers between bounds that belong to them; a bound that is None is none."""
+
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.high is None:
+            return f">= {self.low}"
+        return f"<= {self.high}" if self.low is None else f"in [{self.low}, {self.high}]"
+
+    def holds_for(self, tensor: torch.Tensor) -> bool:
+        """Whether every element of a real tensor is between the bounds; nan never is."""
+        values = tensor.to(torch.float64) if tensor.dtype != torch.bool else tensor.to(torch.uint8)
+        is_inside = True if self.low is None else bool((values >= self.low).all())
+        return is_inside and (self.high is None or bool((values <= self.high).all()))
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """Some numbers."""
+
+    values: tuple[Literal, ...]
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(map(str, self.values)) + "}"
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...]:
+        """The numbers."""
+        return tuple(one.value for one in self.values)
+
+    def holds_for(self, tensor: torch.Tensor) -> bool:
+        """Whether every element of a real tensor is one of them, rounded to its dtype."""
+        found = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
+        for number in self.numbers:
+            if fits(number, tensor.dtype):
+                wanted = torch.tensor(number).to(tensor.dtype)
+                found |= (tensor == wanted) | ((tensor != tensor) & (wanted != wanted))
+        return bool(found.all())
+
+
+def fits(number: float, dtype: torch.dtype) -> bool:
+    """Whether a dtype has a number, or for floats something near it."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return True
+    if not math.isfinite(number) or number != int(number):
+        return False
+    if dtype == torch.bool:
+        return number in (0, 1)
+    limits = torch.iinfo(dtype)
+    return limits.min <= number <= limits.max
