@@ -1,0 +1,339 @@
+"""A rule ready to be matched: its texts parsed, its names checked, its closures made."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.fx import Node
+
+from .matching import PatternCompiler
+from .matching_roots import UnconnectedError, anchors
+from .matching_state import CompiledGuard, State
+from .model import Rule
+from .pattern_parser import PatternParser
+from .program_compiler import FACTS, Program, compile_guard, compile_program
+from .scope import Scope
+from .source_text import SourceText
+from .terms import Alternatives, Call, OperatorCall, Optional, Pattern, Splat, Symbol, Term, Variable, walk
+from .variable_parser import VariableSyntaxError, parse_variable
+from .variable_types import OperatorVariable
+
+
+@dataclass(frozen=True)
+class RuleTexts:
+    """The texts of a rule with their places; a rule that comes from no file makes its own.
+
+    Attributes:
+        rule: Place of the whole rule.
+        match: Pattern.
+        vars: Types of variables.
+        where: Conditions.
+        unless: Patterns that must not match.
+        let: Program, if there is one.
+        gen: Constraints of trials.
+        cases: For every case: condition, let, replacement.
+    """
+
+    rule: SourceText
+    match: SourceText
+    vars: Mapping[str, SourceText]
+    where: tuple[SourceText, ...]
+    unless: tuple[SourceText, ...]
+    let: SourceText | None
+    gen: SourceText | None
+    cases: tuple[tuple[SourceText | None, SourceText | None, SourceText], ...]
+
+
+def texts_of(rule: Rule) -> RuleTexts:
+    """Return the texts of a rule that was not read from a file."""
+
+    def text(value: str | None) -> SourceText | None:
+        return None if value is None else SourceText(value, file=f"<rule {rule.id}>")
+
+    def known(value: str) -> SourceText:
+        return SourceText(value, file=f"<rule {rule.id}>")
+
+    return RuleTexts(
+        rule=known(rule.id),
+        match=known(rule.match),
+        vars={name: known(value) for name, value in rule.vars.items()},
+        where=tuple(known(guard.expr) for guard in rule.where),
+        unless=tuple(known(pattern) for pattern in rule.unless),
+        let=text(rule.let),
+        gen=text(rule.gen),
+        cases=tuple((text(case.when), text(case.let), known(case.replace)) for case in rule.cases),
+    )
+
+
+@dataclass(frozen=True)
+class CompiledCase:
+    """One replacement."""
+
+    when: CompiledGuard | None
+    let: Program | None
+    replace: Program
+
+
+@dataclass(frozen=True)
+class CompiledRule:
+    """A rule and what it was compiled to.
+
+    Attributes:
+        rule: As it was written.
+        texts: Its texts and their places.
+        pattern: Terms of the pattern.
+        variables: Types of its variables.
+        guards: Conditions.
+        let: Program that computes constants.
+        cases: Replacements.
+        match: Matches the call behind the first root.
+        unless: Patterns that must not match.
+        anchors: Operators of that call; none means any.
+        height: Calls on the longest way from a root down.
+        specificity: How much the pattern asks for: of two rules of one priority the higher one goes first.
+    """
+
+    rule: Rule
+    texts: RuleTexts
+    pattern: Pattern
+    variables: Mapping[str, Any]
+    guards: tuple[CompiledGuard, ...]
+    let: Program | None
+    cases: tuple[CompiledCase, ...]
+    match: Callable[[Node, State], bool] = field(compare=False)
+    unless: tuple[Callable[[Node, State], bool], ...] = field(compare=False, default=())
+    anchors: frozenset[Any] = frozenset()
+    height: int = 1
+    specificity: int = 0
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.rule.id
+
+
+def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | None:
+    """Compile a rule.
+
+    Args:
+        rule: As it was written.
+        texts: Its texts with their places.
+        scope: Operators and macros of its book; complaints go there.
+
+    Returns:
+        The rule, or None: then there are complaints.
+    """
+    before = len(scope.found)
+    variables, symbols = _variables(rule, texts, scope)
+    scope = Scope(scope.table, variables, symbols, scope.macros, scope.found)
+    pattern = PatternParser(texts.match, scope).parse()
+    if pattern is None:
+        return None
+    given = _given_names(pattern, variables) | symbols
+    guards = _guards(rule, texts, scope, given)
+    let = compile_program(texts.let, scope, is_let=True) if texts.let else None
+    if let is not None and texts.let is not None:
+        _check_known(let.uses, given, texts.let, scope)
+        given |= set(let.assigns)
+    cases = _cases(rule, texts, scope, given)
+    _check_used(rule, texts, scope, pattern)
+    _check_keep(rule, texts, scope, pattern)
+    unless = [_unless(text, scope, variables) for text in texts.unless]
+    if len(scope.found) > before:
+        return None
+    try:
+        match = PatternCompiler(pattern, variables, guards).compile()
+    except UnconnectedError:
+        scope.complain(
+            texts.match, "EK215", "the roots share no value, so that one cannot be found from the other", None,
+            hint="let them use one variable or one call in common",
+        )  # fmt: skip
+        return None
+    return CompiledRule(
+        rule=rule,
+        texts=texts,
+        pattern=pattern,
+        variables=variables,
+        guards=tuple(guards),
+        let=let,
+        cases=tuple(cases),
+        match=match,
+        unless=tuple(one for one in unless if one is not None),
+        anchors=anchors(pattern.roots[0], variables),
+        height=max(_height(root) for root in pattern.roots),
+        specificity=_specificity(pattern) + len(guards),
+    )
+
+
+def _variables(rule: Rule, texts: RuleTexts, scope: Scope) -> tuple[dict[str, Any], frozenset[str]]:
+    variables: dict[str, Any] = {}
+    symbols: set[str] = set()
+    for name, written in rule.vars.items():
+        text = texts.vars[name]
+        try:
+            variables[name] = parse_variable(name, written)
+        except VariableSyntaxError as error:
+            place = text.diagnostic("EK216", error.message, offset=error.offset, hint=error.hint)
+            scope.found.append(place)
+            # Whoever uses the name should not be told that it is unknown.
+            variables[name] = parse_variable(name, "any")
+        symbols.update(variables[name].binds)
+    return variables, frozenset(symbols - variables.keys())
+
+
+def _given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
+    names = set(pattern.named)
+    for root in pattern.roots:
+        for term in walk(root):
+            if isinstance(term, Variable | Splat) and term.name is not None:
+                names.add(term.name)
+            elif isinstance(term, OperatorCall):
+                names |= {term.variable} | ({term.rest} if term.rest else set())
+    names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}
+    # A shape that only types mention is a word for the generator, and known wherever those types are.
+    return names
+
+
+def _guards(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[CompiledGuard]:
+    made: list[CompiledGuard] = []
+    for guard, text in zip(rule.where, texts.where, strict=True):
+        compiled = compile_guard(text, scope)
+        if compiled is not None:
+            closure, needs, _ = compiled
+            _check_known(needs, given, text, scope)
+            made.append(CompiledGuard(guard.expr, closure, needs - {FACTS}, guard.kind, guard.assume))
+    return made
+
+
+def _cases(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[CompiledCase]:
+    made: list[CompiledCase] = []
+    for index, (when_text, let_text, text) in enumerate(texts.cases):
+        when, let, known = None, None, set(given)
+        if when_text is not None:
+            compiled = compile_guard(when_text, scope)
+            if compiled is not None:
+                _check_known(compiled[1], known, when_text, scope)
+                when = CompiledGuard(when_text.value, compiled[0], compiled[1])
+        elif index + 1 < len(texts.cases):
+            scope.complain(texts.cases[index + 1][2], "EK217", "this case is never reached", None)
+        if let_text is not None:
+            let = compile_program(let_text, scope, is_let=True)
+            if let is not None:
+                _check_known(let.uses, known, let_text, scope)
+                known |= set(let.assigns)
+        program = compile_program(text, scope)
+        if program is not None:
+            _check_known(program.uses, known, text, scope)
+            _check_not_interior(program.uses, text, scope)
+            made.append(CompiledCase(when, let, program))
+    return made
+
+
+def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: Scope) -> None:
+    for name in sorted(uses):
+        if name in given:
+            continue
+        line, offset = _find(text.value, name.partition(".")[0])
+        base = name.partition(".")[0]
+        if name.endswith(".alt") and base in given:
+            message, hint = f"{base} is no alternative", f"{base} = alt(tag=...) has a tag"
+        elif name in scope.variables:
+            message, hint = f"{name!r} is declared, but the pattern does not bind it", "use it in `match`"
+        else:
+            close = difflib.get_close_matches(name, sorted(given), n=1)
+            message = f"{name!r} is bound by nothing"
+            hint = f"did you mean {close[0]}?" if close else f"the pattern binds {', '.join(sorted(given))}"
+        scope.found.append(text.diagnostic("EK212", message, line=line, offset=offset, length=len(base), hint=hint))
+
+
+def _check_not_interior(uses: Iterable[str], text: SourceText, scope: Scope) -> None:
+    """Nothing to check while matched calls may be used again: the engine keeps what is still needed."""
+
+
+def _find(text: str, name: str) -> tuple[int, int]:
+    import re
+
+    for number, line in enumerate(text.splitlines(), 1):
+        found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", line)
+        if found:
+            return number, found.start()
+    return 1, 0
+
+
+def _check_used(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
+    """A variable that nothing mentions is a mistake; one that only types mention is a shape for them."""
+    mentioned = _given_names(pattern, scope.variables)
+    for variable in scope.variables.values():
+        mentioned |= set(variable.depends_on)
+    for name, text in texts.vars.items():
+        if name not in mentioned:
+            scope.found.append(
+                text.diagnostic(
+                    "EK218", f"variable {name!r} is used nowhere in the pattern", hint="use it, or take it out"
+                )
+            )
+    for name, term in pattern.named.items():
+        if not _is_reachable(name, term, pattern):
+            line, offset = _find(texts.match.value, name)
+            scope.found.append(
+                texts.match.diagnostic(
+                    "EK218", f"{name!r} is assigned, but does not lead to a root", line=line, offset=offset,
+                    length=len(name), hint="use it, or take it out",
+                )
+            )  # fmt: skip
+
+
+def _is_reachable(name: str, term: Term, pattern: Pattern) -> bool:
+    named = getattr(term, "name", None)
+    return any(
+        one is term or (named is not None and getattr(one, "name", None) == named)
+        for root in pattern.roots
+        for one in walk(root)
+    )
+
+
+def _check_keep(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
+    for name in rule.keep:
+        if name not in pattern.named:
+            scope.complain(
+                texts.match, "EK212", f"`keep` names {name!r}, which the pattern does not assign", None,
+                hint=f"it assigns {', '.join(pattern.named) or 'nothing'}",
+            )  # fmt: skip
+
+
+def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Callable[[Node, State], bool] | None:
+    pattern = PatternParser(text, scope).parse()
+    if pattern is None:
+        return None
+    try:
+        return PatternCompiler(pattern, variables, ()).compile()
+    except UnconnectedError:
+        scope.complain(text, "EK215", "the roots share no value", None)
+        return None
+
+
+def _height(term: Any, seen: int = 0) -> int:
+    from .terms import children
+
+    below = [_height(child) for child in children(term)]
+    own = isinstance(term, Call | OperatorCall)
+    # What is looked through may be long; matches are sought again that far after a change.
+    return own + max(below, default=0) + (isinstance(term, Optional) and 0)
+
+
+def _specificity(pattern: Pattern) -> int:
+    terms = [term for root in pattern.roots for term in walk(root)]
+    return sum(4 * isinstance(term, Call) + (not isinstance(term, Variable | Symbol)) for term in terms)
+
+
+__all__ = [
+    "CompiledCase",
+    "CompiledRule",
+    "OperatorVariable",
+    "RuleTexts",
+    "compile_rule",
+    "texts_of",
+]

@@ -1,0 +1,403 @@
+"""The expression language: a small part of Python, compiled to closures; nothing in a rule is ever run as Python.
+
+Guards, `let` and replacements share it. Every size, length and exponent is bounded, since a book may be hostile.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .undecided import UNKNOWN, compare, negated, truth
+
+Names = Mapping[str, Any]
+Compiled = Callable[[Names], Any]
+
+MAX_ELEMENTS = 100_000
+MAX_BITS = 4096
+MAX_EXPONENT = 4096
+
+
+class ExpressionError(Exception):
+    """An expression is not in the language, or cannot be evaluated.
+
+    Attributes:
+        node: Where.
+        hint: What to do.
+    """
+
+    def __init__(self, message: str, node: ast.AST | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.node = node
+        self.hint = hint
+
+
+class CallCompiler:
+    """How calls and attributes that are not in the language itself are compiled; contexts override it."""
+
+    def call(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
+        """Compile a call."""
+        raise ExpressionError("nothing can be called here", node)
+
+    def attribute(self, node: ast.Attribute, compiler: ExpressionCompiler) -> Compiled:
+        """Compile an attribute."""
+        raise ExpressionError("attributes cannot be used here", node)
+
+    def name(self, node: ast.Name) -> Compiled | None:
+        """Compile a name that stands for something fixed, or return None: it is looked up when it is needed."""
+        return None
+
+
+class ExpressionCompiler:
+    """Compiles expressions; raises `ExpressionError` for what is not in the language."""
+
+    def __init__(self, calls: CallCompiler) -> None:
+        self.calls = calls
+        self.free: dict[str, ast.Name] = {}
+        self._local: list[str] = []
+
+    def compile(self, node: ast.expr) -> Compiled:
+        """Return a closure that evaluates the expression over names."""
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise ExpressionError(f"{_described(node)} is not part of the language", node)
+        compiled: Compiled = method(node)
+        return compiled
+
+    def _constant(self, node: ast.Constant) -> Compiled:
+        value = node.value
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            raise ExpressionError(f"a literal of type {type(value).__name__} is not part of the language", node)
+        _bounded(value, node)
+        return lambda names: value
+
+    def _name(self, node: ast.Name) -> Compiled:
+        key = node.id
+        if key not in self._local:
+            fixed = self.calls.name(node)
+            if fixed is not None:
+                return fixed
+            self.free.setdefault(key, node)
+
+        def look_up(names: Names) -> Any:
+            try:
+                return names[key]
+            except KeyError:
+                raise ExpressionError(f"{key!r} has no value here", node) from None
+
+        return look_up
+
+    def _attribute(self, node: ast.Attribute) -> Compiled:
+        return self.calls.attribute(node, self)
+
+    def _call(self, node: ast.Call) -> Compiled:
+        return self.calls.call(node, self)
+
+    def _unaryop(self, node: ast.UnaryOp) -> Compiled:
+        operand = self.compile(node.operand)
+        if isinstance(node.op, ast.Not):
+            return lambda names: negated(operand(names))
+        if isinstance(node.op, ast.USub):
+            return _guarded(node, lambda names: operator.neg(operand(names)))
+        if isinstance(node.op, ast.UAdd):
+            return _guarded(node, lambda names: operator.pos(operand(names)))
+        raise ExpressionError("`~` is not part of the language", node)
+
+    def _binop(self, node: ast.BinOp) -> Compiled:
+        left, right = self.compile(node.left), self.compile(node.right)
+        apply = _BINARY.get(type(node.op))
+        if apply is None:
+            raise ExpressionError(f"the operator {type(node.op).__name__} is not part of the language", node)
+
+        def compute(names: Names) -> Any:
+            return _bounded(apply(left(names), right(names)), node)
+
+        return _guarded(node, compute)
+
+    def _boolop(self, node: ast.BoolOp) -> Compiled:
+        parts = [self.compile(value) for value in node.values]
+        decisive = isinstance(node.op, ast.Or)
+
+        def evaluate(names: Names) -> Any:
+            result: Any = not decisive
+            for part in parts:
+                known = truth(part(names))
+                if known is UNKNOWN:
+                    result = UNKNOWN
+                elif known is decisive:
+                    return decisive
+            return result
+
+        return _guarded(node, evaluate)
+
+    def _compare(self, node: ast.Compare) -> Compiled:
+        values = [self.compile(value) for value in (node.left, *node.comparators)]
+        tests = [_comparison(op, node) for op in node.ops]
+
+        def evaluate(names: Names) -> Any:
+            result: Any = True
+            left = values[0](names)
+            for test, value in zip(tests, values[1:], strict=True):
+                right = value(names)
+                known = test(left, right)
+                if known is False:
+                    return False
+                if known is UNKNOWN:
+                    result = UNKNOWN
+                left = right
+            return result
+
+        return _guarded(node, evaluate)
+
+    def _ifexp(self, node: ast.IfExp) -> Compiled:
+        test, then, otherwise = (self.compile(part) for part in (node.test, node.body, node.orelse))
+        return lambda names: then(names) if bool(truth(test(names))) else otherwise(names)
+
+    def _list(self, node: ast.List) -> Compiled:
+        return self._sequence(node.elts)
+
+    def _tuple(self, node: ast.Tuple) -> Compiled:
+        return self._sequence(node.elts)
+
+    def _sequence(self, elements: Sequence[ast.expr]) -> Compiled:
+        parts = [
+            (isinstance(one, ast.Starred), self.compile(one.value if isinstance(one, ast.Starred) else one))
+            for one in elements
+        ]
+
+        def build(names: Names) -> list[Any]:
+            made: list[Any] = []
+            for is_splat, part in parts:
+                value = part(names)
+                if is_splat:
+                    made.extend(value)
+                else:
+                    made.append(value)
+            return made
+
+        return build
+
+    def _subscript(self, node: ast.Subscript) -> Compiled:
+        base = self.compile(node.value)
+        if isinstance(node.slice, ast.Slice):
+            ends = [
+                None if end is None else self.compile(end)
+                for end in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
+            return _guarded(
+                node,
+                lambda names: base(names)[slice(*(None if end is None else end(names) for end in ends))],
+            )
+        index = self.compile(node.slice)
+        return _guarded(node, lambda names: base(names)[index(names)])
+
+    def _listcomp(self, node: ast.ListComp) -> Compiled:
+        return self._comprehension(node)
+
+    def _generatorexp(self, node: ast.GeneratorExp) -> Compiled:
+        return self._comprehension(node)
+
+    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> Compiled:
+        if len(node.generators) != 1 or node.generators[0].is_async:
+            raise ExpressionError("a comprehension has one `for` here", node)
+        loop = node.generators[0]
+        source = self.compile(loop.iter)
+        targets = [loop.target] if isinstance(loop.target, ast.Name) else getattr(loop.target, "elts", [])
+        if not targets or not all(isinstance(target, ast.Name) for target in targets):
+            raise ExpressionError("the variable of a comprehension is a name, or several", loop.target)
+        keys = [target.id for target in targets]
+        self._local += keys
+        element = self.compile(node.elt)
+        conditions = [self.compile(condition) for condition in loop.ifs]
+        del self._local[-len(keys) :]
+        is_single = isinstance(loop.target, ast.Name)
+
+        def build(names: Names) -> list[Any]:
+            made, inner = [], _Inner(names)
+            for count, item in enumerate(source(names)):
+                if count >= MAX_ELEMENTS:
+                    raise ExpressionError(f"a comprehension over more than {MAX_ELEMENTS} elements", node)
+                items = (item,) if is_single else tuple(item)
+                if len(items) != len(keys):
+                    raise ExpressionError(f"{len(items)} values for {len(keys)} names", node)
+                inner.own.update(zip(keys, items, strict=True))
+                if all(bool(truth(condition(inner))) for condition in conditions):
+                    made.append(element(inner))
+            return made
+
+        return _guarded(node, build)
+
+
+class _Inner(dict[str, Any]):
+    """The names of a comprehension over those around it."""
+
+    def __init__(self, outer: Names) -> None:
+        super().__init__()
+        self.outer = outer
+        self.own: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.own[key] if key in self.own else self.outer[key]
+
+
+def _guarded(node: ast.AST, compute: Compiled) -> Compiled:
+    """Turn what Python raises for wrong values into an error with a place."""
+
+    def evaluate(names: Names) -> Any:
+        try:
+            return compute(names)
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError) as error:
+            raise ExpressionError(f"{type(error).__name__}: {error}".splitlines()[0], node) from error
+
+    return evaluate
+
+
+def _bounded(value: Any, node: ast.AST) -> Any:
+    if type(value) is int and value.bit_length() > MAX_BITS:
+        raise ExpressionError("a number of more than 4096 bits", node)
+    if isinstance(value, str | list | tuple) and len(value) > MAX_ELEMENTS:
+        raise ExpressionError(f"a sequence of more than {MAX_ELEMENTS} elements", node)
+    if isinstance(value, torch.Tensor) and value.numel() > 1 << 32:
+        raise ExpressionError("a tensor of more than 2**32 elements", node)
+    return value
+
+
+def _multiplied(left: Any, right: Any) -> Any:
+    for sequence, count in ((left, right), (right, left)):
+        if isinstance(sequence, str | list | tuple) and isinstance(count, int) and count * len(sequence) > MAX_ELEMENTS:
+            raise ValueError(f"a sequence of more than {MAX_ELEMENTS} elements")
+    return left * right
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and abs(exponent) > MAX_EXPONENT:
+        raise ValueError(f"an exponent above {MAX_EXPONENT}")
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_BITS:
+        raise ValueError("a number of more than 4096 bits")
+    return base**exponent
+
+
+def _added(left: Any, right: Any) -> Any:
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return [*left, *right]
+    return left + right
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: _added,
+    ast.Sub: operator.sub,
+    ast.Mult: _multiplied,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+def _comparison(op: ast.cmpop, node: ast.Compare) -> Callable[[Any, Any], Any]:
+    order = _COMPARISONS.get(type(op))
+    if order is not None:
+        return lambda left, right: compare(order, left, right)
+    if isinstance(op, ast.In):
+        return contained
+    if isinstance(op, ast.NotIn):
+        return lambda left, right: negated(contained(left, right))
+    if isinstance(op, ast.Is):
+        return _same_object
+    if isinstance(op, ast.IsNot):
+        return lambda left, right: not _same_object(left, right)
+    raise ExpressionError("this comparison is not part of the language", node)
+
+
+def contained(item: Any, container: Any) -> Any:
+    """Return whether `item in container`, with sizes that vary compared without a guard."""
+    if isinstance(container, str):
+        return isinstance(item, str) and item in container
+    result: Any = False
+    for other in container:
+        same = compare("==", item, other)
+        if same is True:
+            return True
+        if same is UNKNOWN:
+            result = UNKNOWN
+    return result
+
+
+def _same_object(left: Any, right: Any) -> bool:
+    if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    return left is right or (type(left) is type(right) and isinstance(left, torch.dtype | str) and left == right)
+
+
+def _described(node: ast.AST) -> str:
+    words = {"Lambda": "a lambda", "Await": "await", "NamedExpr": "`:=`", "Dict": "a dictionary", "Set": "a set",
+             "JoinedStr": "an f-string", "Starred": "`*` in this place"}  # fmt: skip
+    return words.get(type(node).__name__, type(node).__name__.lower())
+
+
+def parse_expression(text: str) -> ast.expr:
+    """Parse one expression.
+
+    Raises:
+        ExpressionError: It is no expression; `node` is a `SyntaxPlace`.
+    """
+    return _parsed(text, "eval").body  # type: ignore[no-any-return]
+
+
+def parse_statements(text: str) -> list[ast.stmt]:
+    """Parse a program.
+
+    Raises:
+        ExpressionError: It is none.
+    """
+    return _parsed(text, "exec").body  # type: ignore[no-any-return]
+
+
+class SyntaxPlace(ast.AST):
+    """A place where Python's parser gave up."""
+
+    def __init__(self, line: int, offset: int) -> None:
+        super().__init__()
+        self.lineno = line
+        self.col_offset = offset
+        self.end_lineno = line
+        self.end_col_offset = offset + 1
+
+
+MAX_DEPTH = 60
+
+
+def _parsed(text: str, mode: str) -> Any:
+    _check_depth(text)
+    try:
+        return ast.parse(text, mode=mode)
+    except SyntaxError as error:
+        place = SyntaxPlace(error.lineno or 1, max(0, (error.offset or 1) - 1))
+        raise ExpressionError(f"this is not a program: {error.msg}", place) from None
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        raise ExpressionError(f"this cannot be parsed: {type(error).__name__}", SyntaxPlace(1, 0)) from None
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        for offset, each in enumerate(line):
+            depth += (each in "([{") - (each in ")]}")
+            if depth > MAX_DEPTH:
+                raise ExpressionError(f"brackets nest deeper than {MAX_DEPTH}", SyntaxPlace(number, offset))
+        if len(line) > 20_000:
+            raise ExpressionError("a line of more than 20,000 characters", SyntaxPlace(number, 0))

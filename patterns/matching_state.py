@@ -1,0 +1,71 @@
+"""What a search for a match knows, and the conditions that it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.fx import Node
+
+from .expressions import Compiled
+from .graph_functions import GraphFacts
+from .program_compiler import FACTS
+
+Then = Callable[["State"], bool]
+Matcher = Callable[[Any, "State"], bool]
+Trace = Callable[[int, str, Any], None]
+
+
+@dataclass(frozen=True)
+class CompiledGuard:
+    """A condition, ready to be asked as soon as its names are bound."""
+
+    text: str
+    compiled: Compiled
+    needs: frozenset[str]
+    kind: str = "sound"
+    assume: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """What a search knows so far.
+
+    Attributes:
+        facts: What guards may ask about the graph.
+        names: Variables, sizes and named terms that are bound.
+        nodes: Matched calls, roots first.
+        terms: Node of each call term, by the identity of the term.
+        roots: Nodes of the roots; None for a result that nothing uses.
+        trace: Called with depth, reason and node where the search fails.
+    """
+
+    facts: GraphFacts
+    names: dict[str, Any]
+    nodes: list[Node] = field(default_factory=list)
+    terms: dict[int, Node] = field(default_factory=dict)
+    roots: list[Node | None] = field(default_factory=list)
+    trace: Trace | None = None
+
+    def fail(self, reason: str, value: Any = None) -> bool:
+        """Say why, if somebody listens."""
+        if self.trace is not None:
+            self.trace(len(self.nodes), reason, value)
+        return False
+
+
+class MatchedNames(Mapping[str, Any]):
+    """Names of a state, and the facts of the graph under their key."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def __getitem__(self, key: str) -> Any:
+        return self.state.facts if key == FACTS else self.state.names[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.state.names)
+
+    def __len__(self) -> int:
+        return len(self.state.names)

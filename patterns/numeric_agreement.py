@@ -1,0 +1,116 @@
+"""Whether two results are equal under a rule's numeric contract, and what is different if not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .model import Equivalence
+
+# However much tolerance a rule declares: results that differ by this part of their size are not the same thing.
+_NEVER_SAME = 0.2
+_ROUNDINGS = 8
+
+
+def disagreement(expected: Sequence[Any], found: Sequence[Any], contract: Equivalence) -> str | None:
+    """Return the first difference between the results of a pattern and of its replacement, or None."""
+    if len(expected) != len(found):
+        return f"{len(found)} results in place of {len(expected)}"
+    for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+        problem = _different(one, other, contract)
+        if problem is not None:
+            return problem if len(expected) == 1 else f"result {index}: {problem}"
+    return None
+
+
+def _different(expected: Any, found: Any, contract: Equivalence) -> str | None:
+    if not isinstance(expected, torch.Tensor):
+        return None if type(expected) is type(found) and expected == found else f"{found!r} in place of {expected!r}"
+    if isinstance(found, int | float | bool):
+        found = torch.tensor(found, dtype=expected.dtype)
+    if not isinstance(found, torch.Tensor):
+        return f"a {type(found).__name__} in place of a tensor"
+    if expected.dtype != found.dtype:
+        return f"dtype {_name(found.dtype)} in place of {_name(expected.dtype)}"
+    if expected.shape != found.shape:
+        return f"sizes {list(found.shape)} in place of {list(expected.shape)}"
+    if contract.strides and expected.stride() != found.stride():
+        return f"strides {list(found.stride())} in place of {list(expected.stride())}"
+    if contract.rng == "any" or not expected.numel():
+        return None
+    return _different_values(expected.detach(), found.detach(), contract)
+
+
+def _different_values(expected: torch.Tensor, found: torch.Tensor, contract: Equivalence) -> str | None:
+    if not expected.dtype.is_floating_point and not expected.dtype.is_complex:
+        return _different_integers(expected, found, contract.lsb or 0)
+    if expected.dtype.is_complex:
+        return _different_values(torch.view_as_real(expected), torch.view_as_real(found), contract)
+    ignored = torch.isnan(expected) if contract.lhs_nan == "any" else torch.zeros_like(expected, dtype=torch.bool)
+    same = (expected == found) | (torch.isnan(expected) & torch.isnan(found)) | ignored
+    if contract.mode == "exact":
+        same &= (torch.signbit(expected) == torch.signbit(found)) | torch.isnan(expected) | ignored
+    if bool(same.all()):
+        return None
+    if contract.is_exact:
+        return _worst(expected, found, ~same)
+    one, other = expected.double(), found.double()
+    finite = torch.isfinite(one) & torch.isfinite(other)
+    difference = (one - other).abs()
+    rtol, atol = tolerance(contract, expected.dtype)
+    scale = float(one[torch.isfinite(one)].abs().max()) if bool(torch.isfinite(one).any()) else 0.0
+    rounding = _ROUNDINGS * torch.finfo(expected.dtype).eps
+    bound = max(rtol, rounding) * one.abs() + max(atol, rounding * min(scale, 1e30))
+    near = finite & (difference <= bound)
+    # What overflows in one order of computing and not in the other is beyond the contract at the limits of a dtype.
+    limit = torch.finfo(expected.dtype).max / 4
+    near |= (torch.isinf(one) & (other.abs() >= limit)) | (torch.isinf(other) & (one.abs() >= limit))
+    wrong = ~(same | near)
+    if bool(wrong.any()):
+        return _worst(expected, found, wrong)
+    apart = float(difference[finite].sum())
+    size = float(one[finite].abs().sum())
+    if apart > _NEVER_SAME * size and apart > 1e3 * rounding * max(1.0, size):
+        return f"{_worst(expected, found, ~same)}; the tolerance of the contract is as large as the values"
+    return None
+
+
+def tolerance(contract: Equivalence, dtype: torch.dtype) -> tuple[float, float]:
+    """Return relative and absolute tolerance for a dtype."""
+    return _of_dtype(contract.rtol, dtype), _of_dtype(contract.atol, dtype)
+
+
+def _of_dtype(declared: Any, dtype: torch.dtype) -> float:
+    if isinstance(declared, dict):
+        return float(declared.get(_name(dtype), declared.get("default", 0.0)) or 0.0)
+    return float(declared) if declared is not None else 0.0
+
+
+def _different_integers(expected: torch.Tensor, found: torch.Tensor, steps: int) -> str | None:
+    if expected.dtype == torch.bool or steps == 0:
+        wrong = expected != found
+    else:
+        wrong = (expected.to(torch.int64) - found.to(torch.int64)).abs() > steps
+    return _worst(expected, found, wrong) if bool(wrong.any()) else None
+
+
+def _worst(expected: torch.Tensor, found: torch.Tensor, wrong: torch.Tensor) -> str:
+    count = int(wrong.sum())
+    one, other = expected.double(), found.double()
+    apart = torch.nan_to_num((one - other).abs(), nan=float("inf"))
+    flat = torch.where(wrong, apart, torch.full_like(apart, -1.0)).flatten()
+    at = int(flat.argmax())
+    values = f"{found.flatten()[at].item()!r} in place of {expected.flatten()[at].item()!r}"
+    return f"{count} of {expected.numel()} values differ: {values}"
+
+
+_SHORT = {
+    torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.int8: "i8",
+    torch.uint8: "u8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.bool: "bool",
+}  # fmt: skip
+
+
+def _name(dtype: torch.dtype) -> str:
+    return _SHORT.get(dtype, str(dtype).removeprefix("torch."))

@@ -1,0 +1,212 @@
+"""One tree of questions for a whole set of rules: which of them can match at a node, at a cost that rules share.
+
+The tree is a filter. It asks for operators at positions below the node, each once however many rules want to know, and
+leaves out the rules that cannot match; the ones that remain are tried by their matchers. So it may be too generous,
+never too strict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from torch.fx import Node
+
+from exirkit.ir import canonical_arguments, traits_of, underlying
+
+from .terms import Alternatives, Call, Item, OperatorCall, Term
+from .terms import Sequence as ListTerm
+
+Path = tuple[str | int, ...]
+"""Steps from a node to an argument: names of arguments, and places in lists."""
+
+_MOST_VARIANTS = 64
+
+
+@dataclass
+class TreeNode:
+    """One question.
+
+    Attributes:
+        path: Where to look.
+        by_operator: What follows, by the operator found there.
+        otherwise: What follows for rules that do not ask this.
+        rules: Rules for which nothing is left to ask, by their rank.
+    """
+
+    path: Path | None = None
+    by_operator: dict[Any, TreeNode] = field(default_factory=dict)
+    otherwise: TreeNode | None = None
+    rules: tuple[int, ...] = ()
+
+
+class PredicateTree:
+    """Finds the rules that may match at a node.
+
+    Args:
+        anchored: For every rule, in order of rank: the operators its first root can have (none: any), and the term
+            that the call behind the first root must match.
+    """
+
+    def __init__(self, anchored: Sequence[tuple[frozenset[Any], Term]]) -> None:
+        variants: dict[Any, list[tuple[dict[Path, Any], int]]] = {}
+        for rank, (operators, term) in enumerate(anchored):
+            for operator in operators or (None,):
+                for questions in _variants(term, operator):
+                    variants.setdefault(operator, []).append((questions, rank))
+        anywhere = variants.pop(None, [])
+        self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
+        self._anywhere = _build(anywhere) if anywhere else None
+        self._of_target: dict[Any, TreeNode | None] = {}
+
+    @property
+    def operators(self) -> frozenset[Any] | None:
+        """Operators at which some rule may match; None if that is all."""
+        return None if self._anywhere is not None else frozenset(self._roots)
+
+    def root_of(self, target: Any) -> TreeNode | None:
+        """Return where to start for a call of `target`."""
+        try:
+            return self._of_target[target]
+        except KeyError:
+            root = self._roots.get(underlying(target), self._anywhere)
+            self._of_target[target] = root
+            return root
+
+    def candidates(self, node: Node, root: TreeNode) -> Sequence[int]:
+        """Return the ranks of the rules that may match at a call, lowest first."""
+        if root.path is None:
+            return root.rules
+        found: set[int] = set()
+        seen: dict[Path, Any] = {(): node}
+        pending = [root]
+        while pending:
+            one: TreeNode | None = pending.pop()
+            while one is not None:
+                found.update(one.rules)
+                if one.path is None:
+                    break
+                operator = _operator_at(one.path, seen)
+                follower = one.by_operator.get(operator)
+                if follower is not None:
+                    pending.append(follower)
+                one = one.otherwise
+        return sorted(found)
+
+
+def _operator_at(path: Path, seen: dict[Path, Any]) -> Any:
+    value = _value_at(path, seen)
+    if isinstance(value, Node) and value.op == "call_function":
+        return underlying(value.target)
+    return None
+
+
+def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
+    if path in seen:
+        return seen[path]
+    above = _value_at(path[:-1], seen)
+    step = path[-1]
+    value: Any = None
+    if isinstance(above, Node) and isinstance(step, str):
+        value = canonical_arguments(above).get(step) if above.op == "call_function" else None
+    elif isinstance(above, list | tuple) and isinstance(step, int):
+        value = above[step] if -len(above) <= step < len(above) else None
+    seen[path] = value
+    return value
+
+
+def _build(variants: list[tuple[dict[Path, Any], int]]) -> TreeNode:
+    """Ask first what most rules want to know, near the root before far from it."""
+    done = tuple(sorted({rank for questions, rank in variants if not questions}))
+    asking = [(questions, rank) for questions, rank in variants if questions]
+    node = TreeNode(rules=done)
+    if not asking:
+        return node
+    counts = Counter(path for questions, _ in asking for path in questions)
+    path = min(counts, key=lambda each: (-counts[each], len(each), str(each)))
+    node.path = path
+    groups: dict[Any, list[tuple[dict[Path, Any], int]]] = {}
+    others: list[tuple[dict[Path, Any], int]] = []
+    for questions, rank in asking:
+        if path in questions:
+            rest = {key: value for key, value in questions.items() if key != path}
+            groups.setdefault(questions[path], []).append((rest, rank))
+        else:
+            others.append((questions, rank))
+    node.by_operator = {operator: _build(group) for operator, group in groups.items()}
+    node.otherwise = _build(others) if others else None
+    return node
+
+
+def _variants(term: Term, operator: Any) -> Iterator[dict[Path, Any]]:
+    """Yield what must be found below a node for a term to match there, one for every way to match."""
+    made = list(_ways(term, (), operator))
+    if len(made) > _MOST_VARIANTS:
+        yield {}
+        return
+    seen: set[tuple[Any, ...]] = set()
+    for questions in made:
+        key = tuple(sorted(((path, str(op)) for path, op in questions.items()), key=str))
+        if key not in seen:
+            seen.add(key)
+            yield {path: op for path, op in questions.items() if path}
+
+
+def _ways(term: Any, path: Path, operator: Any = None) -> Iterator[dict[Path, Any]]:
+    match term:
+        case Item() if not path:
+            yield from _ways(term.base, path, operator)
+        case Call() if operator is None or term.op is operator:
+            for below in _ways_of_arguments(term, path):
+                yield {path: term.op, **below}
+        case Alternatives():
+            for _, branch in term.branches:
+                yield from _ways(branch, path, operator)
+        case ListTerm() if path:
+            yield from _ways_of_list(term, path)
+        case OperatorCall() if not path:
+            yield {}
+        case Call():
+            return
+        case _:
+            # Variables, literals behind constants, and what may be missing or looked through: nothing is certain.
+            yield {}
+
+
+def _ways_of_arguments(term: Call, path: Path) -> Iterator[dict[Path, Any]]:
+    for renamed in _orders(term):
+        parts = [list(_ways(argument, (*path, renamed.get(name, name)))) for name, argument in term.arguments.items()]
+        yield from _combined(parts)
+
+
+def _ways_of_list(term: ListTerm, path: Path) -> Iterator[dict[Path, Any]]:
+    from .terms import Splat
+
+    places = [index for index, item in enumerate(term.items) if isinstance(item, Splat)]
+    limit = places[0] if places else len(term.items)
+    parts = [list(_ways(item, (*path, index))) for index, item in enumerate(term.items[:limit])]
+    yield from _combined(parts)
+
+
+def _combined(parts: Sequence[Sequence[dict[Path, Any]]]) -> Iterator[dict[Path, Any]]:
+    count = 1
+    for part in parts:
+        count *= max(1, len(part))
+    if count > _MOST_VARIANTS:
+        yield {}
+        return
+    for choice in product(*parts):
+        merged: dict[Path, Any] = {}
+        for one in choice:
+            merged.update(one)
+        yield merged
+
+
+def _orders(term: Call) -> Iterator[Mapping[str, str]]:
+    yield {}
+    for left, right, _ in traits_of(term.op).commutes:
+        if left in term.arguments and right in term.arguments:
+            yield {left: right, right: left}

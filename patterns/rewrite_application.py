@@ -1,0 +1,281 @@
+"""One application of a rule: is the match legal, what takes its place, and does that keep the rule's word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, traits_of, underlying
+
+from .building import GraphBuilder
+from .compiled_rule import CompiledCase, CompiledRule
+from .expressions import ExpressionError
+from .matching_state import State, Trace
+from .program_compiler import FACTS
+from .program_facts import RULE_KEY, ProgramFacts
+from .undecided import UndecidedError, compare, truth
+
+
+class Refused(Exception):  # noqa: N818 - it is no error of anybody when a match is not profitable
+    """A match is not rewritten.
+
+    Attributes:
+        reason: Why.
+        is_fault: The rule is to blame.
+    """
+
+    def __init__(self, reason: str, *, is_fault: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_fault = is_fault
+
+
+@dataclass
+class Applied:
+    """What an application changed.
+
+    Attributes:
+        made: New calls.
+        replacements: Values that the users of the roots use now.
+        removed: How many calls are gone.
+    """
+
+    made: list[Node] = field(default_factory=list)
+    replacements: list[Node] = field(default_factory=list)
+    removed: int = 0
+
+
+class RuleApplication:
+    """Matches and applies rules in one program."""
+
+    def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
+        self.editor = editor
+        self.facts = facts
+        self._wrap, self.is_edge = _dialect_of(editor)
+        self._mutated = _mutated_inputs(editor)
+
+    def match(self, rule: CompiledRule, node: Node, trace: Trace | None = None) -> State | None:
+        """Return how a rule matches at the call behind its first root, or None."""
+        state = State(self.facts, {}, trace=trace)
+        if not rule.match(node, state):
+            return None
+        if not self._results_are_covered(rule, state) or not self._inside_is_private(rule, state):
+            return None
+        for unwanted in rule.unless:
+            if unwanted(node, State(self.facts, dict(state.names))):
+                state.fail("a pattern under `unless` matches", node)
+                return None
+        return state
+
+    def apply(self, rule: CompiledRule, state: State) -> Applied:
+        """Replace a match.
+
+        Raises:
+            Refused: It cannot be replaced, or the rule broke its word; nothing has changed.
+        """
+        roots = [root for root in state.roots if root is not None]
+        before = self._place(roots, state)
+        try:
+            with self.editor.transaction(rule.id):
+                return self._replace(rule, state, before)
+        except (ExpressionError, UndecidedError) as error:
+            raise Refused(str(error)) from error
+        except DiagnosticError as error:
+            raise Refused(error.diagnostics[0].message, is_fault=True) from error
+
+    def _replace(self, rule: CompiledRule, state: State, before: Node) -> Applied:
+        names = self._names(rule, state)
+        case = _chosen(rule, names)
+        if case.let is not None:
+            names.update(case.let.assigned(_Constants(names, self.facts)))
+        origins = _origins(rule, state)
+        builder = GraphBuilder(
+            self.editor,
+            before,
+            origins,
+            wrap=self._wrap,
+            lifts_numbers=self.is_edge,
+            name=f"_{rule.id.replace('.', '_').replace('-', '_')}_constant",
+            sizes=[one for one in names.values() if isinstance(one, Node)],
+        )
+        # An operator of which nothing is left to compute gives its results in the order of the roots.
+        results = case.replace.run(names, builder)
+        if len(results) != len(state.roots):
+            raise Refused(f"{len(results)} results for {len(state.roots)} roots", is_fault=True)
+        done = Applied(made=builder.made)
+        for root, result in zip(state.roots, results, strict=True):
+            if root is None:
+                continue
+            value = root.meta.get("val")
+            new = builder.node_of(result, value if isinstance(value, torch.Tensor) else None)
+            self._check_word(rule, root, new)
+            self.editor.replace(root, new)
+            done.replacements.append(new)
+        for node in builder.made:
+            self.editor.set_meta(node, RULE_KEY, (*origins[0].meta.get(RULE_KEY, ()), rule.id))
+            for key, entry in rule.rule.meta.tags.items():
+                self.editor.set_meta(node, key, entry)
+        self._sweep(state, builder, done)
+        return done
+
+    def _sweep(self, state: State, builder: GraphBuilder, done: Applied) -> None:
+        """Take out what nothing uses any more, new nodes that were not needed as well."""
+        for node in [*(root for root in state.roots if root is not None), *state.nodes, *reversed(builder.made)]:
+            self.editor.erase_unused(node)
+        done.removed = sum(node._erased for node in state.nodes)
+        done.made = [node for node in builder.made if not node._erased]
+        unused = [node for node in builder.constants if not node._erased and not node.users]
+        if unused:
+            self.editor.remove_inputs(unused)
+
+    # Before
+
+    def _results_are_covered(self, rule: CompiledRule, state: State) -> bool:
+        """Of a call with several results only those may be used that the pattern names."""
+        named = {root for root in state.roots if root is not None}
+        for node in state.nodes:
+            if not isinstance(node.meta.get("val"), list | tuple):
+                continue
+            for user in node.users:
+                if user not in named and user not in state.nodes and not _is_named(user, state):
+                    return state.fail(f"%{user.name} uses a result that the pattern does not have", node)
+        return True
+
+    def _inside_is_private(self, rule: CompiledRule, state: State) -> bool:
+        """A matched call inside that others use stays; then the rewrite must not compute more than it saves."""
+        roots = {root for root in state.roots if root is not None}
+        inside = set(state.nodes) | roots
+        kept = {id(state.names[name]) for name in rule.rule.keep if name in state.names}
+        escaping = [
+            node
+            for node in state.nodes
+            if node not in roots and id(node) not in kept and any(user not in inside for user in node.users)
+        ]
+        if not escaping or rule.rule.keep:
+            return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
+        dying = sum(_weight(underlying(node.target)) for node in inside if node in roots)
+        made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
+        return made <= dying or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
+
+    def _place(self, roots: Sequence[Node], state: State) -> Node:
+        """Return the node in front of which the replacement can stand: before any user, behind all inputs."""
+        if len(roots) == 1:
+            return roots[0]
+        last = max(roots)
+        users = [user for root in roots for user in root.users if user not in state.nodes]
+        first_user = min(users, default=last)
+        if first_user < last and last not in users:
+            inputs = [one for one in state.names.values() if isinstance(one, Node) and one not in state.nodes]
+            if any(first_user < one or one is first_user for one in inputs):
+                raise Refused("a root is used before an input of the pattern is there")
+            return first_user
+        return last
+
+    def _names(self, rule: CompiledRule, state: State) -> dict[str, Any]:
+        names: dict[str, Any] = {**state.names, FACTS: self.facts}
+        if rule.let is not None:
+            names.update(rule.let.assigned(_Constants(names, self.facts)))
+        return names
+
+    # After
+
+    def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
+        old, value = root.meta.get("val"), new.meta.get("val")
+        if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
+            return
+        if old.dtype != value.dtype:
+            raise Refused(f"the result would be {value.dtype} in place of {old.dtype}", is_fault=True)
+        same = compare("==", list(old.shape), list(value.shape))
+        if same is not True:
+            shapes = f"{list(value.shape)} in place of {list(old.shape)}"
+            raise Refused(f"the result would have sizes {shapes}", is_fault=same is False)
+        if rule.rule.equiv.strides and compare("==", list(old.stride()), list(value.stride())) is not True:
+            raise Refused("the result would have another layout", is_fault=True)
+        if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
+            raise Refused("the program writes to the value that would be returned")
+
+
+def _chosen(rule: CompiledRule, names: Mapping[str, Any]) -> CompiledCase:
+    for case in rule.cases:
+        if case.when is None or truth(case.when.compiled(names)) is True:
+            return case
+    raise Refused("no case applies")
+
+
+def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
+    """Return the nodes that a replacement stands for, the one that gives the stack trace first."""
+    first = next(root for root in state.roots if root is not None)
+    anchor = state.names.get(rule.rule.meta.anchor or "", first)
+    anchor = anchor if isinstance(anchor, Node) else first
+    others = state.nodes if rule.rule.meta.debug == "union" else [root for root in state.roots if root is not None]
+    return tuple(dict.fromkeys([anchor, *others]))
+
+
+def _is_named(node: Node, state: State) -> bool:
+    return any(value is node for value in state.names.values())
+
+
+def _weight(op: Any) -> int:
+    """Return how much an operator counts for: moving data is nothing beside computing."""
+    return 0 if traits_of(op).copy_like else 1
+
+
+def _mutated_inputs(editor: GraphEditor) -> set[Node]:
+    signature = editor.program.graph_signature
+    targets = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
+    stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    return {
+        node
+        for node in editor.graph.nodes
+        if node.op == "placeholder" and (node.name in targets or stored.get(node.name) in targets)
+    }
+
+
+def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
+    """Return how operators are called in a program: as torch does, or by handles as in Edge."""
+    for node in editor.graph.nodes:
+        if node.op == "call_function" and underlying(node.target) is not node.target:
+            if isinstance(node.target, EdgeOpOverload):
+                return edge_operator, True
+            return _ForeignHandles(type(node.target)), True
+    return (lambda op: op), False
+
+
+class _ForeignHandles:
+    """Makes handles of another library's class, of which a program is full, by asking that library by name."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        self._made: dict[Any, Any] = {}
+
+    def __call__(self, op: Any) -> Any:
+        if op not in self._made:
+            self._made[op] = self.kind(op, op._schema)
+        return self._made[op]
+
+
+class _Constants(Mapping[str, Any]):
+    """Names in which constants are real tensors, as `let` computes with them."""
+
+    def __init__(self, names: Mapping[str, Any], facts: ProgramFacts) -> None:
+        self.names = names
+        self.facts = facts
+
+    def __getitem__(self, key: str) -> Any:
+        return self._real(self.names[key])
+
+    def _real(self, value: Any) -> Any:
+        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
+            known = self.facts.value(value)
+            return value if known is None else known
+        return value
+
+    def __iter__(self) -> Any:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)

@@ -1,0 +1,209 @@
+"""What patterns are compiled to: terms over operators, variables and literals, each with its place in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Operator: TypeAlias = Any
+"""A torch overload, or an operator that exirkit defines."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a term stands in its program: line from 1, characters before it, characters of it."""
+
+    line: int = 1
+    offset: int = 0
+    length: int = 1
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A name with a type in `vars`; a repeated one is the same value everywhere."""
+
+    name: str
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that types of variables name: `N` of `f32 [N, K]`."""
+
+    name: str
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Anything:
+    """`_`: whatever is there, and it does not matter."""
+
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A value that must be there, in type and value.
+
+    Attributes:
+        value: The value.
+        is_default: It was not written: the argument was left out, and the schema says this.
+    """
+
+    value: Any
+    is_default: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+    def __hash__(self) -> int:
+        return hash((type(self.value).__name__, repr(self.value), self.is_default))
+
+
+@dataclass(frozen=True)
+class Splat:
+    """`*xs` in a list: any number of elements, bound to a name or not, or all results of a call."""
+
+    name: str | None
+    term: Call | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A list, with at most one splat."""
+
+    items: tuple[Term | Splat, ...]
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an operator.
+
+    Attributes:
+        op: The operator.
+        arguments: Terms by the names of the schema, defaults included; in the order of the schema.
+        is_open: Arguments that were not written do not matter (`...`).
+        name: Name that the result was assigned to.
+    """
+
+    op: Operator
+    arguments: Mapping[str, Term]
+    is_open: bool = False
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+    def __hash__(self) -> int:
+        return hash((str(self.op), self.name, len(self.arguments)))
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """A call of any operator of a family: `f(x, *rest)`, with `f` typed `op in unary_pointwise`.
+
+    Attributes:
+        variable: Name of the operator variable.
+        arguments: Terms by place.
+        rest: Name of the other arguments, if there may be any.
+    """
+
+    variable: str
+    arguments: tuple[Term, ...]
+    rest: str | None = None
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One result of a call with several: `t[i]`."""
+
+    base: Call
+    index: int
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """One of several terms; `name.alt` is the tag of the one that matched."""
+
+    branches: tuple[tuple[str, Term], ...]
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Optional:
+    """A call that may be missing: then its first argument stands in its place, and its other variables are none."""
+
+    inner: Call
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Through:
+    """Any number of calls with one tensor argument, of the given operators, on the way to a term."""
+
+    inner: Term
+    ops: tuple[Operator, ...]
+    place: Place = field(default=Place(), compare=False)
+
+
+Term: TypeAlias = (
+    Variable | Symbol | Anything | Literal | Sequence | Call | OperatorCall | Item | Alternatives | Optional | Through
+)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A whole pattern.
+
+    Attributes:
+        roots: Terms whose values are replaced.
+        is_variadic: The one root is a call, and all its results are roots (`return *parts,`).
+        named: Terms by the names they were assigned to, in order of the text.
+    """
+
+    roots: tuple[Term, ...]
+    is_variadic: bool
+    named: Mapping[str, Term]
+
+
+def children(term: Term | Splat) -> Iterator[Term | Splat]:
+    """Yield the terms right below a term."""
+    match term:
+        case Call():
+            yield from term.arguments.values()
+        case OperatorCall():
+            yield from term.arguments
+        case Item():
+            yield term.base
+        case Alternatives():
+            for _, branch in term.branches:
+                yield branch
+        case Optional() | Through():
+            yield term.inner
+        case Sequence():
+            yield from term.items
+        case Splat(term=Call() as call):
+            yield call
+        case _:
+            return
+
+
+def walk(term: Term | Splat) -> Iterator[Term | Splat]:
+    """Yield a term and all below it; one that is reached twice is yielded twice."""
+    pending = [term]
+    while pending:
+        one = pending.pop()
+        yield one
+        pending += reversed(list(children(one)))
+
+
+def optional_names(term: Optional) -> set[str]:
+    """Return the variables of an optional call that are none when it is missing."""
+    passing, *others = term.inner.arguments.values()
+    stays = {one.name for one in walk(passing) if isinstance(one, Variable)}
+    return {one.name for other in others for one in walk(other) if isinstance(one, Variable)} - stays

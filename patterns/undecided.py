@@ -1,0 +1,106 @@
+"""Truth with a third value: what sizes that vary cannot decide is unknown, and asking never fixes a size."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Undecided(Enum):
+    """The third truth value."""
+
+    UNKNOWN = "unknown"
+
+    def __bool__(self) -> bool:
+        raise UndecidedError("the sizes of the program do not decide this")
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+UNKNOWN: Final = Undecided.UNKNOWN
+Truth = bool | Undecided
+
+
+class UndecidedError(Exception):
+    """A branch depends on a truth that nobody knows."""
+
+
+def truth(value: Any) -> Truth:
+    """Return what a value means as a condition."""
+    if isinstance(value, torch.SymBool):
+        return _decide(value)
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return compare("!=", value, 0)
+    if value is UNKNOWN:
+        return UNKNOWN
+    if isinstance(value, torch.Tensor):
+        raise TypeError("a tensor is no condition; say all_eq, all_in or finite")
+    return bool(value)
+
+
+def negated(value: Any) -> Truth:
+    """Return `not value`."""
+    known = truth(value)
+    return known if isinstance(known, Undecided) else known is False
+
+
+_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def compare(order: str, left: Any, right: Any) -> Truth:
+    """Compare two values, sequences element by element; sizes that vary are compared without a guard."""
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple) and order in ("==", "!="):
+        equal = _same_elements(left, right)
+        return equal if order == "==" else negated(equal)
+    if isinstance(left, SYMBOLIC) or isinstance(right, SYMBOLIC):
+        return _compare_symbolic(order, left, right)
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        raise TypeError("tensors are not compared; say all_eq, all_in or same_shape")
+    return truth(_ORDERS[order](left, right))
+
+
+def _same_elements(left: Any, right: Any) -> Truth:
+    if len(left) != len(right):
+        return False
+    result: Truth = True
+    for one, other in zip(left, right, strict=True):
+        same = compare("==", one, other)
+        if same is False:
+            return False
+        if same is UNKNOWN:
+            result = UNKNOWN
+    return result
+
+
+def _compare_symbolic(order: str, left: Any, right: Any) -> Truth:
+    numbers = (int, float, bool, *SYMBOLIC)
+    if not (isinstance(left, numbers) and isinstance(right, numbers)):
+        if order in ("==", "!="):
+            return order == "!="
+        raise TypeError(f"{type(left).__name__} and {type(right).__name__} have no order")
+    return _decide(_ORDERS[order](left, right))
+
+
+def _decide(condition: Any) -> Truth:
+    if isinstance(condition, bool):
+        return condition
+    if statically_known_true(condition):
+        return True
+    if statically_known_true(torch.sym_not(condition)):
+        return False
+    return UNKNOWN
