@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Sequence as Seq
-from typing import Any, NoReturn
+from typing import Any
 
 from .argument_binding import bind_written, default_of, is_tensor_argument, normalised_literal
 from .expressions import ExpressionError, parse_expression, parse_statements
@@ -96,10 +96,10 @@ class PatternParser:
     def _unpack(self, keys: list[str], value: ast.expr) -> None:
         term = self.term(value)
         if not isinstance(term, Call):
-            self._fail("only the results of a call can be unpacked", value)
+            raise self._fail("only the results of a call can be unpacked", value)
         count = result_count(term.op)
         if count is not None and count != len(keys):
-            self._fail(f"the call has {count} results, not {len(keys)}", value)
+            raise self._fail(f"the call has {count} results, not {len(keys)}", value)
         for index, key in enumerate(keys):
             if key != "_":
                 self.named[key] = Item(term, index, key, place_of(value))
@@ -153,7 +153,7 @@ class PatternParser:
                 return self._name(node)
             case ast.Constant():
                 if node.value is Ellipsis:
-                    self._fail("`...` stands for arguments, at the end of a call", node)
+                    raise self._fail("`...` stands for arguments, at the end of a call", node)
                 return Literal(normalised_literal(kind, node.value), place=self._place(node))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as number)):
                 signed = -number if isinstance(node.op, ast.USub) else number
@@ -166,7 +166,9 @@ class PatternParser:
                 return self._item(node)
             case ast.Attribute():
                 return self._attribute(node)
-        self._fail("patterns consist of calls, names, literals and lists; what is computed goes into `where`", node)
+        raise self._fail(
+            "patterns consist of calls, names, literals and lists; what is computed goes into `where`", node
+        )
 
     def _name(self, node: ast.Name) -> Term:
         place, name = self._place(node), node.id
@@ -185,7 +187,7 @@ class PatternParser:
             return Literal(CONSTANTS[name], place=place)
         known = [*self.scope.variables, *self.named, *self.scope.symbols]
         close = difflib.get_close_matches(name, known, n=1)
-        self._fail(
+        raise self._fail(
             f"{name!r} is not declared",
             node,
             code="EK212",
@@ -200,7 +202,7 @@ class PatternParser:
             value = getattr(torch, node.attr, None)
             if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
                 return Literal(value, place=self._place(node))
-        self._fail(f"{dotted or 'this'} cannot be matched; conditions go into `where`", node)
+        raise self._fail(f"{dotted or 'this'} cannot be matched; conditions go into `where`", node)
 
     def _list(self, node: ast.List | ast.Tuple, kind: Any) -> Term:
         items: list[Term | Splat] = []
@@ -212,7 +214,7 @@ class PatternParser:
             else:
                 items.append(self.term(each, kind=element))
         if sum(isinstance(item, Splat) for item in items) > 1:
-            self._fail("a list has at most one `*`", node)
+            raise self._fail("a list has at most one `*`", node)
         return Sequence(tuple(items), self._place(node))
 
     def _splat(self, node: ast.Starred) -> Splat:
@@ -224,26 +226,26 @@ class PatternParser:
             return Splat(term.name, place=place)
         if isinstance(term, Call):
             return Splat(None, term, place)
-        self._fail("after `*` stands a variable, or the results of a call", node)
+        raise self._fail("after `*` stands a variable, or the results of a call", node)
 
     def _item(self, node: ast.Subscript) -> Term:
         index = node.slice
         if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-            self._fail("results are counted from 0", index)
+            raise self._fail("results are counted from 0", index)
         if not (isinstance(index, ast.Constant) and type(index.value) is int):
-            self._fail("results are chosen by a number: t[0]", index)
+            raise self._fail("results are chosen by a number: t[0]", index)
         base = self.term(node.value)
         if not isinstance(base, Call):
-            self._fail("only the results of a call can be chosen from", node)
+            raise self._fail("only the results of a call can be chosen from", node)
         count = result_count(base.op)
         if count is not None and not 0 <= index.value < count:
-            self._fail(f"the call has {count} results", index)
+            raise self._fail(f"the call has {count} results", index)
         return Item(base, index.value, None, self._place(node))
 
     def _call(self, node: ast.Call) -> Term:
         dotted = dotted_name(node.func)
         if dotted is None:
-            self._fail("an operator is called by its name", node)
+            raise self._fail("an operator is called by its name", node)
         if dotted == "alt":
             return self._alternatives(node)
         if dotted == "opt":
@@ -263,7 +265,7 @@ class PatternParser:
                 names = ["alt", "opt", "thru", *(text.partition("(")[0] for text in self.scope.macros)]
                 close = difflib.get_close_matches(dotted, names, n=1)
                 hint = f"did you mean {close[0]}?" if close else None
-            self._fail(error.message, node.func, code="EK213", hint=hint)
+            raise self._fail(error.message, node.func, code="EK213", hint=hint) from None
         return self._operator(node, op, dotted)
 
     def _operator(self, node: ast.Call, op: Any, dotted: str) -> Term:
@@ -291,12 +293,12 @@ class PatternParser:
         for each in node.args:
             if isinstance(each, ast.Starred):
                 if not isinstance(each.value, ast.Name) or each is not node.args[-1]:
-                    self._fail("`*rest` is a name and stands last", each)
+                    raise self._fail("`*rest` is a name and stands last", each)
                 rest = each.value.id
             else:
                 arguments.append(self.term(each))
         if node.keywords or not arguments:
-            self._fail("an operator variable is called with positional arguments", node)
+            raise self._fail("an operator variable is called with positional arguments", node)
         return OperatorCall(name, tuple(arguments), rest, None, self._place(node))
 
     def _alternatives(self, node: ast.Call) -> Term:
@@ -305,27 +307,27 @@ class PatternParser:
             branches.append((str(index), self.term(each)))
         for keyword in node.keywords:
             if keyword.arg is None:
-                self._fail("`**` is not part of the language", keyword.value)
+                raise self._fail("`**` is not part of the language", keyword.value)
             branches.append((str(keyword.arg), self.term(keyword.value)))
         if len(branches) < 2:
-            self._fail("alt has two branches or more: alt(relu=..., silu=...)", node)
+            raise self._fail("alt has two branches or more: alt(relu=..., silu=...)", node)
         return Alternatives(tuple(branches), None, self._place(node))
 
     def _optional(self, node: ast.Call) -> Term:
         inner = self.term(node.args[0]) if len(node.args) == 1 and not node.keywords else None
         if not isinstance(inner, Call):
-            self._fail("opt has one call: opt(aten.add.Tensor(x, m))", node)
+            raise self._fail("opt has one call: opt(aten.add.Tensor(x, m))", node)
         return Optional(inner, None, self._place(node))
 
     def _through(self, node: ast.Call) -> Term:
         if len(node.args) != 2 or node.keywords:
-            self._fail("thru has a term and a list of operators: thru(x, [aten.clone.default])", node)
+            raise self._fail("thru has a term and a list of operators: thru(x, [aten.clone.default])", node)
         listed = node.args[1].elts if isinstance(node.args[1], ast.List | ast.Tuple) else [node.args[1]]
         ops: list[Any] = []
         for each in listed:
             dotted = dotted_name(each)
             if dotted is None:
-                self._fail("thru names operators", each)
+                raise self._fail("thru names operators", each)
             ops += self._family(each, dotted)
         return Through(self.term(node.args[0]), tuple(ops), self._place(node))
 
@@ -339,7 +341,7 @@ class PatternParser:
         try:
             return [self.scope.table.find(dotted)]
         except UnknownNameError as error:
-            self._fail(error.message, node, code="EK213", hint=error.hint)
+            raise self._fail(error.message, node, code="EK213", hint=error.hint) from None
 
     # Macros
 
@@ -352,15 +354,15 @@ class PatternParser:
 
     def _expanded(self, node: ast.Call, parameters: list[str], text: str) -> Term:
         if len(self._at) >= _MACRO_DEPTH:
-            self._fail("macros call each other without end", node)
+            raise self._fail("macros call each other without end", node)
         if node.keywords or len(node.args) != len(parameters):
-            self._fail(f"this macro takes {len(parameters)} arguments: {', '.join(parameters)}", node)
+            raise self._fail(f"this macro takes {len(parameters)} arguments: {', '.join(parameters)}", node)
         given = {key: self.term(value) for key, value in zip(parameters, node.args, strict=True)}
         place = self._place(node)
         try:
             expression = parse_expression(text)
         except ExpressionError as error:
-            self._fail(f"the macro is wrong: {error.message}", node)
+            raise self._fail(f"the macro is wrong: {error.message}", node) from None
         self._arguments.append(given)
         self._at.append(place)
         try:
@@ -378,9 +380,11 @@ class PatternParser:
     def _wrong(self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None) -> None:
         self.scope.complain(self.text, code, message, self._place(node), hint)
 
-    def _fail(self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None) -> NoReturn:
+    def _fail(
+        self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None
+    ) -> PatternError:
         self._wrong(message, node, code=code, hint=hint)
-        raise PatternError
+        return PatternError()
 
 
 def _renamed(term: Term, name: str) -> Term:

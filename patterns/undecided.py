@@ -39,8 +39,8 @@ def truth(value: Any) -> Truth:
         return _decide(value)
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return compare("!=", value, 0)
-    if value is UNKNOWN:
-        return UNKNOWN
+    if isinstance(value, Undecided):
+        return value
     if isinstance(value, torch.Tensor):
         raise TypeError("a tensor is no condition; say all_eq, all_in or finite")
     return bool(value)
