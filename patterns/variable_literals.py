@@ -119,11 +119,21 @@ class Interval:
             return f">= {self.low}"
         return f"<= {self.high}" if self.low is None else f"in [{self.low}, {self.high}]"
 
+    def limits(self, dtype: torch.dtype) -> tuple[float | None, float | None]:
+        """Return the bounds as a dtype has them: rounded to a float, exact for an integer."""
+        if not dtype.is_floating_point:
+            return self.low, self.high
+        low, high = (None if end is None else torch.tensor(end).to(dtype).item() for end in (self.low, self.high))
+        return low, high
+
     def holds_for(self, tensor: torch.Tensor) -> bool:
-        """Whether every element of a real tensor is between the bounds; nan never is."""
-        values = tensor.to(torch.float64) if tensor.dtype != torch.bool else tensor.to(torch.uint8)
-        is_inside = True if self.low is None else bool((values >= self.low).all())
-        return is_inside and (self.high is None or bool((values <= self.high).all()))
+        """Whether every element of a real tensor is between the bounds, rounded to its dtype; nan never is."""
+        if tensor.dtype.is_complex:
+            return False
+        low, high = self.limits(tensor.dtype)
+        values = tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor
+        is_inside = low is None or bool((values >= low).all())
+        return is_inside and (high is None or bool((values <= high).all()))
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,7 @@ class _VariableParser:
         while scanner.accept("|", "or"):
             token = scanner.name("none after '|'")
             if token.text not in ("none", "None"):
-                scanner.fail(
-                    f"after '|' stands none, not {token.text!r}", token, hint=_union_hint(token, variable)
-                )
+                scanner.fail(f"after '|' stands none, not {token.text!r}", token, hint=_union_hint(token, variable))
             allows_none = True
         if scanner.token.kind != "end":
             scanner.fail(f"{scanner.token.shown} is not expected here", hint=_surplus_hint(scanner.token, variable))

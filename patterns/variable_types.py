@@ -258,7 +258,7 @@ class ChoiceVariable(Variable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AboutVariable(Variable):
+class AboutVariable(Variable):
     """A list or number that is about the dims of a tensor or a shape."""
 
     of: str
@@ -277,35 +277,35 @@ class _AboutVariable(Variable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PermutationVariable(_AboutVariable):
+class PermutationVariable(AboutVariable):
     """A permutation of the dims, counted from the front."""
 
     _word = "perm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxesVariable(_AboutVariable):
+class AxesVariable(AboutVariable):
     """Some of the dims, counted from the front, each at most once, in any order."""
 
     _word = "axes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxisVariable(_AboutVariable):
+class AxisVariable(AboutVariable):
     """One of the dims, counted from the front or from the back; without dims, 0 or -1."""
 
     _word = "axis"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorsVariable(_AboutVariable):
+class FactorsVariable(AboutVariable):
     """A shape with as many elements."""
 
     _word = "factors"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionVariable(_AboutVariable):
+class PartitionVariable(AboutVariable):
     """Sizes of at least one part that a dim is split into, none of them negative.
 
     Attributes:
@@ -402,7 +402,7 @@ def _names(expression: object) -> frozenset[str]:
 
 
 __all__ = [
-    "QUALIFIERS", "AxesVariable", "AxisVariable", "BoolVariable", "ChoiceVariable", "DimsVariable", "DtypeVariable",
+    "QUALIFIERS", "AboutVariable", "AxesVariable", "AxisVariable", "BoolVariable", "ChoiceVariable", "DimsVariable", "DtypeVariable",
     "FactorsVariable", "FloatVariable", "IntVariable", "Links", "ListVariable", "OperatorVariable", "PartitionVariable",
     "PermutationVariable", "ScalarVariable", "ShapeVariable", "StringVariable", "TensorListVariable", "TensorVariable",
     "Variable", "bounds_text",
