@@ -190,15 +190,12 @@ def _tensor(variable: TensorVariable) -> Admission:
 
     def admission(value: Any, names: Mapping[str, Any]) -> Iterable[Extension]:
         value = recorded_value(value)
+        wanted = None if same_as is None else _dtype_behind(names.get(same_as))
         if not isinstance(value, torch.Tensor):
             return ()
-        if same_as is not None:
-            wanted = _dtype_behind(names.get(same_as))
-            if wanted is None:
-                return (pending(variable, value),)
-            if value.dtype != wanted:
-                return ()
-        elif value.dtype not in members:
+        if same_as is not None and wanted is None:
+            return (pending(variable, value),)
+        if value.dtype not in members and value.dtype != wanted:
             return ()
         if domain is not None and _has_elements(value) and not domain.holds_for(value):
             return ()

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import layout_functions, tensor_functions
 from .expressions import CallCompiler, Compiled, ExpressionCompiler, ExpressionError, parse_expression
 from .functions import WORDS, dtype_of, shape
 from .undecided import UndecidedError, truth
 from .variable_sizes import Arithmetic, Measure, Name, Number, SizeExpression
+
+_REGISTERED = (layout_functions, tensor_functions)
+"""Their words are known once they are imported."""
 
 Condition = Callable[[Mapping[str, Any]], object]
 
@@ -91,9 +95,8 @@ class Recipes:
             sides = [node.left, *node.comparators]
             for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
                 self._learn_comparison(left, op, right)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "divides":
-            if len(node.args) == 2:
-                self._multiple(node.args[1], node.args[0])
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "divides" and len(node.args) == 2:
+            self._multiple(node.args[1], node.args[0])
 
     def _learn_comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> None:
         if isinstance(op, ast.In):

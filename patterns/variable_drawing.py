@@ -98,6 +98,8 @@ class Draw:
         max_elements: Most elements of a tensor.
     """
 
+    may_alias = True
+
     def __init__(
         self, variables: Mapping[str, Variable], problem: SizeProblem, rng: random.Random, profile: str,
         max_elements: int,
@@ -117,14 +119,18 @@ class Draw:
         cell = replace(cell, absent=self._absent(cell))
         values: dict[str, Any] = {name: None for name in self.variables if name in cell.absent}
         self._draw_numbers(cell, values)
-        assignment = self._assign(cell, values)
+        assignment = self.assign(cell, values)
         names: MutableMapping[str, Any] = ChainMap(values, assignment.values)
         self.fill(cell, values, names, make_tensor)
         return Draft(values, names, cell, assignment)
 
+    def maker(self, names: Mapping[str, Any]) -> ValueMaker:
+        """Return what makes the values that are no tensors."""
+        return ValueMaker(self.rng, self.profile, names)
+
     def fill(self, cell: Cell, values: dict[str, Any], names: Mapping[str, Any], make_tensor: TensorMaker) -> None:
         """Make the tensors, and then all that is not known yet."""
-        maker = ValueMaker(self.rng, self.profile, names)
+        maker = self.maker(names)
         made: dict[tuple[str, torch.dtype, tuple[Size, ...]], torch.Tensor] = {}
         for name, variable in self.variables.items():
             if name in values:
@@ -154,7 +160,7 @@ class Draw:
         return frozenset(absent)
 
     def _needed(self, variable: Variable, absent: set[str]) -> list[str]:
-        dims = self.problem.signatures.get(variable.name, ())
+        dims = self.problem.dims.get(variable.name, ())
         broadcast = {dim.name for dim in dims if isinstance(dim, BroadcastDim)}
         needed: list[str] = []
         for name in sorted(variable.depends_on - broadcast):
@@ -187,7 +193,8 @@ class Draw:
             recipe.multiple_of or recipe.differs_from or len(recipe.low) > 1 or len(recipe.high) > 1
         )  # fmt: skip
 
-    def _assign(self, cell: Cell, values: dict[str, Any]) -> Assignment:
+    def assign(self, cell: Cell, values: dict[str, Any]) -> Assignment:
+        """Choose all sizes; integers that are solved for with them are added to the values."""
         known = {name: value for name, value in values.items() if type(value) is int}
         seed = self.rng.getrandbits(64)
         limits: dict[str, int] = {}
@@ -224,6 +231,8 @@ class Draw:
     ) -> torch.Tensor:  # fmt: skip
         dtype = self._dtype(variable, cell, names)
         sizes = self._sizes(variable.name, names)
+        if not self.may_alias:
+            return make_tensor(variable, dtype, sizes)
         key = (str(variable), dtype, sizes)
         if key in made and self.rng.random() < _ALIAS_SHARE:
             return made[key]

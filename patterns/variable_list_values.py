@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -220,7 +221,7 @@ class ValueMaker:
         if total and self.rng.random() < 0.8:
             cuts = sorted({cut for cut in cuts if 0 < cut < total})
         edges = [0, *cuts, total]
-        return [high - low for low, high in zip(edges, edges[1:], strict=False)]
+        return [high - low for low, high in itertools.pairwise(edges)]
 
     def _operator(self, variable: OperatorVariable) -> Any:
         return self.rng.choice(variable.operators())

@@ -67,7 +67,9 @@ class Literal:
             return all(literal(one).admits(each) for one, each in zip(own, value, strict=True))
         if type(value) is not type(own):
             return False
-        return same_float(own, value) if isinstance(own, float) else value == own
+        if isinstance(own, float) and isinstance(value, float):
+            return same_float(own, value)
+        return bool(value == own)
 
 
 @dataclass(frozen=True)

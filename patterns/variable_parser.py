@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .variable_dtypes import DTYPE_CLASSES, DTYPE_NAMES, SPELLINGS, DtypeClass
-from .variable_literals import Choice, Interval, Literal, ValueSet, literal
+from .variable_dtypes import DTYPE_CLASSES, DTYPE_NAMES, DtypeClass
+from .variable_literals import Choice, Literal
 from .variable_operators import FAMILIES
-from .variable_scanner import Scanner, Token, VariableSyntaxError, did_you_mean
-from .variable_size_parser import integer, parse_choice, parse_dims, parse_number, parse_size
+from .variable_scanner import Token, VariableSyntaxError, did_you_mean
+from .variable_size_parser import integer, parse_choice, parse_dims, parse_size
 from .variable_sizes import BroadcastDim, SizeExpression
+from .variable_tensor_parser import TensorParser, as_float, is_dtype
 from .variable_types import (
     QUALIFIERS,
     AxesVariable,
@@ -51,11 +52,7 @@ def parse_variable(name: str, text: str) -> Variable:
     return _VariableParser(name, text).parse()
 
 
-class _VariableParser:
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.scanner = Scanner(text)
-
+class _VariableParser(TensorParser):
     def parse(self) -> Variable:
         scanner = self.scanner
         allows_none = False
@@ -78,12 +75,12 @@ class _VariableParser:
         token = scanner.token
         if token.kind == "end":
             scanner.fail("a type is expected", hint='such as "f32 [*S]", "int in [0, 3]" or "bool"')
-        if token.text == "scalar" and _is_dtype(scanner.peek().text):
+        if token.text == "scalar" and is_dtype(scanner.peek().text):
             scanner.take()
             return self._scalar_of_dtype()
         starter = _STARTERS.get(token.text)
         if starter is None or (token.text == "bool" and self._bool_is_dtype()):
-            return self._tensor()
+            return self.tensor()
         scanner.take()
         return starter(self, token)
 
@@ -93,113 +90,6 @@ class _VariableParser:
             return after.text not in ("none", "None")
         return follower.text in ("[", "{", "layouts")
 
-    # Tensors
-
-    def _tensor(self) -> TensorVariable:
-        scanner = self.scanner
-        qualifiers: set[str] = set()
-        while scanner.token.text in QUALIFIERS:
-            qualifiers.add(scanner.take().text)
-        # A qualifier alone says nothing about the dtype.
-        bare = bool(qualifiers) and (scanner.token.kind == "end" or scanner.token.text in ("[", "|"))
-        dtypes = DtypeClass(("any",)) if bare else self._dtype_class()
-        domain: Interval | ValueSet | None = None
-        if scanner.accept("+"):
-            domain = Interval(0, None)
-        if scanner.token.text == "{":
-            domain = self._value_set()
-        domain = self._domain() or domain
-        layouts = scanner.accept("layouts") is not None
-        dims = parse_dims(scanner) if scanner.token.text == "[" else None
-        layouts = scanner.accept("layouts") is not None or layouts
-        domain = self._domain() or domain
-        ordered = tuple(one for one in QUALIFIERS if one in qualifiers)
-        return TensorVariable(
-            name=self.name, qualifiers=ordered, dtypes=dtypes, dims=dims, domain=domain, layouts=layouts
-        )
-
-    def _dtype_class(self) -> DtypeClass:
-        scanner = self.scanner
-        if scanner.accept("="):
-            return DtypeClass(same_as=scanner.name("the name of a tensor after '='").text)
-        names = [self._dtype_name()]
-        while scanner.token.text == "|" and scanner.peek().text not in ("none", "None"):
-            scanner.take()
-            names.append(self._dtype_name())
-        return DtypeClass(tuple(dict.fromkeys(names)))
-
-    def _dtype_name(self) -> str:
-        scanner = self.scanner
-        token = scanner.token
-        if token.kind != "name":
-            scanner.fail(f"a type is expected, not {token.shown}")
-        scanner.take()
-        if token.text in ("f", "i", "u", "c") and scanner.accept("*"):
-            return f"{token.text}*"
-        word = token.text.removeprefix("torch.")
-        word = SPELLINGS.get(word, word)
-        if word not in DTYPE_NAMES and word not in DTYPE_CLASSES:
-            hint = did_you_mean(token.text, [*DTYPE_NAMES, *DTYPE_CLASSES, *QUALIFIERS, *_STARTERS, *SPELLINGS])
-            scanner.fail(f"{token.text!r} is no dtype, qualifier or kind of variable", token, hint=hint)
-        return word
-
-    def _value_set(self) -> ValueSet:
-        scanner = self.scanner
-        scanner.expect("{", "before the values")
-        values: dict[Literal, None] = {}
-        while True:
-            token = scanner.token
-            one = parse_choice(scanner)
-            if not isinstance(one, Literal) or one.kind not in ("int", "float", "bool"):
-                scanner.fail("a number is expected", token)
-            values[literal(int(one.value)) if one.kind == "bool" else one] = None
-            if scanner.accept("}"):
-                return ValueSet(tuple(values))
-            scanner.expect(",", "or '}' after a value")
-
-    def _domain(self) -> Interval | ValueSet | None:
-        scanner = self.scanner
-        if scanner.token.text not in ("in", ">=", "<="):
-            return None
-        if scanner.token.text == "in" and scanner.peek().text == "{":
-            scanner.take()
-            return self._value_set()
-        low, high = self._number_bounds()
-        return Interval(low, high)
-
-    # Bounds
-
-    def _number_bounds(self) -> tuple[Any, Any]:
-        return self._bounds(parse_number)
-
-    def _size_bounds(self) -> tuple[Any, Any]:
-        return self._bounds(parse_size)
-
-    def _bounds(self, parse: Callable[[Scanner], Any]) -> tuple[Any, Any]:
-        """Parse `in [a, b]`, `>= a` or `<= b`, if one of them stands here."""
-        scanner = self.scanner
-        if scanner.accept(">="):
-            return parse(scanner), None
-        if scanner.accept("<="):
-            return None, parse(scanner)
-        if scanner.token.text in (">", "<"):
-            scanner.fail("bounds belong to the values", hint="write >=, <= or in [low, high]")
-        if not scanner.accept("in"):
-            return None, None
-        start = scanner.token
-        if start.text == "(":
-            scanner.fail("bounds belong to the values", hint="write in [low, high]")
-        scanner.expect("[", "before the bounds")
-        low = parse(scanner)
-        scanner.expect(",", "between the bounds")
-        high = parse(scanner)
-        if scanner.token.text == ",":
-            scanner.fail("bounds are two", hint="write one_of for some values")
-        scanner.expect("]", "after the bounds")
-        if _number_of(low) is not None and _number_of(high) is not None and not _number_of(low) <= _number_of(high):
-            scanner.fail(f"there is nothing between {low} and {high}", start)
-        return low, high
-
     # Kinds with a word of their own
 
     def _int(self, word: Token) -> Variable:
@@ -208,32 +98,32 @@ class _VariableParser:
             self.scanner.fail("int is one number", word, hint=hint)
         if self.scanner.token.text == "in" and self.scanner.peek().text == "{":
             self.scanner.take()
-            return ChoiceVariable(name=self.name, choices=tuple(self._value_set().values))
-        low, high = self._size_bounds()
+            return ChoiceVariable(name=self.name, choices=tuple(self.value_set().values))
+        low, high = self.size_bounds()
         return IntVariable(name=self.name, low=low, high=high)
 
     def _float(self, word: Token) -> Variable:
         if self.scanner.token.text == "[":
             self.scanner.fail("float is one number", word, hint="a tensor of floats is f32, f16 or f*")
-        low, high = self._number_bounds()
-        return FloatVariable(name=self.name, low=_as_float(low), high=_as_float(high))
+        low, high = self.number_bounds()
+        return FloatVariable(name=self.name, low=as_float(low), high=as_float(high))
 
     def _scalar(self, word: Token) -> Variable:
-        low, high = self._number_bounds()
-        return ScalarVariable(name=self.name, low=_as_float(low), high=_as_float(high))
+        low, high = self.number_bounds()
+        return ScalarVariable(name=self.name, low=as_float(low), high=as_float(high))
 
     def _scalar_of_dtype(self) -> Variable:
-        names = self._dtype_class().names
+        names = self.dtype_class().names
         if all(DTYPE_NAMES[each].is_floating_point for name in names for each in DTYPE_CLASSES.get(name, (name,))):
-            low, high = self._number_bounds()
-            return FloatVariable(name=self.name, low=_as_float(low), high=_as_float(high))
+            low, high = self.number_bounds()
+            return FloatVariable(name=self.name, low=as_float(low), high=as_float(high))
         if names == ("bool",):
             return BoolVariable(name=self.name)
         if all(name.startswith(("i", "u")) for name in names):
-            low, high = self._size_bounds()
+            low, high = self.size_bounds()
             return IntVariable(name=self.name, low=low, high=high)
-        low, high = self._number_bounds()
-        return ScalarVariable(name=self.name, low=_as_float(low), high=_as_float(high))
+        low, high = self.number_bounds()
+        return ScalarVariable(name=self.name, low=as_float(low), high=as_float(high))
 
     def _bool(self, word: Token) -> Variable:
         return BoolVariable(name=self.name)
@@ -265,7 +155,7 @@ class _VariableParser:
         if element in ("int", "float", "bool") and not (element == "bool" and self._bool_is_dtype()):
             scanner.take()
             return self._list_with(element, count)
-        return TensorListVariable(name=self.name, element=self._tensor(), count=count)
+        return TensorListVariable(name=self.name, element=self.tensor(), count=count)
 
     def _list_ends(self) -> bool:
         return self.scanner.token.kind == "end" or self.scanner.token.text in ("in", "|", "or", ">=", "<=")
@@ -273,11 +163,11 @@ class _VariableParser:
     def _list_with(self, element: str, count: SizeExpression | None) -> Variable:
         low: Any
         high: Any
-        low, high = (None, None) if element == "bool" else self._size_bounds() if element == "int" else (
-            self._number_bounds()
+        low, high = (None, None) if element == "bool" else self.size_bounds() if element == "int" else (
+            self.number_bounds()
         )  # fmt: skip
         if element == "float":
-            low, high = _as_float(low), _as_float(high)
+            low, high = as_float(low), as_float(high)
         return ListVariable(name=self.name, element=element, count=count, low=low, high=high)
 
     def _choice(self, word: Token) -> Variable:
@@ -339,11 +229,8 @@ class _VariableParser:
         assert isinstance(variable, PartitionVariable)
         scanner.expect("at", "after the tensor, before the dim")
         sign = -1 if scanner.accept("-") else 1
-        at: int | str
-        if scanner.token.kind == "number":
-            at = sign * integer(scanner.take())
-        else:
-            at = scanner.name("a dim").text
+        is_number = scanner.token.kind == "number"
+        at = sign * integer(scanner.take()) if is_number else scanner.name("a dim").text
         return replace(variable, at=at)
 
     def _dims(self, word: Token) -> Variable:
@@ -361,18 +248,18 @@ class _VariableParser:
         scanner = self.scanner
         if not scanner.accept("in"):
             same = scanner.token.text == "="
-            return DtypeVariable(name=self.name, dtypes=self._dtype_class() if same else None)
+            return DtypeVariable(name=self.name, dtypes=self.dtype_class() if same else None)
         closing = {"[": "]", "{": "}", "(": ")"}.get(scanner.token.text)
         if closing is None:
-            dtypes = self._dtype_class()
+            dtypes = self.dtype_class()
             names = list(dtypes.names)
             if dtypes.same_as is not None:
                 return DtypeVariable(name=self.name, dtypes=dtypes)
         else:
             scanner.take()
-            names = [self._dtype_name()]
+            names = [self.dtype_name()]
         while scanner.accept(","):
-            names.append(self._dtype_name())
+            names.append(self.dtype_name())
         if closing is not None:
             scanner.expect(closing, "after the dtypes")
         return DtypeVariable(name=self.name, dtypes=DtypeClass(tuple(dict.fromkeys(names))))
@@ -398,21 +285,8 @@ class _VariableParser:
         return OperatorVariable(name=self.name, families=tuple(families))
 
 
-def _is_dtype(word: str) -> bool:
-    short = word.removeprefix("torch.")
-    return SPELLINGS.get(short, short) in {*DTYPE_NAMES, *DTYPE_CLASSES} or word in ("f", "i", "u", "c")
-
-
-def _as_float(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _number_of(bound: Any) -> Any:
-    return bound.evaluate({}) if isinstance(bound, SizeExpression) else bound
-
-
 def _union_hint(token: Token, variable: Variable) -> str | None:
-    if _is_dtype(token.text) and isinstance(variable, TensorVariable):
+    if is_dtype(token.text) and isinstance(variable, TensorVariable):
         return "write the dtypes before the dims: f16|f32 [*S]"
     return did_you_mean(token.text, ["none"])
 
@@ -453,5 +327,7 @@ _STARTERS: dict[str, _Starter] = {
     **dict.fromkeys(("dtype",), _VariableParser._dtype),
     **dict.fromkeys(("op", "operator"), _VariableParser._operator),
 }
+
+_VariableParser.words = tuple(_STARTERS)
 
 __all__ = ["VariableSyntaxError", "parse_variable"]

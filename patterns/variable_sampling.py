@@ -81,7 +81,7 @@ class Sampler:
         self.max_elements = max_elements
         self.tries = 0
         self.accepted = 0
-        self._ordered = _in_order(self.variables)
+        self.ordered = _in_order(self.variables)
 
     def sample(self, rng: random.Random, profile: str | None = None, cell: Cell | None = None) -> Sample:
         """Return values; the same state of `rng` gives the same ones.
@@ -108,7 +108,7 @@ class Sampler:
         yield from self.space.cells(limit)
 
     def _try(self, rng: random.Random, profile: str, cell: Cell | None) -> Sample | None:
-        draw = Draw(self._ordered, self.problem, rng, profile, self.max_elements)
+        draw = Draw(self.ordered, self.problem, rng, profile, self.max_elements)
 
         def make(variable: TensorVariable, dtype: torch.dtype, sizes: tuple[Size, ...]) -> torch.Tensor:
             return make_tensor(

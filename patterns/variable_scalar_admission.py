@@ -53,6 +53,15 @@ def _int(variable: IntVariable) -> Decision:
     low, high = variable.low, variable.high
     if low is None and high is None:
         return lambda value, names: is_size(value)
+    least, greatest = (None if end is None or end.names() else end.evaluate({}) for end in (low, high))
+    if least is not None and greatest is not None:
+
+        def between(value: Any, names: Mapping[str, Any]) -> bool | None:
+            if type(value) is int:
+                return bool(least <= value <= greatest)
+            return _between(low, value, high, names) if is_size(value) else False
+
+        return between
 
     def decide(value: Any, names: Mapping[str, Any]) -> bool | None:
         return _between(low, value, high, names) if is_size(value) else False

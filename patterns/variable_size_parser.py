@@ -29,7 +29,21 @@ MAX_RANK = 64
 
 
 def parse_size(scanner: Scanner) -> SizeExpression:
-    """Parse a sum of products."""
+    """Parse a sum of products.
+
+    Raises:
+        VariableSyntaxError: It is none, or has no value.
+    """
+    start = scanner.token
+    result = _sum(scanner)
+    try:
+        result.evaluate({})
+    except ArithmeticError:
+        scanner.fail("a division by zero", start)
+    return result
+
+
+def _sum(scanner: Scanner) -> SizeExpression:
     result = _product(scanner)
     for _ in range(_MAX_TERMS):
         sign = scanner.accept("+", "-")
@@ -54,7 +68,7 @@ def _product(scanner: Scanner) -> SizeExpression:
 def _factor(scanner: Scanner) -> SizeExpression:
     token = scanner.token
     if scanner.accept("("):
-        inner = parse_size(scanner)
+        inner = _sum(scanner)
         scanner.expect(")", "after the size")
         return inner
     if scanner.accept("-"):

@@ -64,11 +64,11 @@ class SizeProblem:
     def __init__(self, variables: Mapping[str, Variable], conditions: Iterable[str] = ()) -> None:
         self.variables = variables
         self.shapes = {name: one for name, one in variables.items() if isinstance(one, DimsVariable)}
-        self.signatures = {name: _signature(one) for name, one in variables.items() if _signature(one) is not None}
+        signatures = {name: dims for name, one in variables.items() if (dims := _signature(one)) is not None}
         self.dims: dict[str, tuple[Dim, ...]] = {}
         self.sequences: list[str] = []
         sizes: list[str] = []
-        for name, dims in {**self.signatures, **{name: one.dims for name, one in self.shapes.items()}}.items():
+        for name, dims in {**signatures, **{name: one.dims for name, one in self.shapes.items()}}.items():
             self.dims[name] = _without_blanks(name, dims)
             for dim in self.dims[name]:
                 if isinstance(dim, SizeDim):
@@ -194,14 +194,9 @@ class SizeProblem:
         made.values[atom] = self._picked(atom, recipe, made, picker)
 
     def _picked(self, atom: str, recipe: Recipe, made: Assignment, picker: Picker) -> Any:
-        low: int | None = None if recipe.is_number else 0
-        for one in recipe.low:
-            value = self._evaluated(one, made.values)
-            low = value if low is None else max(low, value)
-        high: int | None = None
-        for one in recipe.high:
-            value = self._evaluated(one, made.values)
-            high = value if high is None else min(high, value)
+        lows = [self._evaluated(one, made.values) for one in recipe.low] + ([] if recipe.is_number else [0])
+        highs = [self._evaluated(one, made.values) for one in recipe.high]
+        low, high = max(lows, default=None), min(highs, default=None)
         if recipe.options is not None:
             options = [one for one in recipe.options if (low is None or one >= low) and (high is None or one <= high)]
             if not options:
@@ -211,18 +206,25 @@ class SizeProblem:
             low = -4 if high is None else high - 8
         if high is not None and high < low:
             raise UnsolvedError
-        value = (picker.number if recipe.is_number else picker.size)(atom, low, high)
+        value: Any = (picker.number if recipe.is_number else picker.size)(atom, low, high)
         for one in recipe.multiple_of:
             divisor = self._evaluated(one, made.values)
-            value = value if not divisor else -(-value // divisor) * divisor
+            value = _multiple(value, divisor)
         avoided = {self._evaluated(one, made.values) for one in recipe.differs_from}
-        while value in avoided:
+        while avoided and value in avoided:
             value += 1
         if high is not None and value > high:
             raise UnsolvedError
         if not recipe.is_number:
             made.free.append(atom)
         return value
+
+
+def _multiple(value: Size, divisor: Size) -> Size:
+    """Return the next multiple; a symbolic size becomes that many times the divisor, which is plain to see."""
+    if not (type(value) is int and type(divisor) is int):
+        return value * divisor
+    return -(-value // divisor) * divisor if divisor else value
 
 
 def _signature(one: Variable) -> tuple[Dim, ...] | None:

@@ -399,11 +399,3 @@ def bounds_text(low: object, high: object) -> str:
 
 def _names(expression: object) -> frozenset[str]:
     return expression.names() if isinstance(expression, SizeExpression) else frozenset()
-
-
-__all__ = [
-    "QUALIFIERS", "AboutVariable", "AxesVariable", "AxisVariable", "BoolVariable", "ChoiceVariable", "DimsVariable", "DtypeVariable",
-    "FactorsVariable", "FloatVariable", "IntVariable", "Links", "ListVariable", "OperatorVariable", "PartitionVariable",
-    "PermutationVariable", "ScalarVariable", "ShapeVariable", "StringVariable", "TensorListVariable", "TensorVariable",
-    "Variable", "bounds_text",
-]  # fmt: skip
