@@ -56,12 +56,15 @@ def check_plan(
     file: PteFile, plan: ExecutionPlan, findings: Findings, *, registry: OperatorRegistry, limits: Limits
 ) -> PlanFacts | None:
     """Check one method; return what its instructions do, or None if something is wrong with it."""
+    if findings.full:
+        # Nobody hears of another finding, and what is not checked must not be relied on.
+        return None
     findings.method = plan.name
-    before = len(findings.diagnostics)
+    before = findings.count
     kernels = resolve_operators(plan, registry)
     check_values(file, plan, findings, limits)
     check_indices(plan, kernels, findings)
-    if len(findings.diagnostics) > before:
+    if findings.count > before:
         # Kinds and effects cannot be told while indices lead nowhere.
         findings.method = None
         return None
@@ -70,7 +73,7 @@ def check_plan(
     _check_inputs(plan, findings)
     _check_constants(plan, facts, findings)
     findings.method = None
-    return facts if len(findings.diagnostics) == before else None
+    return facts if findings.count == before else None
 
 
 def _check_inputs(plan: ExecutionPlan, findings: Findings) -> None:

@@ -14,11 +14,13 @@ class Findings:
     Attributes:
         diagnostics: What was found, in order.
         method: Name of the method that is being looked at; it becomes part of every location.
+        count: How many there were, those beyond the limit included.
     """
 
     def __init__(self, limit: int = MAX_FINDINGS) -> None:
         self.diagnostics: list[Diagnostic] = []
         self.method: str | None = None
+        self.count = 0
         self._limit = limit
 
     @property
@@ -30,6 +32,8 @@ class Findings:
         self, code: str, message: str, *, at: str | None = None, expected: str | None = None, hint: str | None = None
     ) -> None:
         """Record one error at the place `at` (`value 7`, `instruction 3`) of the current method."""
+        # Whether a method is in order must be told even when there is no room for what is wrong with it.
+        self.count += 1
         if self.full:
             return
         location = Location(method=self.method, node=at)

@@ -322,3 +322,14 @@ def test_every_code_is_explained_and_every_explanation_has_a_code() -> None:
     used = {word.strip('"') for word in sources.replace("(", " ").replace(",", " ").split() if word.startswith('"EK')}
     assert sorted(used - set(texts)) == []
     assert all(set(text) == {"title", "text"} for text in texts.values())
+
+
+def test_what_is_wrong_beyond_the_longest_report() -> None:
+    """The second method is not looked at any more, so nothing may rely on it either."""
+    file = two_methods()
+    first, second = file.program.execution_plan
+    first.inputs.extend([1000] * 60)
+    second.inputs.append(1000)
+    with pytest.raises(ProgramVerifyError) as caught:
+        Runtime.get().load_program(file)
+    assert len(caught.value.diagnostics) == 50
