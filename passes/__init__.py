@@ -1,5 +1,6 @@
 """What happens to a program: the pass contract, one file per pass, memory planning, and the passes people bring."""
 
+from .apply_rules import ApplyRules
 from .bound_symbolic_shapes import BoundSymbolicShapes
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
@@ -42,6 +43,7 @@ from .user_passes import CompleteMetadata, apply_user_passes
 from .write_back_mutations import WriteBackMutations
 
 __all__ = [
+    "ApplyRules",
     "BoundSymbolicShapes",
     "CompleteMetadata",
     "ConstraintBasedSymShapeEvalPass",

@@ -1,1 +1,41 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
+
+from .compiled_rule import CompiledRule
+from .functions import language_words
+from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
+from .near_misses import NearMiss
+from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
+from .rewriting import RewriteOptions, RuleEngine
+from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
+from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
+from .target_description import KernelCost, Target, read_target
+
+__all__ = [
+    "Application",
+    "BookVerdict",
+    "CompiledRule",
+    "Equivalence",
+    "Guard",
+    "KernelCost",
+    "LoadedBook",
+    "NearMiss",
+    "OperatorDefinition",
+    "Refusal",
+    "RewriteOptions",
+    "RewriteReport",
+    "Rule",
+    "RuleBook",
+    "RuleEngine",
+    "RuleSet",
+    "RuleStatistics",
+    "RuleVerdict",
+    "Target",
+    "book_from_rules",
+    "check_book",
+    "check_rule",
+    "language_words",
+    "load_book",
+    "parse_book",
+    "read_target",
+    "shipped_books",
+]

@@ -13,11 +13,13 @@ from .matching import PatternCompiler
 from .matching_roots import UnconnectedError, anchors
 from .matching_state import CompiledGuard, State
 from .model import Rule
+from .operator_table import name_of
 from .pattern_parser import PatternParser
 from .program_compiler import FACTS, Program, compile_guard, compile_program
 from .scope import Scope
 from .source_text import SourceText
 from .terms import Alternatives, Call, OperatorCall, Optional, Pattern, Splat, Symbol, Term, Variable, walk
+from .variable_linking import link_variables
 from .variable_parser import VariableSyntaxError, parse_variable
 from .variable_types import OperatorVariable
 
@@ -114,6 +116,11 @@ class CompiledRule:
         """Its id."""
         return self.rule.id
 
+    @property
+    def anchor_names(self) -> frozenset[str]:
+        """Names of the operators at which a match starts; none means any."""
+        return frozenset(name_of(op) for op in self.anchors if hasattr(op, "_schema"))
+
 
 def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | None:
     """Compile a rule.
@@ -181,6 +188,10 @@ def _variables(rule: Rule, texts: RuleTexts, scope: Scope) -> tuple[dict[str, An
             # Whoever uses the name should not be told that it is unknown.
             variables[name] = parse_variable(name, "any")
         symbols.update(variables[name].binds)
+    try:
+        variables = dict(link_variables(variables))
+    except VariableSyntaxError as error:
+        scope.found.append(texts.rule.diagnostic("EK216", error.message, hint=error.hint))
     return variables, frozenset(symbols - variables.keys())
 
 

@@ -388,3 +388,8 @@ def only_index(t: Any, i: int) -> bool:
     if not isinstance(t, Node):
         return True
     return all(user.target.__name__ == "getitem" and user.args[1] == i for user in t.users)  # type: ignore[union-attr]
+
+
+def language_words() -> dict[str, str]:
+    """Return the words of the language, and one line about each."""
+    return {name: WORDS[name].doc for name in sorted(WORDS)}

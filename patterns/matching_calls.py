@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
 
-from exirkit.ir import canonical_arguments, traits_of, underlying
+from exirkit.ir import underlying
 
+from .argument_view import canonical_arguments
 from .matching_lists import compile_elements
 from .matching_state import Matcher, State, Then
 from .matching_values import from_front, rest_is_default, same_literal
+from .operator_facts import traits_of
 from .operator_table import name_of
 from .terms import (
     Alternatives,

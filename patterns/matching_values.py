@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import canonical_arguments, same_argument, underlying
+from exirkit.ir import same_argument, underlying
 
+from .argument_view import canonical_arguments
 from .graph_functions import GraphFacts
 from .undecided import compare
 

@@ -12,7 +12,7 @@ from .compiled_rule import CompiledRule
 from .defined_ops import TensorBuilder
 from .numeric_agreement import disagreement
 from .pattern_execution import CannotRunError, PatternRun
-from .rule_trials import RuleTrials, repeated_variables, shown
+from .rule_trials import RAISED, RuleTrials, repeated_variables, shown
 from .terms import Call, Literal, Term, walk
 
 _TRIALS = 60
@@ -132,7 +132,7 @@ class NearMisses:
         try:
             with torch.no_grad():
                 return run.run()
-        except (CannotRunError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+        except (CannotRunError, *RAISED):
             return None
 
     def _against_replacement(self, trial: Any, result: list[Any]) -> str | None:

@@ -15,8 +15,10 @@ from typing import Any
 
 from torch.fx import Node
 
-from exirkit.ir import canonical_arguments, traits_of, underlying
+from exirkit.ir import underlying
 
+from .argument_view import canonical_arguments
+from .operator_facts import traits_of
 from .terms import Alternatives, Call, Item, OperatorCall, Term
 from .terms import Sequence as ListTerm
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import ConstantValues, GraphEditor, is_pure, underlying
+from exirkit.ir import GraphEditor, is_pure, underlying
 
+from .constant_cones import ConstantValues
 from .operator_table import name_of
 from .target_description import Target
 

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, traits_of, underlying
+from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, underlying
 
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
 from .expressions import ExpressionError
 from .matching_state import State, Trace
+from .operator_facts import traits_of
 from .program_compiler import FACTS
 from .program_facts import RULE_KEY, ProgramFacts
 from .undecided import UndecidedError, compare, truth

@@ -98,14 +98,27 @@ class _Run:
 
     def run(self) -> RewriteReport:
         started = time.perf_counter()
+        stored = self._stored_in_use()
         agenda: list[Node] = [node for node in reversed(self.editor.graph.nodes) if node.op == "call_function"]
         while agenda and not self.report.is_limited:
             changed = self._sweep(agenda)
             if self.options.strategy == "sweep":
                 break
             agenda = sorted((node for node in changed if not node._erased), reverse=True)
+        orphans = [node for node in stored if not node._erased and not node.users]
+        if orphans:
+            self.editor.remove_inputs(orphans)
         self.report.seconds = time.perf_counter() - started
         return self.report
+
+    def _stored_in_use(self) -> list[Node]:
+        """Return the stored tensors that something uses; those that lose that to a rewrite go with it."""
+        constants = self.facts.constants
+        return [
+            node
+            for node in self.editor.graph.find_nodes(op="placeholder")
+            if node.users and constants.is_stored(node) and not constants.is_mutable(node)
+        ]
 
     def _sweep(self, agenda: Iterable[Node]) -> dict[Node, None]:
         """Look at nodes, the last one first; return those to look at again."""

@@ -16,21 +16,26 @@ from .expressions import ExpressionError
 from .numeric_agreement import disagreement
 from .pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from .program_compiler import FACTS
-from .terms import Variable, walk
+from .terms import Alternatives, Variable, children, walk
 from .undecided import UndecidedError, truth
-from .variable_sampling import Sample, Sampler
+from .variable_constraints import condition
+from .variable_sampling import Sample, Sampler, SamplingError
 from .variable_types import OperatorVariable, TensorVariable
 
-_RAISED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError, OverflowError)
+# Operators written in Python raise whatever they like for arguments that they do not take.
+RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _MOST_MISSES = 40
 
 
 class TrialFacts:
     """Answers of a graph that was built for one rule: everything about it is as the pattern says."""
 
-    def __init__(self, rule: CompiledRule, values: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, rule: CompiledRule, values: Mapping[str, Any], shape: Shape, options: Mapping[str, Any] | None = None
+    ) -> None:
         self.rule = rule
         self.values = values
+        self.shape = shape
         self.options = dict(options or {})
 
     def _names_of(self, x: Any) -> Iterator[str]:
@@ -48,7 +53,7 @@ class TrialFacts:
         """Return how often the pattern uses a value: as often as a graph of it alone."""
         for name in self._names_of(x):
             if name in self.rule.pattern.named:
-                return max(1, _uses(self.rule, name))
+                return max(1, _uses(self.rule, name, self.shape))
         return 1
 
     def is_kind(self, x: Any, kind: str) -> bool:
@@ -91,9 +96,8 @@ class TrialFacts:
         return ()
 
 
-def _uses(rule: CompiledRule, name: str) -> int:
-    from .terms import children
-
+def _uses(rule: CompiledRule, name: str, shape: Shape) -> int:
+    """Return how many calls use a named term, on one way through the pattern."""
     term = rule.pattern.named[name]
     seen: set[int] = set()
     count = 0
@@ -104,6 +108,11 @@ def _uses(rule: CompiledRule, name: str) -> int:
             continue
         seen.add(id(one))
         below = list(children(one))
+        if isinstance(one, Alternatives):
+            below = [one.branches[shape.branches.get(id(one), 0)][1]]
+            if below[0] is not term:
+                pending += below
+                continue
         count += any(child is term for child in below)
         pending += below
     return count
@@ -171,8 +180,8 @@ class RuleTrials:
     def __init__(self, rule: CompiledRule, *, seed: int = 0) -> None:
         self.rule = rule
         self.seed = seed
-        gen = rule.rule.gen
-        self.sampler = Sampler(rule.variables, gen=gen)
+        self._samplers: dict[int | str | None, Sampler] = {}
+        self._unsolvable: set[int | None] = set()
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
 
@@ -216,10 +225,12 @@ class RuleTrials:
         shape = self.shapes[number % len(self.shapes)]
         chosen = profile or (self.profile if number % 3 else "normal")
         try:
-            sample: Sample = self.sampler.sample(rng, chosen)
-        except ValueError as error:
+            sample = self._sample(rng, chosen, unless)
+        except SamplingError as error:
             return None, f"no sample: {error}"
         names: dict[str, Any] = {**sample.symbols, **sample.values}
+        if chosen == "special" and not self.rule.rule.equiv.is_exact:
+            names.update({name: _without_overflow(value) for name, value in sample.values.items()})
         self._choose_operators(names, rng)
         trial = Trial(seed, shape, names)
         try:
@@ -227,9 +238,11 @@ class RuleTrials:
                 trial.expected = PatternRun(self.rule.pattern, names, shape, TensorBuilder()).run()
         except CannotRunError as error:
             return None, str(error)
-        except _RAISED as error:
+        except RAISED as error:
             return None, f"the pattern raises {type(error).__name__}: {_first_line(error)}"
-        names[FACTS] = TrialFacts(self.rule, names)
+        if not self.rule.rule.equiv.is_exact and _reduces_nothing(names.values(), trial.expected):
+            return None, "a reduction over nothing"
+        names[FACTS] = TrialFacts(self.rule, names, shape)
         for index, guard in enumerate(self.rule.guards):
             holds = self._holds(guard, names)
             if holds is None:
@@ -250,9 +263,28 @@ class RuleTrials:
             found = self.replaced(trial.names if names is None else names)
         except ExpressionError as error:
             return f"the replacement fails: {error.message}"
-        except _RAISED as error:
+        except RAISED as error:
             return f"the replacement raises {type(error).__name__}: {_first_line(error)}"
-        return disagreement(trial.expected, found, self.rule.rule.equiv)
+        problem = disagreement(trial.expected, found, self.rule.rule.equiv)
+        if problem is None or self.rule.rule.equiv.is_exact:
+            return problem
+        return disagreement(trial.expected, found, self.rule.rule.equiv, self._precise(trial))
+
+    def _precise(self, trial: Trial) -> list[Any] | None:
+        """Return the results of the pattern in float64, or None if it does not run in that."""
+        names = {
+            name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            for name, value in trial.names.items()
+            if name not in self.rule.pattern.named
+        }
+        try:
+            with torch.no_grad():
+                results = PatternRun(self.rule.pattern, names, trial.shape, TensorBuilder()).run()
+        except (CannotRunError, *RAISED):
+            return None
+        pairs = zip(results, trial.expected, strict=True)
+        is_alike = all(isinstance(one, torch.Tensor) and one.shape == other.shape for one, other in pairs)
+        return results if is_alike else None
 
     def replaced(self, given: Mapping[str, Any]) -> list[Any]:
         """Return the results of the replacement.
@@ -272,6 +304,25 @@ class RuleTrials:
                 return case.replace.run(names, TensorBuilder())
         raise ExpressionError("no case applies")
 
+    def _sample(self, rng: random.Random, profile: str, unless: int | None) -> Sample:
+        if unless in self._unsolvable:
+            return self._sampler(None, is_bare=True).sample(rng, profile)
+        try:
+            return self._sampler(unless).sample(rng, profile)
+        except SamplingError:
+            # Guards that the sampler cannot solve for are left to chance.
+            self._unsolvable.add(unless)
+            return self._sampler(None, is_bare=True).sample(rng, profile)
+
+    def _sampler(self, unless: int | None, *, is_bare: bool = False) -> Sampler:
+        """Return what makes values that satisfy types and guards, but for one guard, or types alone."""
+        key = "bare" if is_bare else unless
+        if key not in self._samplers:
+            gen = [self.rule.rule.gen] if self.rule.rule.gen else []
+            constraints = gen if is_bare else _constraints(self.rule, unless)
+            self._samplers[key] = Sampler(self.rule.variables, gen=constraints)
+        return self._samplers[key]
+
     def _choose_operators(self, names: dict[str, Any], rng: random.Random) -> None:
         for name, variable in self.rule.variables.items():
             if isinstance(variable, OperatorVariable) and name not in names:
@@ -285,7 +336,7 @@ class RuleTrials:
 
     def computes_nothing(self) -> bool:
         """Whether the replacement only moves data: whoever drops arithmetic must think of infinities and NaN."""
-        from exirkit.ir import traits_of
+        from .operator_facts import traits_of
 
         return all(traits_of(op).copy_like for case in self.rule.cases for op in case.replace.operators)
 
@@ -296,6 +347,36 @@ class RuleTrials:
             if isinstance(value := trial.names.get(name), torch.Tensor)
         ]
         return " ".join(part for part in (trial.shape.text, *dtypes[:2]) if part)
+
+
+def _without_overflow(value: Any) -> Any:
+    """Return a tensor whose finite values are not near the limits: where sums overflow depends on their order."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return torch.where(torch.isfinite(value) & (value.abs() > 1e3), value.sign() * 1e3, value)
+
+
+def _reduces_nothing(values: Any, results: Sequence[Any]) -> bool:
+    """Whether values come from tensors without elements: what they are then is a convention of each operator."""
+    is_empty = any(isinstance(value, torch.Tensor) and not value.numel() for value in values)
+    return is_empty and any(isinstance(one, torch.Tensor) and bool(one.numel()) for one in results)
+
+
+def _constraints(rule: CompiledRule, unless: int | None = None) -> list[str]:
+    """Return `gen`, and the guards that speak of sizes only: samples are made to satisfy them, not thrown away."""
+    texts = [rule.rule.gen] if rule.rule.gen else []
+    for index, guard in enumerate(rule.guards):
+        if index != unless and _is_condition(guard.text):
+            texts.append(guard.text)
+    return texts
+
+
+def _is_condition(text: str) -> bool:
+    try:
+        condition(text)
+    except ExpressionError:
+        return False
+    return True
 
 
 def shown(rule: CompiledRule, names: Mapping[str, Any]) -> dict[str, str]:

@@ -23,7 +23,7 @@ def family_members(names: tuple[str, ...]) -> tuple[Any, ...]:
     Raises:
         LookupError: A name is neither.
     """
-    from exirkit.ir import operators_with
+    from .operator_facts import operators_with
 
     found: dict[Any, None] = {}
     for name in names:

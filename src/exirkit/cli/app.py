@@ -20,6 +20,7 @@ from exirkit import __version__
 from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wants_traceback
 from .interrupts import INTERRUPTED, noticed_interrupts
+from .rule_commands import rule_app
 
 _EPILOG = (
     "Exit codes: 0 done; 1 the model or file cannot be handled; 2 wrong usage; 3 a pass or backend broke its contract; "
@@ -69,6 +70,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(rule_app, name="rule")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]

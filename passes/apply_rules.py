@@ -1,0 +1,41 @@
+"""A set of rules as a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exirkit.ir import GraphEditor
+from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine
+
+from .contract import Pass
+
+
+class ApplyRules(Pass):
+    """Rewrite a program with rules until none of them matches any more.
+
+    Args:
+        rules: A loaded book, or compiled rules.
+        options: Strategy, limit, target.
+
+    Attributes:
+        report: What the last run did.
+
+    Raises:
+        ModelError: The book has errors.
+    """
+
+    name = "apply-rules"
+
+    def __init__(self, rules: LoadedBook | Sequence[CompiledRule], options: RewriteOptions | None = None) -> None:
+        rules = rules.require_valid().rules if isinstance(rules, LoadedBook) else rules
+        self.engine = RuleEngine(rules)
+        self.options = options or RewriteOptions()
+        self.report: RewriteReport | None = None
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Rewrite.
+
+        Raises:
+            ContractError: EK250, the rules rewrite in a circle; EK251, one broke its word and must not.
+        """
+        self.report = self.engine.run(editor, self.options)

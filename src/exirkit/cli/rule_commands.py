@@ -1,0 +1,94 @@
+"""`exirkit rule ...`: checking rule books, and looking into them."""
+
+from __future__ import annotations
+
+import json as json_library
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import Steps, print_json
+
+rule_app = typer.Typer(help="Check rule books, and look into them.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+BookFile = Annotated[str, typer.Argument(metavar="BOOK.yaml|NAME", show_default=False)]
+
+
+@rule_app.command()
+def check(
+    book: BookFile,
+    rules: Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Only this rule; repeatable.")] = None,
+    trials: Annotated[int, typer.Option(min=1, max=100_000, help="Samples that each rule must be right for.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="A guard without a witness is an error.")] = False,
+    json: Json = False,
+) -> None:
+    """Check every rule of a book: exit code 0 if all are accepted, 1 otherwise.
+
+    Each rule is read against the schemas of its operators, run on values made from the types of its variables, and
+    tried without each of its guards, literals and repetitions to see what they are for.
+    """
+    with Steps() as steps:
+        steps("loading torch")
+        from .rule_checking import CheckOptions, check_file
+
+        report, texts = check_file(book, CheckOptions(tuple(rules or ()), trials, seed, strict), steps)
+    if json:
+        print_json(report)
+    else:
+        from .rule_rendering import print_checked
+
+        print_checked(report, texts)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@rule_app.command("list")
+def list_rules(
+    book: Annotated[str | None, typer.Argument(metavar="[BOOK.yaml|NAME]", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """List the rules of a book, or the books that come with exirkit."""
+    with Steps() as steps:
+        steps("loading torch")
+        from .rule_checking import list_book
+
+        report = list_book(book)
+    if json:
+        print_json(report)
+        return
+    from .rule_rendering import print_rules
+
+    print_rules(report)
+
+
+@rule_app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json")] = None,
+) -> None:
+    """Print the JSON Schema of rule books, with which editors complete and check them."""
+    from exirkit.patterns import RuleBook
+
+    text = json_library.dumps(RuleBook.model_json_schema(by_alias=True), indent=2) + "\n"
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    from .output_files import check_writable, write_whole
+
+    check_writable(output, ".json")
+    write_whole(output, lambda file: file.write(text.encode()))
+
+
+@rule_app.command()
+def words(json: Json = False) -> None:
+    """List the words that conditions and `let` may use."""
+    from .rule_checking import list_words
+
+    report = list_words()
+    if json:
+        print_json(report)
+        return
+    from .rule_rendering import print_words
+
+    print_words(report)

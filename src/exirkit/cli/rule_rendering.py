@@ -1,0 +1,46 @@
+"""What a person sees of the `exirkit rule` commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from .console import stdout_console, table
+from .failures import printable
+from .rule_reports import RuleCheckReport, RuleListReport, WordsReport
+
+
+def print_checked(report: RuleCheckReport, texts: Sequence[str]) -> None:
+    """Print a line per rule, and all findings."""
+    rows = []
+    for rule in report.rules:
+        guards = [one for one in rule.witnesses if one.part == "guard"]
+        shown = f"{sum(one.witness is not None for one in guards)} of {len(guards)}" if guards else "-"
+        rows.append(
+            ["accepted" if rule.ok else "REJECTED", rule.rule, str(rule.trials), shown, f"{rule.seconds:.1f} s"]
+        )
+    console = stdout_console()
+    if rows:
+        console.print(table(["verdict", "rule", ">samples", ">guards with witness", ">time"], rows))
+    for text in texts:
+        typer.echo("\n" + "\n".join(printable(line) for line in text.splitlines()))
+    accepted = sum(rule.ok for rule in report.rules)
+    verdict = "accepted" if report.ok else "REJECTED"
+    typer.echo(f"\n{printable(report.file)}: {verdict}, {accepted} of {len(report.rules)} rules (seed {report.seed})")
+
+
+def print_rules(report: RuleListReport) -> None:
+    """Print the rules of a book, or the names of books."""
+    console = stdout_console()
+    if report.book is None:
+        for name in report.books:
+            typer.echo(name)
+        return
+    rows = [[rule.id, rule.kind, ", ".join(rule.operators[:3]), rule.doc or ""] for rule in report.rules]
+    console.print(table(["rule", "kind", "starts at", "what it does"], rows))
+
+
+def print_words(report: WordsReport) -> None:
+    """Print the words of the language."""
+    stdout_console().print(table(["word", "what it is"], [[one.word, one.text] for one in report.words]))

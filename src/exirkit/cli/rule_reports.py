@@ -1,0 +1,69 @@
+"""The documents that `exirkit rule ... --json` prints."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .reports import Finding, Report
+
+
+class WitnessReport(Report):
+    """What a part of a rule is for: values for which the rule would be wrong without it."""
+
+    part: str
+    text: str
+    witness: dict[str, str] | None = None
+    difference: str | None = None
+    tried: int = 0
+
+
+class RuleReport(Report):
+    """What is known of one rule."""
+
+    rule: str
+    ok: bool
+    trials: int = 0
+    rejected: int = 0
+    witnesses: list[WitnessReport] = Field(default_factory=list)
+    diagnostics: list[Finding] = Field(default_factory=list)
+    seconds: float = 0.0
+
+
+class RuleCheckReport(Report):
+    """The verdict on a book."""
+
+    ok: bool
+    file: str
+    seed: int
+    rules: list[RuleReport]
+    diagnostics: list[Finding]
+
+
+class ListedRule(Report):
+    """One rule of a book."""
+
+    id: str
+    kind: str
+    doc: str | None = None
+    operators: list[str] = Field(default_factory=list)
+
+
+class RuleListReport(Report):
+    """Rules of a book, or names of books."""
+
+    book: str | None
+    rules: list[ListedRule] = Field(default_factory=list)
+    books: list[str] = Field(default_factory=list)
+
+
+class WordReport(Report):
+    """One word of the language."""
+
+    word: str
+    text: str
+
+
+class WordsReport(Report):
+    """The words of conditions and `let`."""
+
+    words: list[WordReport]

@@ -1,0 +1,235 @@
+"""Rules at work: what they rewrite, what they leave, and that programs compute the same afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.patterns.exported_programs import exported, outputs, targets
+
+from exirkit.ir import ContractError, GraphEditor, copy_program
+from exirkit.patterns import RewriteOptions, RewriteReport, RuleEngine, load_book, parse_book
+
+ATEN = torch.ops.aten
+EXAMPLES = load_book(Path(__file__).parent / "example_rules.yaml")
+
+
+def rewritten(editor: GraphEditor, text: str, **options: Any) -> RewriteReport:
+    """Apply the rules of a book given as text; the program must compute the same afterwards."""
+    book = parse_book("rulebook: 1\nrules:\n" + text).require_valid()
+    return RuleEngine(book.rules).run(editor, RewriteOptions(**options))
+
+
+def check(editor: GraphEditor, before: list[torch.Tensor], *args: torch.Tensor) -> None:
+    for one, other in zip(outputs(editor.program, *args), before, strict=False):
+        torch.testing.assert_close(one, other)
+
+
+MERGE = """
+- id: merge
+  vars: {x: "any [*S]", p: "perm of x", q: "perm of x"}
+  match: return aten.permute.default(aten.permute.default(x, p), q)
+  replace: return aten.permute.default(x, [p[i] for i in q])
+"""
+IDENTITY = """
+- id: identity
+  vars: {x: "any [*S]", p: "perm of x"}
+  match: return aten.permute.default(x, p)
+  where: p == iota(rank(x))
+  replace: return x
+"""
+
+
+def test_chains_collapse_to_nothing() -> None:
+    x = torch.randn(2, 3, 4)
+    editor = exported(lambda _, x: (x.permute(1, 2, 0).permute(2, 0, 1).permute(-3, -2, -1).relu(),), x)
+    before = outputs(editor.program, x)
+    report = rewritten(editor, MERGE + IDENTITY)
+    assert targets(editor.program) == ["relu"]
+    assert report.applied["merge"] + report.applied["identity"] == len(report.journal) >= 3
+    check(editor, before, x)
+
+
+def test_folding_normalisation_into_a_convolution() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    norm = torch.nn.BatchNorm2d(4)
+    with torch.no_grad():
+        for values in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            assert values is not None
+            values.uniform_(0.5, 1.5)
+    conv = torch.nn.Conv2d(3, 4, 3, bias=False)
+    editor = exported(lambda m, x: (m.norm(m.conv(x)),), x, norm=norm, conv=conv)
+    before = outputs(editor.program, x)
+    report = RuleEngine(EXAMPLES.rules).run(editor)
+    assert report.applied == {"fold.conv_bn": 1}
+    assert targets(editor.program) == ["convolution"]
+    # What only the normalisation used is no part of the program any more; nobody used the counter before either.
+    stored = [spec.target for spec in editor.program.graph_signature.input_specs if spec.target is not None]
+    assert stored == ["norm.num_batches_tracked", "_fold_conv_bn_constant", "_fold_conv_bn_constant_1"]
+    assert set(editor.program.state_dict) == {"norm.num_batches_tracked"}
+    check(editor, before, x)
+
+
+def test_shared_weights_stay() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    norm, conv = torch.nn.BatchNorm2d(3), torch.nn.Conv2d(3, 3, 3)
+    editor = exported(lambda m, x: (m.norm(m.conv(x)), m.conv(x) * 2), x, norm=norm, conv=conv)
+    before = outputs(editor.program, x)
+    RuleEngine(EXAMPLES.rules).run(editor)
+    assert "conv.weight" in editor.program.state_dict
+    check(editor, before, x)
+
+
+def test_value_that_others_use_is_not_computed_twice() -> None:
+    x = torch.randn(2, 4)
+    linear = torch.nn.Linear(4, 4)
+    editor = exported(lambda m, x: (m.linear(x).relu(), m.linear(x)), x, linear=linear, keep=(ATEN.linear.default,))
+    report = RuleEngine(EXAMPLES.rules).run(editor)
+    assert report.applied == {"fuse.linear_act": 1}
+    shared = exported(
+        lambda m, x: (lambda y: (y.relu(), y + 1))(m.linear(x)), x, linear=linear, keep=(ATEN.linear.default,)
+    )
+    assert not RuleEngine(EXAMPLES.rules).run(shared).journal
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_operands_in_either_order(order: int) -> None:
+    x = torch.randn(3)
+    editor = exported(lambda _, x: (x * x.sigmoid() if order else x.sigmoid() * x,), x)
+    before = outputs(editor.program, x)
+    assert RuleEngine(EXAMPLES.rules).run(editor).applied == {"fuse.silu": 1}
+    check(editor, before, x)
+
+
+def test_repeated_variable_is_one_value() -> None:
+    x, y = torch.randn(3), torch.randn(3)
+    editor = exported(lambda _, x, y: (x * y.sigmoid(),), x, y)
+    assert not RuleEngine(EXAMPLES.rules).run(editor).journal
+
+
+def test_omitted_argument_means_its_default() -> None:
+    x, y = torch.randn(3), torch.randn(3)
+    plain = exported(lambda _, x, y: (torch.add(x, y).relu(),), x, y)
+    scaled = exported(lambda _, x, y: (torch.add(x, y, alpha=2).relu(),), x, y)
+    assert RuleEngine(EXAMPLES.rules).run(plain).applied == {"fuse.add_relu": 1}
+    assert not RuleEngine(EXAMPLES.rules).run(scaled).journal
+
+
+def test_several_results() -> None:
+    x = torch.randn(5, 4)
+
+    def use(_: Any, x: torch.Tensor) -> Any:
+        first, _, last = ATEN.split_with_sizes_copy.default(x, [1, 2, 2])
+        return first.relu(), last
+
+    program = torch.export.export(_module(use), (x,), strict=False)
+    editor = GraphEditor(copy_program(program))
+    before = outputs(editor.program, x)
+    report = RuleEngine(EXAMPLES.rules).run(editor)
+    assert report.applied == {"decompose.split_to_slices": 1}
+    # Nothing is made for the result that nobody uses.
+    assert sorted(targets(editor.program)) == ["relu", "slice_copy", "slice_copy"]
+    check(editor, before, x)
+
+
+def _module(function: Any) -> torch.nn.Module:
+    from tests.patterns.exported_programs import Computes
+
+    return Computes(function).eval()
+
+
+def test_circles_are_named() -> None:
+    x = torch.randn(3)
+    editor = exported(lambda _, x: (x.sin(),), x)
+    text = str(editor.graph)
+    there_and_back = """
+- id: there
+  vars: {x: "f32 [*S]"}
+  match: return aten.sin.default(x)
+  replace: return aten.cos.default(x)
+- id: back
+  vars: {x: "f32 [*S]"}
+  match: return aten.cos.default(x)
+  replace: return aten.sin.default(x)
+"""
+    with pytest.raises(ContractError, match=r"there -> back|back -> there") as caught:
+        rewritten(editor, there_and_back)
+    assert caught.value.code == "EK250"
+    assert str(editor.graph) == text
+
+
+def test_limit() -> None:
+    x = torch.randn(3)
+    editor = exported(lambda _, x: (x * x.sigmoid(), x.exp() * x.exp().sigmoid()), x)
+    report = RuleEngine(EXAMPLES.rules).run(editor, RewriteOptions(limit=1))
+    assert len(report.journal) == 1
+    assert report.is_limited
+
+
+def test_broken_word_is_undone() -> None:
+    x = torch.randn(3)
+    editor = exported(lambda _, x: (x.sin(),), x)
+    text = str(editor.graph)
+    wrong = """
+- id: wrong
+  vars: {x: "f32 [*S]"}
+  match: return aten.sin.default(x)
+  replace: return aten.unsqueeze_copy.default(x, 0)
+"""
+    report = rewritten(editor, wrong)
+    assert [one.is_fault for one in report.refusals] == [True]
+    assert str(editor.graph) == text
+    with pytest.raises(ContractError, match="broke its word"):
+        rewritten(editor, wrong, is_strict=True)
+    assert str(editor.graph) == text
+
+
+def test_journal_tells_what_happened() -> None:
+    x = torch.randn(3)
+    editor = exported(lambda _, x: (x * x.sigmoid(),), x)
+    (application,) = RuleEngine(EXAMPLES.rules).run(editor).journal
+    assert (application.rule, application.root, set(application.before)) == ("fuse.silu", "mul", {"mul", "sigmoid"})
+    assert application.after == ("silu_default",)
+    assert application.bindings["x"] == "%args_0"
+    (made,) = [node for node in editor.graph.nodes if node.target is ATEN.silu.default]
+    assert made.meta["rewritten_by"] == ("fuse.silu",)
+    assert made.meta["stack_trace"]
+
+
+EXPAND = """
+- id: expand-noop
+  vars: {x: "any [*S]", s: "shape"}
+  match: return aten.expand_copy.default(x, s)
+  where: shape(x) == s
+  replace: return x
+"""
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_sizes_that_vary(is_same: bool) -> None:
+    """A guard that the sizes do not decide is no match, and nothing fixes a size."""
+    x, y = torch.randn(4, 3), torch.randn(5, 3)
+
+    def expand(_: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return ATEN.expand_copy.default(x, [x.shape[0], 3]).relu(), y.relu(), x.shape[0] + y.shape[0]
+
+    dims = torch.export.Dim("rows", max=16), torch.export.Dim("others", max=16)
+    shapes = (({0: dims[0]}, {0: dims[1]}),)
+    program = torch.export.export(_module(expand), (x, y), dynamic_shapes=shapes, strict=False)
+    editor = GraphEditor(copy_program(program))
+    text = EXPAND if is_same else EXPAND.replace("shape(x) == s", "s[0] == 4")
+    assert rewritten(editor, text).applied == ({"expand-noop": 1} if is_same else {})
+    larger = torch.randn(9, 3), torch.randn(2, 3)
+    check(editor, [larger[0].relu(), larger[1].relu()], *larger)
+
+
+def test_same_result_whatever_the_order_of_rules() -> None:
+    x = torch.randn(2, 3, 4)
+    texts = []
+    for rules in (MERGE + IDENTITY, IDENTITY + MERGE):
+        editor = exported(lambda _, x: (x.permute(1, 2, 0).permute(2, 1, 0).exp(),), x)
+        rewritten(editor, rules)
+        texts.append(str(editor.graph))
+    assert texts[0] == texts[1]
