@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 
 from .diagnostics import Diagnostic, UsageError

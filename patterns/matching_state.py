@@ -11,6 +11,7 @@ from torch.fx import Node
 from .expressions import Compiled
 from .graph_functions import GraphFacts
 from .program_compiler import FACTS
+from .undecided import SYMBOLIC
 
 Then = Callable[["State"], bool]
 Matcher = Callable[[Any, "State"], bool]
@@ -55,6 +56,16 @@ class State:
         return False
 
 
+def numbers_read(value: Any) -> Any:
+    """Return a list with the sizes in the place of the nodes that compute them; anything else as it is."""
+    if not isinstance(value, list | tuple) or not any(isinstance(one, Node) for one in value):
+        return value
+    return [
+        one.meta.get("val") if isinstance(one, Node) and isinstance(one.meta.get("val"), SYMBOLIC) else one
+        for one in value
+    ]
+
+
 class MatchedNames(Mapping[str, Any]):
     """Names of a state, and the facts of the graph under their key."""
 
@@ -62,7 +73,7 @@ class MatchedNames(Mapping[str, Any]):
         self.state = state
 
     def __getitem__(self, key: str) -> Any:
-        return self.state.facts if key == FACTS else self.state.names[key]
+        return self.state.facts if key == FACTS else numbers_read(self.state.names[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.state.names)

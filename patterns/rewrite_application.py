@@ -14,7 +14,7 @@ from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operat
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
 from .expressions import ExpressionError
-from .matching_state import State, Trace
+from .matching_state import State, Trace, numbers_read
 from .operator_facts import traits_of
 from .program_compiler import FACTS
 from .program_facts import RULE_KEY, ProgramFacts
@@ -273,7 +273,7 @@ class _Constants(Mapping[str, Any]):
         if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
             known = self.facts.value(value)
             return value if known is None else known
-        return value
+        return numbers_read(value)
 
     def __iter__(self) -> Any:
         return iter(self.names)
