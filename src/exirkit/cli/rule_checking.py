@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exirkit.ir import Diagnostic, UsageError
+from exirkit.ir import ModelError
 from exirkit.patterns import BookVerdict, LoadedBook, RuleVerdict, check_book, language_words, load_book, shipped_books
 
 from .console import Steps
@@ -74,7 +74,7 @@ def list_book(name: str | None) -> RuleListReport:
         return RuleListReport(book=None, books=list(shipped_books()))
     book = load_book(name)
     if book.book is None:
-        raise UsageError(book.found or [Diagnostic(code="EK201", message="the book cannot be read")])
+        raise ModelError(book.found)
     return RuleListReport(book=name, rules=[_listed(book, index) for index in range(len(book.book.rules))])
 
 

@@ -1,0 +1,170 @@
+"""Wrong rule books, and rules that do wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tests.diagnostics.programs import exported
+from tests.diagnostics.provocation import provokes
+
+from exirkit.ir import Diagnostic, GraphEditor, copy_program
+from exirkit.patterns import RewriteOptions, RuleEngine, check_book, load_book, parse_book, read_target
+
+RULE = """rulebook: 1
+rules:
+- id: my-rule
+  vars: {x: "f32 [*S]"}
+  match: |
+    return aten.relu.default(x)
+  replace: |
+    return x
+"""
+
+
+def found(text: str) -> list[Diagnostic]:
+    """Return the complaints about a book."""
+    return parse_book(text, "book.yaml").found
+
+
+@provokes("EK201")
+def repeated_key(_: Path) -> object:
+    return found("rulebook: 1\nrules: []\nrules: []\n")
+
+
+@provokes("EK202")
+def misspelt_key(_: Path) -> object:
+    return found(RULE.replace("  match:", "  matches:"))
+
+
+@provokes("EK203")
+def missing_import(path: Path) -> object:
+    (path / "book.yaml").write_text("rulebook: 1\nimports: [other.yaml]\n")
+    return load_book(path / "book.yaml").found
+
+
+@provokes("EK204")
+def two_rules_of_one_id(_: Path) -> object:
+    return found(RULE + RULE.partition("rules:\n")[2])
+
+
+@provokes("EK206")
+def unknown_rule(_: Path) -> object:
+    return parse_book(RULE, "book.yaml").rule("my-rul")
+
+
+@provokes("EK209")
+def target_without_a_name(path: Path) -> object:
+    (path / "target.yaml").write_text("target: 1\nkernels: {}\n")
+    return read_target(path / "target.yaml")
+
+
+@provokes("EK210")
+def pattern_without_an_end(_: Path) -> object:
+    return found(RULE.replace("relu.default(x)", "relu.default(x"))
+
+
+@provokes("EK211")
+def arithmetic_in_a_pattern(_: Path) -> object:
+    return found(RULE.replace("relu.default(x)", "relu.default(x + 1)"))
+
+
+@provokes("EK212")
+def name_that_nobody_binds(_: Path) -> object:
+    return found(RULE.replace("return x\n", "return aten.neg.default(y)\n"))
+
+
+@provokes("EK213")
+def unknown_operator(_: Path) -> object:
+    return found(RULE.replace("relu.default(x)", "rellu.default(x)"))
+
+
+@provokes("EK214")
+def unknown_argument(_: Path) -> object:
+    return found(RULE.replace("relu.default(x)", "clamp.default(x, minimum=0)"))
+
+
+@provokes("EK215")
+def roots_apart(_: Path) -> object:
+    text = RULE.replace("relu.default(x)", "relu.default(x), aten.neg.default(y)").replace(
+        "return x\n", "return x, y\n"
+    )
+    return found(text.replace('[*S]"}', '[*S]", y: "f32 [*T]"}'))
+
+
+@provokes("EK216")
+def unknown_type(_: Path) -> object:
+    return found(RULE.replace("f32 [*S]", "f33 [*S]"))
+
+
+@provokes("EK217")
+def case_behind_one_without_condition(_: Path) -> object:
+    return found(
+        RULE.replace("  replace: |\n    return x\n", "  replace:\n  - replace: return x\n  - replace: return x\n")
+    )
+
+
+@provokes("EK218")
+def unused_variable(_: Path) -> object:
+    return found(RULE.replace('[*S]"}', '[*S]", y: "f32 [*S]"}'))
+
+
+@provokes("EK220")
+def unknown_word(_: Path) -> object:
+    return found(RULE.replace("  replace:", "  where: rnk(x) == 2\n  replace:"))
+
+
+@provokes("EK221")
+def let_that_calls_an_operator(_: Path) -> object:
+    return found(RULE.replace("  replace:", "  let: y = aten.neg.default(x)\n  replace:"))
+
+
+@provokes("EK230")
+def schema_without_types(_: Path) -> object:
+    return found(RULE + "ops:\n  my.relu: {schema: '(x) -> Tensor', define: 'return aten.relu.default(x)'}\n")
+
+
+@provokes("EK231")
+def operator_of_torch(_: Path) -> object:
+    return found(RULE + "ops:\n  aten.relu: {schema: '(Tensor x) -> Tensor', define: 'return aten.neg.default(x)'}\n")
+
+
+@provokes("EK240")
+def rule_that_is_wrong(_: Path) -> object:
+    verdict = check_book(parse_book(RULE, "book.yaml"))
+    return [one.model_copy(update={"notes": one.notes[1:]}) for rule in verdict.rules for one in rule.found]
+
+
+@provokes("EK241")
+def rule_without_samples(_: Path) -> object:
+    text = RULE.replace("  replace:", "  where: rank(x) == 2 and rank(x) == 3\n  replace:")
+    return [one for rule in check_book(parse_book(text, "book.yaml")).rules for one in rule.found]
+
+
+@provokes("EK242")
+def guard_for_nothing(_: Path) -> object:
+    text = RULE.replace("return x\n", "return aten.clamp_min.default(x, 0)\n").replace(
+        "  replace:", "  where: rank(x) == 2\n  replace:"
+    )
+    return [one for rule in check_book(parse_book(text, "book.yaml")).rules for one in rule.found]
+
+
+def editor() -> GraphEditor:
+    """Return an editor of relu(x)."""
+    return GraphEditor(copy_program(exported(torch.relu, torch.ones(2))))
+
+
+@provokes("EK250")
+def rules_in_a_circle(_: Path) -> object:
+    back = RULE.partition("rules:\n")[2].replace("my-rule", "back").replace("relu", "neg")
+    text = RULE.replace("return x\n", "return aten.neg.default(x)\n") + back.replace(
+        "return x\n", "return aten.relu.default(x)\n"
+    )
+    return RuleEngine(parse_book(text).require_valid().rules).run(editor())
+
+
+@provokes("EK251")
+def rule_that_changes_a_shape(_: Path) -> object:
+    text = RULE.replace("return x\n", "return aten.unsqueeze_copy.default(x, 0)\n")
+    rules = parse_book(text, "book.yaml").require_valid().rules
+    return RuleEngine(rules).run(editor(), RewriteOptions(is_strict=True))
