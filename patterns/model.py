@@ -193,7 +193,7 @@ class Rule(Strict):
             return given
         given = dict(given)
         for key in ("where", "unless", "keep", "tags"):
-            if isinstance(given.get(key), str):
+            if isinstance(given.get(key), str | dict):
                 given[key] = [given[key]]
         if isinstance(given.get("where"), list | tuple):
             given["where"] = [{"expr": one} if isinstance(one, str) else one for one in given["where"]]

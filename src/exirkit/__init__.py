@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from exirkit.ir import TensorSpec as TensorSpec
     from exirkit.ir import UsageError as UsageError
     from exirkit.ir import ops as ops
+    from exirkit.passes import ApplyRules as ApplyRules
     from exirkit.passes import EdgeCompileConfig as EdgeCompileConfig
     from exirkit.passes import ExecutorchBackendConfig as ExecutorchBackendConfig
     from exirkit.passes import ExportedProgramPassBase as ExportedProgramPassBase
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from exirkit.passes import greedy as greedy
     from exirkit.passes import map_args as map_args
     from exirkit.passes import naive as naive
+    from exirkit.patterns import load_book as load_book
     from exirkit.program import EdgeProgramManager as EdgeProgramManager
     from exirkit.program import ExecutorchProgramManager as ExecutorchProgramManager
     from exirkit.program import to_edge as to_edge
@@ -52,6 +54,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Names are fetched on first use, so that `exirkit --help` does not wait for torch.
 _HOMES: dict[str, str] = {
+    "ApplyRules": "passes",
     "ContractError": "ir",
     "Diagnostic": "ir",
     "DiagnosticError": "ir",
@@ -81,6 +84,7 @@ _HOMES: dict[str, str] = {
     "UsageError": "ir",
     "emit_program": "emit",
     "greedy": "passes",
+    "load_book": "patterns",
     "map_args": "passes",
     "naive": "passes",
     "ops": "ir",

@@ -1,0 +1,57 @@
+"""`exirkit rule`: verdicts and exit codes that scripts can rely on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOOD = """rulebook: 1
+rules:
+- id: remove-double-negation
+  vars: {x: "f32 [*S]"}
+  match: return aten.neg.default(aten.neg.default(x))
+  replace: return x
+"""
+WRONG = GOOD.replace("aten.neg.default(aten.neg.default(x))", "aten.abs.default(aten.neg.default(x))")
+
+
+def rule(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run `exirkit rule` with arguments."""
+    command = [sys.executable, "-m", "exirkit", "rule", *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (WRONG, 1), ("rulebook: 2\n", 1), ("[", 1)])
+def test_verdict(text: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "book.yaml").write_text(text)
+    result = rule("check", "book.yaml", "--json", cwd=tmp_path)
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["ok"]) == (code, code == 0)
+    again = rule("check", "book.yaml", cwd=tmp_path)
+    assert again.returncode == code
+    assert again.stdout.rstrip().endswith("(seed 0)")
+    assert ("REJECTED" in again.stdout) == (code == 1)
+    assert "Traceback" not in again.stderr
+
+
+@pytest.mark.slow
+def test_other_commands(tmp_path: Path) -> None:
+    (tmp_path / "book.yaml").write_text(GOOD)
+    listed = json.loads(rule("list", "book.yaml", "--json", cwd=tmp_path).stdout)
+    assert [(one["id"], one["operators"]) for one in listed["rules"]] == [
+        ("remove-double-negation", ["aten.neg.default"])
+    ]
+    assert "canonicalize" in rule("list", cwd=tmp_path).stdout.split()
+    schema = json.loads(rule("schema", cwd=tmp_path).stdout)
+    assert {"rules", "ops", "sets"} <= set(schema["properties"])
+    assert "swap_last" in rule("words", cwd=tmp_path).stdout
+    missing = rule("check", "none.yaml", cwd=tmp_path)
+    assert (missing.returncode, missing.stderr.strip()) == (1, "error[EK712]: none.yaml: no such file or directory")
+    unknown = rule("check", "book.yaml", "--rule", "remove-double-negatio", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "did you mean remove-double-negation?" in unknown.stderr

@@ -1,0 +1,64 @@
+"""Rules on the way from a model to a file: on Edge programs, and with the same answers on both runtimes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.official.oracle import OfficialRuntime
+
+from exirkit import ApplyRules, load_book, to_edge
+from exirkit.patterns import parse_book
+from exirkit.runtime_ref import Runtime
+
+
+class Shuffles(torch.nn.Module):
+    """Moves data about more than it needs to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.permute(1, 2, 0).permute(2, 0, 1) * 1.0 + 0
+        return torch.neg(torch.neg(self.linear(y.unsqueeze(0).squeeze(0))))
+
+
+MODEL = Shuffles().eval()
+X = torch.randn(2, 3, 6)
+
+
+def lowered(*passes: ApplyRules) -> bytes:
+    edge = to_edge(torch.export.export(MODEL, (X,), strict=False))
+    return bytes(edge.transform(list(passes)).to_executorch().buffer)
+
+
+@pytest.mark.executorch
+def test_rules_on_an_edge_program(official_runtime: OfficialRuntime) -> None:
+    rules = ApplyRules([*load_book("canonicalize").rules, *load_book("algebra").rules])
+    plain, better = lowered(), lowered(rules)
+    assert rules.report is not None
+    assert {"canonicalize.permute-permute-merge", "simplify.neg-neg-remove", "simplify.mul-one-remove"} <= set(
+        rules.report.applied
+    )
+    counts = []
+    for data in (plain, better):
+        program = Runtime.get().load_program(data)
+        torch.testing.assert_close(program.load_method("forward").execute([X])[0], MODEL(X))
+        counts.append(len(program._file.program.execution_plan[0].chains[0].instructions))
+    assert counts[1] <= counts[0] - 4
+    (got,) = official_runtime.run(better, [[X]]).unwrap()
+    torch.testing.assert_close(got[0], MODEL(X))
+
+
+def test_programs_are_not_changed_by_rules_on_their_copies() -> None:
+    edge = to_edge(torch.export.export(MODEL, (X,), strict=False))
+    before = str(edge.exported_program().graph)
+    edge.transform([ApplyRules(load_book("canonicalize"))])
+    assert str(edge.exported_program().graph) == before
+
+
+def test_an_invalid_book_is_refused_at_once() -> None:
+    from exirkit import ModelError
+
+    with pytest.raises(ModelError, match="EK202"):
+        ApplyRules(parse_book("rulebook: 1\nrule: []\n"))
