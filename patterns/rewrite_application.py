@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, underlying
+from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, is_pure, underlying
 
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
@@ -142,7 +142,8 @@ class RuleApplication:
             if not isinstance(node.meta.get("val"), list | tuple):
                 continue
             for user in node.users:
-                if user not in named and user not in state.nodes and not _is_named(user, state):
+                is_inside = all(reader in state.nodes for reader in user.users)
+                if not is_inside and user not in named and user not in state.nodes and not _is_named(user, state):
                     return state.fail(f"%{user.name} uses a result that the pattern does not have", node)
         return True
 
@@ -154,11 +155,13 @@ class RuleApplication:
         escaping = [
             node
             for node in state.nodes
-            if node not in roots and id(node) not in kept and any(user not in inside for user in node.users)
+            if node not in roots
+            and id(node) not in kept
+            and any(user not in inside and not _is_dead(user) for user in node.users)
         ]
         if not escaping or rule.rule.keep:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
-        dying = sum(_weight(underlying(node.target)) for node in inside if node in roots)
+        dying = sum(_weight(underlying(node.target)) for node in roots)
         made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
         return made <= dying or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
 
@@ -214,6 +217,10 @@ def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
     anchor = anchor if isinstance(anchor, Node) else first
     others = state.nodes if rule.rule.meta.debug == "union" else [root for root in state.roots if root is not None]
     return tuple(dict.fromkeys([anchor, *others]))
+
+
+def _is_dead(node: Node) -> bool:
+    return not node.users and is_pure(node)
 
 
 def _is_named(node: Node, state: State) -> bool:

@@ -265,6 +265,10 @@ class RuleTrials:
             return f"the replacement fails: {error.message}"
         except RAISED as error:
             return f"the replacement raises {type(error).__name__}: {_first_line(error)}"
+        return self.compared(trial, found)
+
+    def compared(self, trial: Trial, found: Sequence[Any]) -> str | None:
+        """Return how results differ from those of the pattern under the rule's contract, or None."""
         problem = disagreement(trial.expected, found, self.rule.rule.equiv)
         if problem is None or self.rule.rule.equiv.is_exact:
             return problem

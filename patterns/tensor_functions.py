@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
-from .functions import WORDS, Word, dtype_of, recorded, word
+from .functions import WORDS, Word, dtype_of, word
 
 _LARGEST_NBYTES = 1 << 34
 
@@ -147,38 +148,52 @@ def sum_over(x: Any, dims: Sequence[int], keepdim: bool = False) -> torch.Tensor
     return real(x).sum([int(dim) for dim in dims], keepdim=keepdim)
 
 
-@word()
-def all_eq(x: Any, value: Any) -> bool:
+def known(facts: Any, x: Any) -> Any:
+    """Return the real tensor behind a constant of the graph; a number or a real tensor is itself.
+
+    Raises:
+        TypeError: The value is not known while the program is lowered.
+    """
+    if isinstance(x, int | float | bool):
+        return x
+    return real(facts.value(x) if isinstance(x, Node) else x)
+
+
+@word(needs_facts=True)
+def all_eq(facts: Any, x: Any, value: Any) -> bool:
     """Whether every element of a constant equals a number."""
-    found = recorded(x)
-    if isinstance(found, int | float):
-        return bool(found == value)
-    return bool((real(x) == value).all())
+    found = known(facts, x)
+    return bool((found == value).all()) if isinstance(found, torch.Tensor) else bool(found == value)
 
 
-@word()
-def all_in(x: Any, values: Sequence[Any]) -> bool:
+@word(needs_facts=True)
+def all_in(facts: Any, x: Any, values: Sequence[Any]) -> bool:
     """Whether every element of a constant is one of these numbers."""
-    found = real(x)
+    found = known(facts, x)
+    if not isinstance(found, torch.Tensor):
+        return found in values
     return bool(torch.stack([found == value for value in values]).any(0).all()) if values else not found.numel()
 
 
-@word()
-def finite(x: Any) -> bool:
+@word(needs_facts=True)
+def finite(facts: Any, x: Any) -> bool:
     """Whether a constant has neither infinities nor NaN."""
-    return bool(torch.isfinite(real(x)).all()) if isinstance(x, torch.Tensor) else abs(x) < float("inf")
+    found = known(facts, x)
+    return bool(torch.isfinite(found).all()) if isinstance(found, torch.Tensor) else abs(found) < float("inf")
 
 
-@word()
-def splat(x: Any) -> Any:
+@word(needs_facts=True)
+def splat(facts: Any, x: Any) -> Any:
     """The number that every element of a constant equals, or none."""
-    if isinstance(x, int | float | bool):
-        return x
-    found = real(x).flatten()
-    return found[0].item() if found.numel() and bool((found == found[0]).all()) else None
+    found = known(facts, x)
+    if not isinstance(found, torch.Tensor):
+        return found
+    flat = found.flatten()
+    return flat[0].item() if flat.numel() and bool((flat == flat[0]).all()) else None
 
 
-@word()
-def item(x: Any) -> Any:
+@word(needs_facts=True)
+def item(facts: Any, x: Any) -> Any:
     """The number in a constant of one element."""
-    return x if isinstance(x, int | float) else real(x).item()
+    found = known(facts, x)
+    return found.item() if isinstance(found, torch.Tensor) else found
