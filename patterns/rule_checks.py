@@ -128,6 +128,8 @@ def _untried(rule: CompiledRule, report: PositiveReport) -> Diagnostic:
 def _is_missing(rule: CompiledRule, one: NearMiss) -> bool:
     if one.what != "guard" or one.witness is not None or one.is_structural:
         return False
+    if any(guard.text == one.text and guard.kind != "sound" for guard in rule.guards):
+        return False
     return not any(skip.what.strip() == one.text.strip() for skip in rule.rule.verify.skip)
 
 

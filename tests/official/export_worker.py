@@ -33,9 +33,10 @@ def main() -> int:
         except EOFError:
             return 0
         try:
-            frame = pack({}, [export(request["case"])])
+            frame = pack({"number": request["number"]}, [export(request["case"])])
         except Exception:
-            frame = pack({"failure": "export-error", "text": traceback.format_exc()})
+            failure = {"failure": "export-error", "text": traceback.format_exc()}
+            frame = pack({**failure, "number": request["number"]})
         write_all(stream, frame)
 
 

@@ -54,6 +54,7 @@ class WorkerProcess:
         self._log = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         self._log_start = 0
         self._serving_pid = 0
+        self._number = 0
 
     def __enter__(self) -> Self:
         return self
@@ -80,9 +81,10 @@ class WorkerProcess:
         self._log_start = os.fstat(self._log.fileno()).st_size
         assert process.stdin
         try:
-            process.stdin.write(pack({**header, "timeout_s": timeout_s}, blobs))
+            self._number += 1
+            process.stdin.write(pack({**header, "timeout_s": timeout_s, "number": self._number}, blobs))
             process.stdin.flush()
-            answer, results = self._read(process, time.monotonic() + timeout_s)
+            answer, results = self._answer(process, time.monotonic() + timeout_s)
         except OutOfTimeError:
             self._end_hanging(process)
             raise WorkerDiedError(-signal.SIGKILL, self.log(), timed_out=True) from None
@@ -94,6 +96,13 @@ class WorkerProcess:
             self._await_ready(process)
             raise WorkerDiedError(answer["died"], self.log())
         return answer, results
+
+    def _answer(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[Header, list[bytes]]:
+        """Read the answer to the last request, or the news of a death; answers to earlier requests are dropped."""
+        while True:
+            answer, results = self._read(process, deadline)
+            if "died" in answer or answer.get("number") == self._number:
+                return answer, results
 
     def log(self) -> str:
         """Return what the worker printed since the last request."""

@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -242,3 +243,17 @@ def test_without_the_wheel_tests_skip_aloud_or_fail(required: str, code: int) ->
     assert ("1 skipped" if code == 0 else "1 error") in done.stdout
     if code == 0:
         assert "1 tests were skipped" in done.stdout
+
+
+@executorch
+@pytest.mark.slow
+def test_worker_that_has_nothing_to_do_lives_on(
+    official_runtime: OfficialRuntime, program: bytes, calls: list[list[Value]], expected: list[list[Value]]
+) -> None:
+    """The alarm of an answered request once ended the worker later, and every answer after it was the one before."""
+    worker = official_runtime._worker
+    worker.request({"op": "sleep", "seconds": 0, "grace_s": 0}, timeout_s=1.0)
+    serving = worker._serving_pid
+    time.sleep(1.5)
+    assert_right(official_runtime.run(program, calls).unwrap(), expected)
+    assert worker._serving_pid == serving

@@ -164,12 +164,16 @@ def serve(native: Any, stream: int) -> None:
             request, blobs = unpack(read_exactly)
         except EOFError:
             return
-        signal.alarm(math.ceil(request["timeout_s"]) + 30)  # ends this process even if the caller is gone
+        signal.alarm(
+            math.ceil(request["timeout_s"]) + request.get("grace_s", 30)
+        )  # ends this process even if the caller is gone
         try:
             header, results = ANSWERS[request["op"]](native, request, blobs)
         except RefusedError as error:
             header, results = {"failure": error.kind, "text": str(error)}, []
-        write_all(stream, pack(header, results))
+        # Or it would end this process while it waits for the next request, which then had no answer of its own.
+        signal.alarm(0)
+        write_all(stream, pack({**header, "number": request["number"]}, results))
 
 
 def limit_resources() -> None:
