@@ -18,7 +18,7 @@ class ApplyRules(Pass):
         options: Strategy, limit, target.
 
     Attributes:
-        report: What the last run did.
+        reports: What every run did, one for each program.
 
     Raises:
         ModelError: The book has errors.
@@ -30,7 +30,12 @@ class ApplyRules(Pass):
         rules = rules.require_valid().rules if isinstance(rules, LoadedBook) else rules
         self.engine = RuleEngine(rules)
         self.options = options or RewriteOptions()
-        self.report: RewriteReport | None = None
+        self.reports: list[RewriteReport] = []
+
+    @property
+    def report(self) -> RewriteReport | None:
+        """What the last run did."""
+        return self.reports[-1] if self.reports else None
 
     def edit(self, editor: GraphEditor) -> None:
         """Rewrite.
@@ -38,4 +43,4 @@ class ApplyRules(Pass):
         Raises:
             ContractError: EK250, the rules rewrite in a circle; EK251, one broke its word and must not.
         """
-        self.report = self.engine.run(editor, self.options)
+        self.reports.append(self.engine.run(editor, self.options))

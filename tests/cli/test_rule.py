@@ -55,3 +55,32 @@ def test_other_commands(tmp_path: Path) -> None:
     unknown = rule("check", "book.yaml", "--rule", "remove-double-negatio", cwd=tmp_path)
     assert unknown.returncode == 2
     assert "did you mean remove-double-negation?" in unknown.stderr
+
+
+@pytest.mark.slow
+def test_lowering_with_rules(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(
+        "import torch\n"
+        "def conv():\n"
+        "    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())\n"
+        "    return model.eval(), (torch.randn(1, 3, 8, 8),)\n"
+    )
+    command = [sys.executable, "-m", "exirkit", "lower", "models.py:conv", "-o", "conv.pte"]
+    books = ["--rules", "canonicalize", "--rules", "fold", "--rules", "host", "--journal", "journal.json"]
+    done = subprocess.run([*command, *books], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    journal = json.loads((tmp_path / "journal.json").read_text())["forward"]
+    applied = [one["rule"] for one in journal["applications"]]
+    assert {"fold.conv-batch-norm", "host.conv-to-bmm"} <= set(applied)
+    assert (tmp_path / "conv.pte").is_file()
+    limited = subprocess.run(
+        [*command, *books, "--rewrite-limit", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert limited.returncode == 0
+    journal = json.loads((tmp_path / "journal.json").read_text())["forward"]
+    assert [one["rule"] for one in journal["applications"]] == applied[:1]

@@ -104,6 +104,12 @@ def lower(
     alignment: Annotated[int, typer.Option(min=1, help="Of tensors in memory, in bytes.")] = 16,
     segment_alignment: Annotated[int, typer.Option(min=1, help="Of the parts of the file, in bytes.")] = 128,
     strict: Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")] = False,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
+    ] = None,
+    rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after so many applications of rules.")] = None,
+    journal: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write what every rule did there.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report there.")] = None,
     json: Json = False,
 ) -> None:
@@ -118,15 +124,17 @@ def lower(
 
     source = parse_source(target)
     check_writable(output, ".pte")
-    if report is not None:
-        check_writable(report, ".json")
+    for document in (report, journal):
+        if document is not None:
+            check_writable(document, ".json")
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
             from .lowering import LowerOptions, lower_source
 
         choices = LowerOptions(
-            output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict
-        )
+            output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict,
+            tuple(rules or ()), rewrite_limit, journal,
+        )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:
         text = lowered.model_dump_json(indent=2) + "\n"

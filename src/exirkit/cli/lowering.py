@@ -19,6 +19,7 @@ from .exporting import export_methods, load_exported
 from .inspection import bytes_by_kind, operator_counts
 from .model_source import ModelSource, call_factory
 from .reports import LoweredMethod, LowerReport
+from .rewriting import rewritten
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class LowerOptions:
         alignment: Of planned tensors, in bytes.
         segment_alignment: Of the parts of the file, in bytes.
         strict: Whether `torch.export` traces with TorchDynamo.
+        rules: Books whose rules rewrite the Edge program: files, or names of shipped ones.
+        rewrite_limit: Stop rewriting a method after so many applications.
+        journal: Where to write what every application did; ends in `.json`.
     """
 
     output: Path
@@ -42,6 +46,9 @@ class LowerOptions:
     alignment: int = 16
     segment_alignment: int = 128
     strict: bool = False
+    rules: tuple[str, ...] = ()
+    rewrite_limit: int | None = None
+    journal: Path | None = None
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -63,6 +70,9 @@ def lower_exported(
     """Lower exported programs by method name and write the file."""
     with steps.phase("to_edge"):
         edge = to_edge(exported, progress=steps)
+    if options.rules:
+        with steps.phase("rules", "rewriting"):
+            edge = rewritten(edge, options)
     with steps.phase("to_executorch"):
         manager = edge.to_executorch(_config(options), progress=steps)
     with steps.phase("write", f"writing {options.output}"):
