@@ -1,9 +1,11 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
+from .book_writer import write_book
 from .compiled_rule import CompiledRule
 from .functions import language_words
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
+from .python_books import PythonBook
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
@@ -20,6 +22,7 @@ __all__ = [
     "LoadedBook",
     "NearMiss",
     "OperatorDefinition",
+    "PythonBook",
     "Refusal",
     "RewriteOptions",
     "RewriteReport",
@@ -38,4 +41,5 @@ __all__ = [
     "parse_book",
     "read_target",
     "shipped_books",
+    "write_book",
 ]

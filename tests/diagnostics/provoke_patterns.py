@@ -9,7 +9,7 @@ from tests.diagnostics.programs import exported
 from tests.diagnostics.provocation import provokes
 
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
-from exirkit.patterns import RewriteOptions, RuleEngine, check_book, load_book, parse_book, read_target
+from exirkit.patterns import PythonBook, RewriteOptions, RuleEngine, check_book, load_book, parse_book, read_target
 
 RULE = """rulebook: 1
 rules:
@@ -51,6 +51,11 @@ def two_rules_of_one_id(_: Path) -> object:
 @provokes("EK206")
 def unknown_rule(_: Path) -> object:
     return parse_book(RULE, "book.yaml").rule("my-rul")
+
+
+@provokes("EK207")
+def class_without_functions(_: Path) -> object:
+    return PythonBook().rule("my-rule")(type("Empty", (), {}))
 
 
 @provokes("EK209")

@@ -1,0 +1,48 @@
+# mypy: ignore-errors
+"""Books written in Python. Linters take types of variables for annotations, so they leave this file alone."""
+
+from exirkit.patterns import PythonBook
+
+GOOD = PythonBook("mine")
+
+
+@GOOD.rule("fuse.silu", equiv={"rtol": 1e-5, "atol": 1e-6})
+class _:
+    """A value times its sigmoid is one operator."""
+
+    x: "f32 [*S]"
+
+    def match(x):
+        return aten.mul.Tensor(x, aten.sigmoid.default(x))
+
+    def replace(x):
+        return aten.silu.default(x)
+
+
+@GOOD.rule("fold.linear-bias", where="users(l) == 1")
+class _:
+    x: "f32 [*B, K]"
+    w: "const f32 [N, K]"
+    c: "const f32 [N]"
+    equiv = {"rtol": 1e-4, "atol": 1e-4}
+
+    def match(x, w, c):
+        l = aten.linear.default(x, w, None)
+        return aten.add.Tensor(l, c)
+
+    def replace(x, w, c):
+        return aten.linear.default(x, w, c)
+
+
+WRONG = PythonBook()
+
+
+@WRONG.rule("wrong")
+class _:
+    x: "f32 [*S]"
+
+    def match(x):
+        return aten.rellu.default(x)
+
+    def replace(x):
+        return x
