@@ -16,7 +16,9 @@ from exirkit.ir import underlying
 from .operator_table import OperatorTable
 from .terms import Operator
 
-Family = Literal["unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize"]
+Family = Literal[
+    "unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize", "creates"
+]
 FAMILIES: tuple[Family, ...] = (
     "unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize",
 )  # fmt: skip

@@ -118,7 +118,7 @@ class PatternParser:
                 root = self.term(part)
             except PatternError:
                 continue
-            if not isinstance(root, Call | Item | Alternatives | OperatorCall | Optional):
+            if not isinstance(root, Call | Item | Alternatives | OperatorCall | Optional | Through):
                 self._wrong("a root must be a call: there is nothing to replace here", part)
             roots.append(root)
         return roots, False

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, is_pure, underlying
+from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, is_pure, same_argument, underlying
 
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
@@ -113,6 +113,8 @@ class RuleApplication:
                 continue
             value = root.meta.get("val")
             new = builder.node_of(result, value if isinstance(value, torch.Tensor) else None)
+            if _is_same_call(root, new):
+                raise Refused("the replacement is what is there already")
             self._check_word(rule, root, new)
             self.editor.replace(root, new)
             done.replacements.append(new)
@@ -217,6 +219,13 @@ def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
     anchor = anchor if isinstance(anchor, Node) else first
     others = state.nodes if rule.rule.meta.debug == "union" else [root for root in state.roots if root is not None]
     return tuple(dict.fromkeys([anchor, *others]))
+
+
+def _is_same_call(old: Node, new: Node) -> bool:
+    if new is old:
+        return True
+    is_like = new.op == old.op == "call_function" and new.target is old.target
+    return is_like and same_argument(new.args, old.args) and same_argument(new.kwargs, old.kwargs)
 
 
 def _is_dead(node: Node) -> bool:

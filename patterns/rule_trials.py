@@ -232,6 +232,8 @@ class RuleTrials:
         if chosen == "special" and not self.rule.rule.equiv.is_exact:
             names.update({name: _without_overflow(value) for name, value in sample.values.items()})
         self._choose_operators(names, rng)
+        if chosen == "normal" and number % 4 == 0 and not self.rule.rule.equiv.is_exact:
+            names.update({name: self._magnified(name, value) for name, value in sample.values.items()})
         trial = Trial(seed, shape, names)
         try:
             with torch.no_grad():
@@ -250,6 +252,15 @@ class RuleTrials:
             if holds == (index == unless):
                 return None, f"`{guard.text}` is {holds}"
         return trial, ""
+
+    def _magnified(self, name: str, value: Any) -> Any:
+        """Return a tensor of larger values: exponentials overflow there, and differences cancel."""
+        variable = self.rule.variables.get(name)
+        is_free = isinstance(variable, TensorVariable) and variable.domain is None and not variable.qualifiers
+        if not is_free or not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+            return value
+        # Of equal large values only the rounding of their mean is left, which no contract speaks of.
+        return value if bool((value == value.flatten()[0]).all()) else value * 100
 
     def _holds(self, guard: Any, names: Mapping[str, Any]) -> bool | None:
         try:
@@ -340,9 +351,10 @@ class RuleTrials:
 
     def computes_nothing(self) -> bool:
         """Whether the replacement only moves data: whoever drops arithmetic must think of infinities and NaN."""
-        from .operator_facts import traits_of
+        from .operator_facts import operators_with, traits_of
 
-        return all(traits_of(op).copy_like for case in self.rule.cases for op in case.replace.operators)
+        operators = [op for case in self.rule.cases for op in case.replace.operators]
+        return all(traits_of(op).copy_like or op in operators_with("creates") for op in operators)
 
     def _cell(self, trial: Trial) -> str:
         dtypes = [

@@ -233,3 +233,18 @@ def test_same_result_whatever_the_order_of_rules() -> None:
         rewritten(editor, rules)
         texts.append(str(editor.graph))
     assert texts[0] == texts[1]
+
+
+def test_a_rule_that_changes_nothing_ends() -> None:
+    x, y = torch.randn(3), torch.randn(3)
+    through = """
+- id: through
+  vars: {x: "f32 [*S]", y: "f32 [*S]"}
+  match: return thru(aten.add.Tensor(x, y), [aten.clone.default])
+  replace: return aten.add.Tensor(x, y)
+"""
+    editor = exported(lambda _, x, y: ((x + y).clone().clone().exp(),), x, y)
+    before = outputs(editor.program, x, y)
+    rewritten(editor, through)
+    assert targets(editor.program) == ["add", "exp"]
+    check(editor, before, x, y)
