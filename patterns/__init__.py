@@ -5,12 +5,16 @@ from .compiled_rule import CompiledRule
 from .functions import language_words
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
+from .operator_table import name_of
+from .operator_work import Work, work_of
 from .python_books import PythonBook
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .target_description import KernelCost, Target, read_target
+from .source_text import SourceText
+from .target_description import KernelCost, Target, read_target, shipped_targets
+from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
     "Application",
@@ -32,14 +36,23 @@ __all__ = [
     "RuleSet",
     "RuleStatistics",
     "RuleVerdict",
+    "SourceText",
     "Target",
+    "YamlError",
+    "YamlPath",
+    "YamlSource",
+    "Work",
     "book_from_rules",
     "check_book",
     "check_rule",
     "language_words",
     "load_book",
+    "name_of",
     "parse_book",
     "read_target",
+    "read_yaml",
     "shipped_books",
+    "shipped_targets",
+    "work_of",
     "write_book",
 ]

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import math
+from importlib.resources import files
 from pathlib import Path
 
 from pydantic import Field
+from torch.fx import Node
 
-from exirkit.ir import Diagnostic, Location, UsageError
+from exirkit.ir import Diagnostic, Location, UsageError, underlying
 
 from .model import Strict
+from .operator_table import name_of
+from .operator_work import Work, work_of
 from .yaml_source import YamlError, read_yaml
+
+SHIPPED_TARGETS = "targets"
 
 
 class KernelCost(Strict):
-    """What one kernel costs.
+    """What one kernel costs: the sum of what it does, times what each unit of it takes.
 
     Attributes:
         call_ns: Nanoseconds of a call that computes nothing.
-        element_ns: Nanoseconds for each element of the result.
+        element_ns: Nanoseconds for each element of the result, or of what is reduced.
+        broadcast_ns: Instead of `element_ns` where operands differ in shape.
         mac_ns: Nanoseconds for each multiplication with addition, for products of matrices and convolutions.
+        run_ns: Nanoseconds for each run of memory, row or matrix that is handled by itself.
         note: Where the figure does not hold.
     """
 
     call_ns: float = Field(default=0.0, ge=0)
     element_ns: float = Field(default=0.0, ge=0)
+    broadcast_ns: float | None = Field(default=None, ge=0)
     mac_ns: float = Field(default=0.0, ge=0)
+    run_ns: float = Field(default=0.0, ge=0)
     note: str | None = None
+
+    def of(self, work: Work) -> float:
+        """Return the estimated time of a call in nanoseconds."""
+        each = self.element_ns
+        if work.is_broadcast and self.broadcast_ns is not None:
+            each = self.broadcast_ns
+        return self.call_ns + each * work.elements + self.mac_ns * work.macs + self.run_ns * work.runs
 
 
 class Target(Strict):
@@ -34,6 +52,7 @@ class Target(Strict):
     Attributes:
         target: Version of the form: 1.
         name: Name of the target.
+        doc: What it is, and on what it was measured.
         kernels: Costs by operator: `aten.linear.default`.
         features: Other things that rules may ask for.
     """
@@ -48,33 +67,58 @@ class Target(Strict):
         """Whether the target has a kernel for an operator, or a feature."""
         return capability in self.kernels or capability in self.features
 
-    def cost_ns(self, operator: str, *, elements: int = 0, macs: int = 0) -> float | None:
+    def cost_ns(self, operator: str, *, elements: int = 0, macs: int = 0, runs: int = 0) -> float | None:
         """Return the estimated time of a call in nanoseconds, or None for an operator without a kernel."""
         known = self.kernels.get(operator)
-        return None if known is None else known.call_ns + known.element_ns * elements + known.mac_ns * macs
+        return None if known is None else known.of(Work(elements=elements, macs=macs, runs=runs))
+
+    def cost_of(self, node: Node) -> float:
+        """Return the estimated time of a call in a graph in nanoseconds.
+
+        Infinite for an operator that the target has no kernel for; not a number where sizes are not known. What
+        is no call of an operator costs nothing.
+        """
+        op = underlying(node.target)
+        if node.op != "call_function" or not hasattr(op, "_schema"):
+            return 0.0
+        kernel = self.kernels.get(name_of(op))
+        if kernel is None:
+            return math.inf
+        work = work_of(node)
+        return math.nan if work is None else kernel.of(work)
+
+
+def shipped_targets() -> tuple[str, ...]:
+    """Return the names of the targets that come with exirkit."""
+    folder = files(__package__ or "exirkit.patterns").joinpath(SHIPPED_TARGETS)
+    return tuple(sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml")))
 
 
 def read_target(path: str | Path) -> Target:
     """Read a description.
 
     Args:
-        path: YAML file.
+        path: YAML file, or a name as in `shipped_targets()`.
 
     Raises:
         UsageError: EK209, it is none.
         OSError: It cannot be read.
     """
-    file = Path(path)
+    name = str(path)
+    if name in shipped_targets():
+        resource = files(__package__ or "exirkit.patterns").joinpath(SHIPPED_TARGETS, f"{name}.yaml")
+        text = resource.read_text(encoding="utf-8")
+    else:
+        text = Path(path).read_text(encoding="utf-8")
     try:
-        data = read_yaml(file.read_text(encoding="utf-8"), str(file)).data
-        return Target.model_validate(data)
+        return Target.model_validate(read_yaml(text, name).data)
     except (YamlError, ValueError) as error:
         message = str(error).splitlines()[0]
         raise UsageError(
             Diagnostic(
                 code="EK209",
                 message=f"this is no target description: {message}",
-                location=Location(file=str(file)),
+                location=Location(file=name),
                 hint="`target: 1`, `name`, and `kernels` by operator name",
             )
         ) from error
