@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,6 +118,12 @@ class CompiledRule:
         return self.rule.id
 
     @property
+    def tunings(self) -> tuple[dict[str, int], ...]:
+        """All that `tune` allows; the first one counts where nobody chooses."""
+        values = self.rule.tune
+        return tuple(dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values()))
+
+    @property
     def anchor_names(self) -> frozenset[str]:
         """Names of the operators at which a match starts; none means any."""
         return frozenset(name_of(op) for op in self.anchors if hasattr(op, "_schema"))
@@ -141,6 +148,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         return None
     given = _given_names(pattern, variables) | symbols
     guards = _guards(rule, texts, scope, given)
+    given |= set(rule.tune)
     let = compile_program(texts.let, scope, is_let=True) if texts.let else None
     if let is not None and texts.let is not None:
         _check_known(let.uses, given, texts.let, scope)

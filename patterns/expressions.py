@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -203,22 +203,42 @@ class ExpressionCompiler:
         return self._comprehension(node)
 
     def _comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> Compiled:
-        if len(node.generators) != 1 or node.generators[0].is_async:
-            raise ExpressionError("a comprehension has one `for` here", node)
-        loop = node.generators[0]
+        local = len(self._local)
+        loops = [self._loop(loop, node) for loop in node.generators]
+        element = self.compile(node.elt)
+        del self._local[local:]
+
+        def collect(depth: int, names: Names, made: list[Any]) -> None:
+            if depth == len(loops):
+                if len(made) >= MAX_ELEMENTS:
+                    raise ExpressionError(f"a comprehension over more than {MAX_ELEMENTS} elements", node)
+                made.append(element(names))
+                return
+            for inner in loops[depth](names):
+                collect(depth + 1, inner, made)
+
+        def build(names: Names) -> list[Any]:
+            made: list[Any] = []
+            collect(0, names, made)
+            return made
+
+        return _guarded(node, build)
+
+    def _loop(self, loop: ast.comprehension, node: ast.AST) -> Callable[[Names], Iterator[Names]]:
+        """Return what gives the names of every turn of one `for`, whose variables later ones may use."""
+        if loop.is_async:
+            raise ExpressionError("`async` is not part of the language", node)
         source = self.compile(loop.iter)
         targets = [loop.target] if isinstance(loop.target, ast.Name) else getattr(loop.target, "elts", [])
         if not targets or not all(isinstance(target, ast.Name) for target in targets):
             raise ExpressionError("the variable of a comprehension is a name, or several", loop.target)
         keys = [target.id for target in targets]
         self._local += keys
-        element = self.compile(node.elt)
         conditions = [self.compile(condition) for condition in loop.ifs]
-        del self._local[-len(keys) :]
         is_single = isinstance(loop.target, ast.Name)
 
-        def build(names: Names) -> list[Any]:
-            made, inner = [], _Inner(names)
+        def turns(names: Names) -> Iterator[Names]:
+            inner = _Inner(names)
             for count, item in enumerate(source(names)):
                 if count >= MAX_ELEMENTS:
                     raise ExpressionError(f"a comprehension over more than {MAX_ELEMENTS} elements", node)
@@ -227,10 +247,9 @@ class ExpressionCompiler:
                     raise ExpressionError(f"{len(items)} values for {len(keys)} names", node)
                 inner.own.update(zip(keys, items, strict=True))
                 if all(bool(truth(condition(inner))) for condition in conditions):
-                    made.append(element(inner))
-            return made
+                    yield inner
 
-        return _guarded(node, build)
+        return turns
 
 
 class _Inner(dict[str, Any]):

@@ -156,6 +156,9 @@ class Rule(Strict):
         keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice.
         gen: What trials keep to besides `vars`; it must follow from the operators themselves, since no match checks it.
         measure: What makes rewriting with this rule end.
+        choose: `always`: every match is rewritten; `cost`: where the target description says that it gains, and then
+            the rewrite that gains most.
+        tune: Numbers that `let` and `replace` may use and that change nothing but cost, with the values to choose from.
         priority: Among rules that match at one node the highest goes first.
         opaque: Registered predicates and builders that the rule uses are beyond static analysis; said for the reader.
     """
@@ -181,6 +184,8 @@ class Rule(Strict):
     group: str | None = None
     phase: int = 0
     measure: Measure | None = None
+    choose: Literal["always", "cost"] = "always"
+    tune: dict[Name, Annotated[tuple[int, ...], Field(min_length=1, max_length=20)]] = {}
     recursive: bool = False
     equiv: Equivalence = Equivalence()
     verify: Verification = Verification()

@@ -16,7 +16,7 @@ from torch.fx import Node
 from exirkit.ir import underlying
 
 from .argument_view import canonical_arguments
-from .operator_facts import traits_of
+from .operator_facts import operators_with
 from .operator_table import name_of
 
 
@@ -60,15 +60,16 @@ def work_of(node: Node) -> Work | None:
     given = [shape for shape in shapes[len(results) :] if shape is not None]
     name = name_of(op)
     elements = sum(map(math.prod, out))
-    if "reductions" in traits_of(op).families or name in _REDUCING:
+    if op in operators_with("reductions") or name in _REDUCING:
         elements = max([elements, *map(math.prod, given)])
     special = _RUNS.get(name.rpartition(".")[0])
     call = _Call(arguments, out, given)
+    macs = _macs(name, call)
     return Work(
         elements=elements * _window(name, arguments),
-        macs=_macs(name, call),
+        macs=macs,
         runs=special(call) if special is not None else 0,
-        is_broadcast=_is_broadcast(out[0], given),
+        is_broadcast=not macs and special is None and _is_broadcast(out[0], given),
     )
 
 
@@ -103,7 +104,7 @@ def _is_broadcast(out: tuple[int, ...], given: Sequence[tuple[int, ...]]) -> boo
 
 _REDUCING = frozenset(
     f"aten.{name}"
-    for name in ("_softmax.default", "_log_softmax.default", "native_layer_norm.default", "native_group_norm.default")
+    for name in ("_softmax.default", "_log_softmax.default", "native_layer_norm.default", "native_group_norm.default", "any.dim", "argmax.default")
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,8 +72,21 @@ class RuleApplication:
                 return None
         return state
 
-    def apply(self, rule: CompiledRule, state: State) -> Applied:
+    def apply(
+        self,
+        rule: CompiledRule,
+        state: State,
+        *,
+        tuning: Mapping[str, Any] | None = None,
+        then: Callable[[Applied], None] | None = None,
+    ) -> Applied:
         """Replace a match.
+
+        Args:
+            rule: Rule that matches.
+            state: How.
+            tuning: Values for `tune`; the first ones when absent.
+            then: Looks at what was done, and may raise: then nothing was.
 
         Raises:
             Refused: It cannot be replaced, or the rule broke its word; nothing has changed.
@@ -82,14 +95,17 @@ class RuleApplication:
         before = self._place(roots, state)
         try:
             with self.editor.transaction(rule.id):
-                return self._replace(rule, state, before)
+                done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
+                if then is not None:
+                    then(done)
+                return done
         except (ExpressionError, UndecidedError) as error:
             raise Refused(str(error)) from error
         except DiagnosticError as error:
             raise Refused(error.diagnostics[0].message, is_fault=True) from error
 
-    def _replace(self, rule: CompiledRule, state: State, before: Node) -> Applied:
-        names = self._names(rule, state)
+    def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
+        names = self._names(rule, state, tuning)
         case = _chosen(rule, names)
         if case.let is not None:
             names.update(case.let.assigned(_Constants(names, self.facts)))
@@ -181,8 +197,8 @@ class RuleApplication:
             return first_user
         return last
 
-    def _names(self, rule: CompiledRule, state: State) -> dict[str, Any]:
-        names: dict[str, Any] = {**state.names, FACTS: self.facts}
+    def _names(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> dict[str, Any]:
+        names: dict[str, Any] = {**state.names, **tuning, FACTS: self.facts}
         if rule.let is not None:
             names.update(rule.let.assigned(_Constants(names, self.facts)))
         return names

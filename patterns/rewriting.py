@@ -17,6 +17,7 @@ from torch.fx import Node
 from exirkit.ir import ContractError, Diagnostic, GraphEditor, Location, locate
 
 from .compiled_rule import CompiledRule
+from .cost_choice import CostChoice, Room
 from .predicate_tree import PredicateTree
 from .program_facts import ProgramFacts
 from .rewrite_application import Refused, RuleApplication
@@ -35,7 +36,8 @@ class RewriteOptions:
         bound: Applications per node of the program after which rewriting is taken for endless.
         limit: Stop after this many applications.
         options: Values that rules may ask for with `option(...)`.
-        target: What the target has and what it costs.
+        target: What the target has and what it costs; rules that choose by cost need it.
+        room: Bytes that a rewrite chosen by cost may need at a node; no limit when absent.
         is_strict: A result of another dtype or shape is an error; otherwise the rewrite is undone and noted.
         on_application: Called after every application.
     """
@@ -45,6 +47,7 @@ class RewriteOptions:
     limit: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     target: Target | None = None
+    room: Room | None = None
     is_strict: bool = False
     on_application: Callable[[Application], None] | None = None
 
@@ -90,6 +93,7 @@ class _Run:
         self.facts = ProgramFacts(editor, options.options, options.target)
         self.report = RewriteReport(statistics={rule.id: RuleStatistics() for rule in engine.rules})
         self.application = RuleApplication(editor, self.facts)
+        self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
         self.generation: dict[Node, int] = {}
         self.author: dict[Node, tuple[str, Node | None]] = {}
@@ -133,16 +137,31 @@ class _Run:
             self.report.visited += 1
             # What is found here again is not to be looked at a second time in this sweep.
             changed.pop(node, None)
+            contenders: list[CompiledRule] = []
             for rank in tree.candidates(node, root):
-                dirty = self._try(self.engine.rules[rank], node)
+                rule = self.engine.rules[rank]
+                if rule.rule.choose == "cost":
+                    contenders.append(rule)
+                    continue
+                dirty = self._try(rule, node)
                 if dirty is not None:
-                    changed.update(dirty)
                     break
+            else:
+                dirty = self._try_cheapest(contenders, node) if contenders else None
+            if dirty is not None:
+                changed.update(dirty)
             if self.report.is_limited:
                 break
         return changed
 
-    def _try(self, rule: CompiledRule, node: Node) -> dict[Node, None] | None:
+    def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, None] | None:
+        """Apply the rule that gains most at a node, if one gains anything."""
+        choice = None if self.costs is None else self.costs.best(rules, node)
+        return None if choice is None else self._try(choice.rule, node, choice.tuning)
+
+    def _try(
+        self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any] | None = None
+    ) -> dict[Node, None] | None:
         """Apply a rule at a node if it matches; return the nodes that may match differently now."""
         statistics = self.report.statistics[rule.id]
         statistics.tried += 1
@@ -156,7 +175,7 @@ class _Run:
         inputs = dict.fromkeys(source for matched in state.nodes for source in matched.all_input_nodes)
         before = tuple(matched.name for matched in state.nodes)
         try:
-            done = self.application.apply(rule, state)
+            done = self.application.apply(rule, state, tuning=tuning)
         except Refused as refused:
             self._refuse(rule, node, refused)
             statistics.seconds += time.perf_counter() - started

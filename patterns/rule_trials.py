@@ -228,7 +228,8 @@ class RuleTrials:
             sample = self._sample(rng, chosen, unless)
         except SamplingError as error:
             return None, f"no sample: {error}"
-        names: dict[str, Any] = {**sample.symbols, **sample.values}
+        tunings = self.rule.tunings
+        names: dict[str, Any] = {**sample.symbols, **sample.values, **tunings[number % len(tunings)]}
         if chosen == "special" and not self.rule.rule.equiv.is_exact:
             names.update({name: _without_overflow(value) for name, value in sample.values.items()})
         self._choose_operators(names, rng)
