@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from exirkit.passes import ExportedProgramPassBase as ExportedProgramPassBase
     from exirkit.passes import ExportedProgramPassResult as ExportedProgramPassResult
     from exirkit.passes import ExportPass as ExportPass
+    from exirkit.passes import FoldConstants as FoldConstants
     from exirkit.passes import MemoryPlanningAlgorithmSuite as MemoryPlanningAlgorithmSuite
     from exirkit.passes import MemoryPlanningPass as MemoryPlanningPass
     from exirkit.passes import NodeMetadata as NodeMetadata
@@ -66,6 +67,7 @@ _HOMES: dict[str, str] = {
     "ExportPass": "passes",
     "ExportedProgramPassBase": "passes",
     "ExportedProgramPassResult": "passes",
+    "FoldConstants": "passes",
     "GraphEditor": "ir",
     "InternalError": "ir",
     "MemoryPlanningAlgorithmSuite": "passes",
