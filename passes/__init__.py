@@ -6,7 +6,6 @@ from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
 from .convert_to_out_variants import ConvertToOutVariants
 from .decompose_to_core import DecomposeToCore, WholeGraphNeededError, beyond_core
-from .decompose_whole_graph import DecomposeWholeGraph
 from .eliminate_dead_code import EliminateDeadCode
 from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
@@ -14,7 +13,7 @@ from .export_pass_values import NodeMetadata, ProxyValue, map_args
 from .fold_constants import FoldConstants, FoldReport
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
-from .graph_calls import graph_call_findings
+from .graph_calls import refuse_graph_calls
 from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .lift_constants import LiftConstants
@@ -27,20 +26,8 @@ from .lowering_config import (
     ToOutVarPass,
 )
 from .memory import MemoryAlgoResult, MemoryPlanningAlgorithmSuite, MemoryPlanningPass, SpecAllocResult, greedy, naive
-from .out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
 from .pass_manager import PassManager
-from .pipelines import (
-    PassOptions,
-    Pipeline,
-    PipelineResult,
-    RegisteredPass,
-    StageReport,
-    edge_settings,
-    executorch_settings,
-    shipped_pipelines,
-    shipped_text,
-)
 from .promote_types import PromoteTypes
 from .propagate_specs import PropagateSpecs
 from .remove_asserts import RemoveAsserts
@@ -51,7 +38,7 @@ from .replace_views_with_copies import ReplaceViewsWithCopies
 from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
 from .separate_outputs import SeparateOutputs
 from .to_edge import decomposition_passes, to_edge_passes
-from .to_executorch import to_executorch_passes
+from .to_executorch import lower_to_executorch, to_executorch_passes
 from .use_dim_order_operators import UseDimOrderOperators
 from .user_passes import CompleteMetadata, apply_user_passes
 from .write_back_mutations import WriteBackMutations
@@ -64,7 +51,6 @@ __all__ = [
     "ConvertToEdgeOperators",
     "ConvertToOutVariants",
     "DecomposeToCore",
-    "DecomposeWholeGraph",
     "DynamicMemoryPlanningMode",
     "EdgeCompileConfig",
     "EliminateDeadCode",
@@ -85,20 +71,15 @@ __all__ = [
     "MemoryPlanningAlgorithmSuite",
     "MemoryPlanningPass",
     "NodeMetadata",
-    "OutVariantTable",
     "Pass",
     "PassBase",
     "PassManager",
-    "PassOptions",
     "PassReport",
     "PassResult",
     "PassType",
-    "Pipeline",
-    "PipelineResult",
     "PromoteTypes",
     "PropagateSpecs",
     "ProxyValue",
-    "RegisteredPass",
     "RemoveAsserts",
     "RemoveMetadataAsserts",
     "RemoveNoops",
@@ -107,7 +88,6 @@ __all__ = [
     "ScalarsToTensors",
     "SeparateOutputs",
     "SpecAllocResult",
-    "StageReport",
     "SymbolsToTensors",
     "ToOutVarPass",
     "UseDimOrderOperators",
@@ -116,18 +96,12 @@ __all__ = [
     "apply_user_passes",
     "beyond_core",
     "decomposition_passes",
-    "edge_settings",
-    "executorch_settings",
-    "graph_call_findings",
     "greedy",
+    "lower_to_executorch",
     "map_args",
-    "missing_out_variants",
-    "read_out_variants",
     "naive",
+    "refuse_graph_calls",
     "run_passes",
-    "shipped_out_variants",
-    "shipped_pipelines",
-    "shipped_text",
     "to_edge_passes",
     "to_executorch_passes",
 ]
