@@ -12,6 +12,7 @@ from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
+from .rule_relations import Relations, relations_of, relations_of_book
 from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
@@ -28,6 +29,7 @@ __all__ = [
     "OperatorDefinition",
     "PythonBook",
     "Refusal",
+    "Relations",
     "RewriteOptions",
     "RewriteReport",
     "Rule",
@@ -38,10 +40,10 @@ __all__ = [
     "RuleVerdict",
     "SourceText",
     "Target",
+    "Work",
     "YamlError",
     "YamlPath",
     "YamlSource",
-    "Work",
     "book_from_rules",
     "check_book",
     "check_rule",
@@ -51,6 +53,8 @@ __all__ = [
     "parse_book",
     "read_target",
     "read_yaml",
+    "relations_of",
+    "relations_of_book",
     "shipped_books",
     "shipped_targets",
     "work_of",

@@ -11,6 +11,7 @@ from exirkit.ir import Diagnostic
 from .compiled_rule import CompiledRule
 from .near_misses import NearMiss, NearMisses
 from .rule_books import LoadedBook
+from .rule_relations import relations_of_book
 from .rule_trials import Counterexample, PositiveReport, RuleTrials
 
 TRIALS = 200
@@ -45,11 +46,12 @@ class RuleVerdict:
 
 @dataclass
 class BookVerdict:
-    """What is known of a book: its own complaints, and those about each rule."""
+    """What is known of a book: its own complaints, those about each rule, and what is no fault but worth knowing."""
 
     file: str
     found: list[Diagnostic] = field(default_factory=list)
     rules: list[RuleVerdict] = field(default_factory=list)
+    notes: list[Diagnostic] = field(default_factory=list)
 
     @property
     def is_accepted(self) -> bool:
@@ -72,8 +74,8 @@ def check_book(
         book: A loaded book; what is wrong with it already becomes part of the verdict.
         trials: Positive trials per rule.
         seed: Of all random choices.
-        is_strict: A guard without a witness is an error, as in the shipped books.
-        only: Ids of the rules to check; all when absent.
+        is_strict: A guard without a witness, and rules in the way of each other, are errors, as in the shipped books.
+        only: Ids of the rules to check; all, and what they do to each other, when absent.
         progress: Called before each rule.
     """
     verdict = BookVerdict(book.file, list(book.found))
@@ -83,6 +85,13 @@ def check_book(
         if progress is not None:
             progress(rule.id, number, len(rules))
         verdict.rules.append(check_rule(rule, trials=trials, seed=seed, is_strict=is_strict))
+    if wanted is None:
+        relations = relations_of_book(book)
+        # A book may be a collection from which others choose, so alone this does not reject it.
+        verdict.found += [
+            one if is_strict else one.model_copy(update={"severity": "warning"}) for one in relations.found
+        ]
+        verdict.notes += relations.notes
     return verdict
 
 
