@@ -2,6 +2,7 @@
 
 from .book_writer import write_book
 from .compiled_rule import CompiledRule
+from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
@@ -26,6 +27,8 @@ __all__ = [
     "KernelCost",
     "LoadedBook",
     "NearMiss",
+    "NodeExplanation",
+    "Obstacle",
     "OperatorDefinition",
     "PythonBook",
     "Refusal",
@@ -35,6 +38,7 @@ __all__ = [
     "Rule",
     "RuleBook",
     "RuleEngine",
+    "RuleExplanation",
     "RuleSet",
     "RuleStatistics",
     "RuleVerdict",
@@ -47,6 +51,7 @@ __all__ = [
     "book_from_rules",
     "check_book",
     "check_rule",
+    "explain_rule",
     "language_words",
     "load_book",
     "name_of",

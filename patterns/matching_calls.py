@@ -130,7 +130,7 @@ def compile_dim_literal(compiler: PatternCompiler, name: str, argument: Literal,
         value, rank = arguments[name], arguments.rank_of(name)
         if same_literal(from_front(argument.value, rank), value):
             return then(state)
-        return state.fail(f"dim {argument.value!r} is expected", value)
+        return state.fail(f"dim {argument.value!r} is expected", value, argument)
 
     return match
 
