@@ -26,6 +26,7 @@ from .lowering_config import (
     ToOutVarPass,
 )
 from .memory import MemoryAlgoResult, MemoryPlanningAlgorithmSuite, MemoryPlanningPass, SpecAllocResult, greedy, naive
+from .merge_equal_nodes import MergeEqualNodes, MergeReport
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
 from .pass_manager import PassManager
 from .promote_types import PromoteTypes
@@ -70,6 +71,8 @@ __all__ = [
     "MemoryAlgoResult",
     "MemoryPlanningAlgorithmSuite",
     "MemoryPlanningPass",
+    "MergeEqualNodes",
+    "MergeReport",
     "NodeMetadata",
     "Pass",
     "PassBase",

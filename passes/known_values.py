@@ -177,7 +177,7 @@ def as_constant(value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor:
     wanted = torch.empty_strided(recorded.shape, recorded.stride(), dtype=value.dtype, device="meta")
     is_dense = torch.empty_like(wanted).stride() == wanted.stride()
     stride = wanted.stride() if is_dense else contiguous_stride(wanted.shape)
-    return torch.empty_strided(wanted.shape, stride, dtype=value.dtype).copy_(value.detach())  # type: ignore[arg-type]
+    return torch.empty_strided(wanted.shape, stride, dtype=value.dtype).copy_(value.detach())
 
 
 def _agrees(value: Any, recorded: Any) -> bool:

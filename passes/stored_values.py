@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -80,8 +81,8 @@ class StoredValues:
         spec = self._specs.get(node)
         if spec is None or spec.kind not in _STORED:
             return None
-        found = self.program.state_dict.get(spec.target)  # type: ignore[arg-type]
-        found = self.program.constants.get(spec.target) if found is None else found  # type: ignore[arg-type]
+        found = self.program.state_dict.get(spec.target)
+        found = self.program.constants.get(spec.target) if found is None else found
         return found if isinstance(found, torch.Tensor) else None
 
     def _link_shared_storage(self) -> None:
@@ -160,7 +161,8 @@ def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return what tells a tensor from others: tensors of equal places have the same elements in the same memory."""
     if not is_plain_tensor(tensor):
         return (id(tensor),)
-    return (storage_of(tensor), tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+    form = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg())
+    return (storage_of(tensor), tensor.storage_offset(), *form)
 
 
 def nbytes_of(tensor: torch.Tensor) -> int:
@@ -206,6 +208,7 @@ def _arguments_where(node: Node, schema: Any, test: Callable[[Any], bool]) -> li
     return found
 
 
+@cache
 def _is_composite(op: Any) -> bool:
     # Such operators may hand back their argument without saying so: dropout outside of training, for one.
     return isinstance(op, OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(

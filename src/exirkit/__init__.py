@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from exirkit.passes import FoldConstants as FoldConstants
     from exirkit.passes import MemoryPlanningAlgorithmSuite as MemoryPlanningAlgorithmSuite
     from exirkit.passes import MemoryPlanningPass as MemoryPlanningPass
+    from exirkit.passes import MergeEqualNodes as MergeEqualNodes
     from exirkit.passes import NodeMetadata as NodeMetadata
     from exirkit.passes import Pass as Pass
     from exirkit.passes import PassBase as PassBase
@@ -72,6 +73,7 @@ _HOMES: dict[str, str] = {
     "InternalError": "ir",
     "MemoryPlanningAlgorithmSuite": "passes",
     "MemoryPlanningPass": "passes",
+    "MergeEqualNodes": "passes",
     "ModelError": "ir",
     "NodeMetadata": "passes",
     "Pass": "passes",

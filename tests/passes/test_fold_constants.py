@@ -324,7 +324,7 @@ _UNARY = (torch.neg, torch.sin, torch.relu, lambda t: t.t(), lambda t: t * 2, la
 _BINARY = (torch.add, torch.mul, torch.maximum, torch.matmul)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     steps=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12),
     kept=st.lists(st.integers(0, 30), min_size=1, max_size=3),
