@@ -1,12 +1,14 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
+from .book_schema import rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .compiled_rule import CompiledRule
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
-from .operator_table import name_of
+from .operator_facts import FAMILIES, operators_with
+from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .python_books import PythonBook
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
@@ -19,6 +21,7 @@ from .target_description import KernelCost, Target, read_target, shipped_targets
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
+    "FAMILIES",
     "Application",
     "BookVerdict",
     "CompiledRule",
@@ -30,6 +33,7 @@ __all__ = [
     "NodeExplanation",
     "Obstacle",
     "OperatorDefinition",
+    "OperatorTable",
     "PythonBook",
     "Refusal",
     "Relations",
@@ -44,6 +48,7 @@ __all__ = [
     "RuleVerdict",
     "SourceText",
     "Target",
+    "UnknownNameError",
     "Work",
     "YamlError",
     "YamlPath",
@@ -55,11 +60,14 @@ __all__ = [
     "language_words",
     "load_book",
     "name_of",
+    "operators_with",
     "parse_book",
     "read_target",
     "read_yaml",
     "relations_of",
     "relations_of_book",
+    "rulebook_schema",
+    "rulebook_schema_text",
     "shipped_books",
     "shipped_targets",
     "work_of",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
 from typing import Annotated
 
@@ -103,9 +102,9 @@ def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json")] = None,
 ) -> None:
     """Print the JSON Schema of rule books, with which editors complete and check them."""
-    from exirkit.patterns import RuleBook
+    from exirkit.patterns import rulebook_schema_text
 
-    text = json_library.dumps(RuleBook.model_json_schema(by_alias=True), indent=2) + "\n"
+    text = rulebook_schema_text()
     if output is None:
         typer.echo(text, nl=False)
         return
