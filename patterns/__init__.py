@@ -15,6 +15,7 @@ from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
+from .rule_pages import rule_pages
 from .rule_relations import Relations, relations_of, relations_of_book
 from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
@@ -66,6 +67,7 @@ __all__ = [
     "read_yaml",
     "relations_of",
     "relations_of_book",
+    "rule_pages",
     "rulebook_schema",
     "rulebook_schema_text",
     "shipped_books",

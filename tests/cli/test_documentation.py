@@ -23,6 +23,7 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "explain": reports.ExplainReport,
     "rule check": rule_reports.RuleCheckReport,
     "rule explain": rule_use_reports.RuleExplainReport,
+    "rule docs": rule_use_reports.RuleDocsReport,
     "rule list": rule_reports.RuleListReport,
     "rule words": rule_reports.WordsReport,
 }

@@ -9,7 +9,7 @@ from tests.diagnostics.programs import exported
 from tests.diagnostics.provocation import provokes
 
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
-from exirkit.patterns import explain_rule, parse_book
+from exirkit.patterns import explain_rule, parse_book, rule_pages
 
 BOOK = """rulebook: 1
 rules:
@@ -42,3 +42,8 @@ def rule_that_fires(_: Path) -> object:
 @provokes("EK262")
 def rule_at_no_node(_: Path) -> object:
     return explained(BOOK, "rellu")
+
+
+@provokes("EK263")
+def books_of_one_name(_: Path) -> object:
+    return rule_pages([parse_book(BOOK, "one/book.yaml"), parse_book(BOOK, "two/book.yaml")])

@@ -115,6 +115,27 @@ def schema(
 
 
 @rule_app.command()
+def docs(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", show_default=False)],
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Write pages about the rules of books: Markdown, one for each book, and an index.
+
+    Without a book, about those that come with exirkit. The same books give the same pages.
+    """
+    with Steps() as steps:
+        steps("loading torch")
+        from .rule_docs import print_written, write_pages
+
+        report = write_pages(books or (), output, steps)
+    if json:
+        print_json(report)
+        return
+    print_written(report)
+
+
+@rule_app.command()
 def words(json: Json = False) -> None:
     """List the words that conditions and `let` may use."""
     from .rule_checking import list_words

@@ -68,3 +68,18 @@ class RuleExplainReport(Report):
     rule: str
     operators: list[str]
     methods: list[ExplainedMethod]
+
+
+class RuleDocsReport(Report):
+    """What `exirkit rule docs` wrote.
+
+    Attributes:
+        output: The directory.
+        pages: Names of the files in it.
+        rules: How many rules they are about.
+    """
+
+    ok: bool = True
+    output: str
+    pages: list[str]
+    rules: int
