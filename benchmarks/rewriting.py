@@ -5,7 +5,9 @@ Usage: python -m benchmarks.rewriting [--quick] [--engines NAME ...] [--seed N] 
 Engines take turns, each on a fresh copy of the program; times are CPU seconds of this process, the shortest of the
 rounds. Ratios are others over ours: above 1 is better for us. Only ours infers the values of new nodes, checks dtype
 and shape of every result against what it replaces, and can undo each application; the handlers of Inductor's patterns
-and the rewriter of FX edit the graph and nothing else.
+and the rewriter of FX edit the graph and nothing else. `fx` has modules as torch.export returns them, whose code is
+made anew for every rule; `fx-lazy` and all others have modules whose code is made when it is next needed, which nobody
+is charged for.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +29,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rewriting_engines import ENGINES, Engine
+from benchmarks.rewriting_engines import ENGINES, Engine, fresh_copy
 from benchmarks.rewriting_graphs import Planted, plant
 from benchmarks.rewriting_rules import family
-from exirkit.ir import copy_program
 
 OURS = "exirkit"
 SHARES = {"no sites": 0.0, "with sites": 0.3}
@@ -45,7 +46,8 @@ class Cell:
         engine: Its name.
         rules: How many rules it had.
         planted: `no sites` or `with sites`.
-        nodes: Nodes of the program.
+        size: Nodes that the program was asked to have.
+        nodes: Nodes that it has.
         seconds: Shortest run.
         sites: Places where a rule must be applied.
         found: How many of them it rewrote.
@@ -56,6 +58,7 @@ class Cell:
     engine: str
     rules: int
     planted: str
+    size: int
     nodes: int
     seconds: float = math.inf
     sites: int = 0
@@ -93,7 +96,7 @@ def main() -> int:
                 planted = plant(size, family()[:count], share, options.seed)
                 expected = {name: _expected(cells, name, count, title, size) for name in engines}
                 chosen = {name: one for name, one in prepared.items() if expected[name] <= options.limit}
-                cells += measure(planted, chosen, count, title, options.rounds)
+                cells += measure(planted, chosen, Cell("", count, title, size, _length(planted)), options.rounds)
     report(cells, starts, engines)
     if options.json:
         options.json.write_text(json.dumps({"starts": starts, "cells": [asdict(cell) for cell in cells]}, indent=1))
@@ -104,7 +107,8 @@ def warm_up(engines: list[str], seed: int) -> None:
     """Let everybody import, register and remember what they do once in a process."""
     planted = plant(60, family(), 0.5, seed)
     for name in engines:
-        ENGINES[name](family()).run(copy_program(planted.program))
+        engine = ENGINES[name](family())
+        engine.run(fresh_copy(planted.program, is_eager=engine.is_eager))
 
 
 def _expected(cells: list[Cell], name: str, rules: int, planted: str, size: int) -> float:
@@ -113,18 +117,21 @@ def _expected(cells: list[Cell], name: str, rules: int, planted: str, size: int)
     return known[-1].seconds * size / known[-1].nodes if known else 0.0
 
 
-def measure(planted: Planted, engines: dict[str, Engine], rules: int, title: str, rounds: int) -> list[Cell]:
-    """Run every engine on copies of one program, in turns."""
+def _length(planted: Planted) -> int:
+    return len(planted.program.graph.nodes)
+
+
+def measure(planted: Planted, engines: dict[str, Engine], blank: Cell, rounds: int) -> list[Cell]:
+    """Run every engine on copies of one program, in turns, and fill in a cell for each."""
     sites = {(site.rule, site.root): site.spelling for site in planted.sites}
     traps = {(site.rule, site.root) for site in planted.traps}
-    size = len(planted.program.graph.nodes)
-    cells = {name: Cell(name, rules, title, size, sites=len(sites)) for name in engines}
+    cells = {name: replace(blank, engine=name, sites=len(sites)) for name in engines}
     for turn in range(rounds):
         for name, engine in engines.items():
             cell = cells[name]
             if turn and cell.seconds > REPEATED_BELOW:
                 continue
-            program = copy_program(planted.program)
+            program = fresh_copy(planted.program, is_eager=engine.is_eager)
             gc.collect()
             started = time.process_time()
             found = set(engine.run(program))
@@ -133,15 +140,15 @@ def measure(planted: Planted, engines: dict[str, Engine], rules: int, title: str
             cell.missed = dict(Counter(spelling for site, spelling in sites.items() if site not in found))
             cell.wrong = len(found & traps)
     shown = "  ".join(f"{cell.engine} {cell.seconds:.3f}" for cell in cells.values())
-    print(f"{size:6d} nodes, {rules:3d} rules, {title}: {shown}", file=sys.stderr, flush=True)
+    print(f"{blank.nodes:6d} nodes, {blank.rules:3d} rules, {blank.planted}: {shown}", file=sys.stderr, flush=True)
     return list(cells.values())
 
 
 def report(cells: list[Cell], starts: dict[str, dict[int, float]], engines: list[str]) -> None:
     """Print the tables."""
     console = Console(width=max(150, Console().width))
-    table = {(cell.engine, cell.rules, cell.planted, cell.nodes // 100): cell for cell in cells}
-    places = list(dict.fromkeys((cell.rules, cell.nodes // 100) for cell in cells))
+    table = {(cell.engine, cell.rules, cell.planted, cell.size): cell for cell in cells}
+    places = list(dict.fromkeys((cell.rules, cell.size) for cell in cells))
     console.print(_per_node(table, places, engines))
     console.print(_per_match(table, places, engines))
     console.print(_whole(table, places, engines))
@@ -162,11 +169,11 @@ def _table(title: str, engines: list[str], *, has_ratio: bool = True) -> Table:
 
 
 def _rows(made: Table, values: dict[tuple[int, int], dict[str, float]], form: str) -> Table:
-    for (rules, hundreds), row in values.items():
+    for (rules, size), row in values.items():
         others = [value for name, value in row.items() if name != OURS and math.isfinite(value)]
         ratio = f"{min(others) / row[OURS]:.1f}" if others and row[OURS] > 0 else "-"
         shown = [format(value, form) if math.isfinite(value) else "-" for value in row.values()]
-        made.add_row(f"{hundreds * 100:,}", str(rules), *shown, ratio)
+        made.add_row(f"{size:,}", str(rules), *shown, ratio)
     return made
 
 
@@ -177,8 +184,7 @@ def _value(table: Cells, engine: str, place: tuple[int, int], planted: str) -> f
 
 def _per_node(table: Cells, places: Places, engines: list[str]) -> Table:
     values = {
-        place: {name: _value(table, name, place, "no sites") / (place[1] * 100) * 1e6 for name in engines}
-        for place in places
+        place: {name: _value(table, name, place, "no sites") / place[1] * 1e6 for name in engines} for place in places
     }
     return _rows(_table("looking: us per node of a program without sites", engines), values, ".1f")
 
@@ -232,14 +238,14 @@ def _start(starts: dict[str, dict[int, float]], engines: list[str]) -> Table:
 
 def print_growth(cells: list[Cell], engines: list[str]) -> None:
     """Print how times grow with nodes and with rules."""
-    most, largest = max(cell.rules for cell in cells), max(cell.nodes // 100 for cell in cells)
+    most, largest = max(cell.rules for cell in cells), max(cell.size for cell in cells)
     for title in SHARES:
         for name in engines:
             line = [cell for cell in cells if (cell.engine, cell.rules, cell.planted) == (name, most, title)]
             by_rules = {
                 cell.rules: cell.seconds
                 for cell in cells
-                if (cell.engine, cell.planted, cell.nodes // 100) == (name, title, largest)
+                if (cell.engine, cell.planted, cell.size) == (name, title, largest)
             }
             if len(line) < 2 or len(by_rules) < 2:
                 continue
