@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from exirkit.ir import Diagnostic
 
+from .abstract_evaluation import abstract_findings
 from .compiled_rule import CompiledRule
 from .near_misses import NearMiss, NearMisses
 from .rule_books import LoadedBook
@@ -96,9 +97,19 @@ def check_book(
 
 
 def check_rule(rule: CompiledRule, *, trials: int = TRIALS, seed: int = 0, is_strict: bool = False) -> RuleVerdict:
-    """Try a rule on values of its types, and look for what each of its parts is good for."""
+    """Evaluate a rule without values, try it on values of its types, and look for what its parts are good for."""
     started = time.perf_counter()
-    verdict = RuleVerdict(rule.id)
+    abstract = abstract_findings(rule, seed=seed)
+    verdict = RuleVerdict(rule.id, [one for one in abstract if one.severity == "error"])
+    if verdict.is_accepted:
+        _try(rule, verdict, trials=trials, seed=seed, is_strict=is_strict)
+        # What is only worth knowing comes after what is wrong.
+        verdict.found += abstract
+    verdict.seconds = time.perf_counter() - started
+    return verdict
+
+
+def _try(rule: CompiledRule, verdict: RuleVerdict, *, trials: int, seed: int, is_strict: bool) -> None:
     bench = RuleTrials(rule, seed=seed)
     verdict.positives = bench.positives(rule.rule.verify.trials or trials)
     for counterexample in verdict.positives.counterexamples[:1]:
@@ -110,8 +121,6 @@ def check_rule(rule: CompiledRule, *, trials: int = TRIALS, seed: int = 0, is_st
         verdict.found += [
             _without_witness(rule, one, is_strict) for one in verdict.near_misses if _is_missing(rule, one)
         ]
-    verdict.seconds = time.perf_counter() - started
-    return verdict
 
 
 def _wrong(rule: CompiledRule, example: Counterexample) -> Diagnostic:

@@ -123,6 +123,15 @@ def unused_variable(_: Path) -> object:
     return found(RULE.replace('[*S]"}', '[*S]", y: "f32 [*S]"}'))
 
 
+@provokes("EK219")
+def rule_that_changes_a_dtype(_: Path) -> object:
+    return [
+        one
+        for rule in check_book(parse_book(RULE.replace("f32", "i32").replace("relu", "exp"))).rules
+        for one in rule.found
+    ]
+
+
 @provokes("EK220")
 def unknown_word(_: Path) -> object:
     return found(RULE.replace("  replace:", "  where: rnk(x) == 2\n  replace:"))
