@@ -20,14 +20,21 @@ from torch.fx.subgraph_rewriter import replace_pattern_with_filters
 
 from benchmarks.rewriting_graphs import SIDE
 from benchmarks.rewriting_rules import FusionRule, Term, book_text, is_float32_of_one_size, traced
-from exirkit.ir import GraphEditor
+from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns import RuleEngine, parse_book
 
 Found = list[tuple[str, str]]
 
 
 class Engine(Protocol):
-    """Something that applies rules."""
+    """Something that applies rules.
+
+    Attributes:
+        is_eager: It gets an ordinary module, whose code is generated at every `recompile`; the others get one whose
+            code is generated when it is next needed, and so are not charged for that.
+    """
+
+    is_eager: bool
 
     def __init__(self, rules: tuple[FusionRule, ...]) -> None: ...
 
@@ -38,6 +45,8 @@ class Engine(Protocol):
 
 class Ours:
     """The rule engine: types checked, values inferred, results verified, everything in a transaction."""
+
+    is_eager = False
 
     def __init__(self, rules: tuple[FusionRule, ...]) -> None:
         self.engine = RuleEngine(parse_book(book_text(rules)).require_valid().rules)
@@ -50,6 +59,8 @@ class Ours:
 class FxRewriter:
     """`torch.fx` `replace_pattern_with_filters`, once for every rule; patterns are traced beforehand."""
 
+    is_eager = True
+
     def __init__(self, rules: tuple[FusionRule, ...]) -> None:
         self.rules = [(rule, traced(rule, is_fused=False), traced(rule, is_fused=True)) for rule in rules]
 
@@ -59,6 +70,12 @@ class FxRewriter:
         for rule, pattern, replacement in self.rules:
             replace_pattern_with_filters(module, pattern, replacement, [_recording_filter(rule.name, found)])
         return found
+
+
+class LazyFxRewriter(FxRewriter):
+    """The same without generating code after every rule, which torch can do for modules made in a private way."""
+
+    is_eager = False
 
 
 def _recording_filter(name: str, found: Found) -> Callable[..., bool]:
@@ -78,6 +95,8 @@ def _value(node: Any) -> Any:
 
 class InductorHandlers:
     """Inductor's `PatternMatcherPass` with patterns written by hand and handlers that edit the graph."""
+
+    is_eager = False
 
     def __init__(self, rules: tuple[FusionRule, ...]) -> None:
         self.matcher = inductor.PatternMatcherPass(pass_name="benchmark")  # type: ignore[no-untyped-call]
@@ -112,6 +131,8 @@ class InductorHandlers:
 
 class InductorReplacements:
     """Inductor's `PatternMatcherPass` with `register_replacement`: pattern and replacement are traced functions."""
+
+    is_eager = False
 
     def __init__(self, rules: tuple[FusionRule, ...]) -> None:
         self.matcher = inductor.PatternMatcherPass(pass_name="benchmark")  # type: ignore[no-untyped-call]
@@ -151,6 +172,8 @@ class InductorReplacements:
 class OfficialExportPass:
     """An `ExportPass` of the official package: while a call is made again, its producers are looked at."""
 
+    is_eager = False
+
     def __init__(self, rules: tuple[FusionRule, ...]) -> None:
         self.make = _export_pass()
         self.by_operator: dict[Any, list[FusionRule]] = defaultdict(list)
@@ -166,6 +189,15 @@ class OfficialExportPass:
         program._graph_module = module
         found: Found = peephole.found
         return found
+
+
+def fresh_copy(program: ExportedProgram, *, is_eager: bool) -> ExportedProgram:
+    """Return a copy of a program that an engine may rewrite."""
+    copied = copy_program(program)
+    if is_eager:
+        module = copied.graph_module
+        copied._graph_module = GraphModule(module, module.graph)
+    return copied
 
 
 def _export_pass() -> Callable[..., Any]:
@@ -216,6 +248,7 @@ def _bind(term: Term, args: tuple[Any, ...], bound: dict[str, Any]) -> bool:
 ENGINES: dict[str, type[Engine]] = {
     "exirkit": Ours,
     "fx": FxRewriter,
+    "fx-lazy": LazyFxRewriter,
     "inductor": InductorHandlers,
     "inductor-replace": InductorReplacements,
     "ExportPass": OfficialExportPass,

@@ -93,7 +93,9 @@ def family() -> tuple[FusionRule, ...]:
     terms += [Term(above, (Term(below, ("x", "y")),)) for above, below in product(UNARY, BELOW)]
     terms += [Term(above, (Term(below, ("x",)), "y")) for above, below in product(ABOVE, UNARY)]
     for unary in UNARY:
-        terms += [Term(unary, (Term(ATEN.hardtanh.default, ("x", low, high)),)) for low, high in ((0.0, 6.0), (-2.0, 2.0))]
+        terms += [
+            Term(unary, (Term(ATEN.hardtanh.default, ("x", low, high)),)) for low, high in ((0.0, 6.0), (-2.0, 2.0))
+        ]
         terms += [Term(unary, (Term(ATEN.permute_copy.default, ("x", (1, 0))),))]
         terms += [Term(ATEN.permute_copy.default, (Term(unary, ("x",)), (1, 0)))]
         for binary in (ATEN.sub.Tensor, ATEN.maximum.default):

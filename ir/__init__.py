@@ -38,6 +38,7 @@ from .operators import (
     underlying,
 )
 from .out_variants import find_out_variant
+from .plugins import find_plugins, load_plugin, load_plugins
 from .programs import (
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
@@ -95,6 +96,7 @@ __all__ = [
     "edge_operator",
     "fake_mode_of",
     "find_out_variant",
+    "find_plugins",
     "free",
     "has_unbacked_symbols",
     "infer_value",
@@ -102,6 +104,8 @@ __all__ = [
     "is_channels_last_dim_order",
     "is_contiguous_dim_order",
     "is_pure",
+    "load_plugin",
+    "load_plugins",
     "locate",
     "memory_format_from_dim_order",
     "ops",

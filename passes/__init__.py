@@ -6,15 +6,19 @@ from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
 from .convert_to_out_variants import ConvertToOutVariants
 from .decompose_to_core import DecomposeToCore, WholeGraphNeededError, beyond_core
+from .decompose_whole_graph import DecomposeWholeGraph
+from .dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
 from .eliminate_dead_code import EliminateDeadCode
 from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
+from .fold_constants import FoldConstants, FoldReport
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
-from .graph_calls import refuse_graph_calls
+from .graph_calls import graph_call_findings
 from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
+from .legalize_dtypes import LegalizeDtypes, LegalizeReport
 from .lift_constants import LiftConstants
 from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
 from .lowering_config import (
@@ -25,8 +29,21 @@ from .lowering_config import (
     ToOutVarPass,
 )
 from .memory import MemoryAlgoResult, MemoryPlanningAlgorithmSuite, MemoryPlanningPass, SpecAllocResult, greedy, naive
+from .merge_equal_nodes import MergeEqualNodes, MergeReport
+from .out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
 from .pass_manager import PassManager
+from .pipelines import (
+    PassOptions,
+    Pipeline,
+    PipelineResult,
+    RegisteredPass,
+    StageReport,
+    edge_settings,
+    executorch_settings,
+    shipped_pipelines,
+    shipped_text,
+)
 from .promote_types import PromoteTypes
 from .propagate_specs import PropagateSpecs
 from .remove_asserts import RemoveAsserts
@@ -37,7 +54,7 @@ from .replace_views_with_copies import ReplaceViewsWithCopies
 from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
 from .separate_outputs import SeparateOutputs
 from .to_edge import decomposition_passes, to_edge_passes
-from .to_executorch import lower_to_executorch, to_executorch_passes
+from .to_executorch import to_executorch_passes
 from .use_dim_order_operators import UseDimOrderOperators
 from .user_passes import CompleteMetadata, apply_user_passes
 from .write_back_mutations import WriteBackMutations
@@ -50,6 +67,9 @@ __all__ = [
     "ConvertToEdgeOperators",
     "ConvertToOutVariants",
     "DecomposeToCore",
+    "DecomposeWholeGraph",
+    "DtypeEntry",
+    "DtypePolicy",
     "DynamicMemoryPlanningMode",
     "EdgeCompileConfig",
     "EliminateDeadCode",
@@ -58,25 +78,36 @@ __all__ = [
     "ExportPass",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
+    "FoldConstants",
+    "FoldReport",
     "Functionalize",
     "GenerateDebugHandles",
     "InlineGradRegions",
     "LegalizeDimOrder",
+    "LegalizeDtypes",
+    "LegalizeReport",
     "LiftConstants",
     "LowerSymbolicArithmetic",
     "MemoryAlgoResult",
     "MemoryPlanningAlgorithmSuite",
     "MemoryPlanningPass",
+    "MergeEqualNodes",
+    "MergeReport",
     "NodeMetadata",
+    "OutVariantTable",
     "Pass",
     "PassBase",
     "PassManager",
+    "PassOptions",
     "PassReport",
     "PassResult",
     "PassType",
+    "Pipeline",
+    "PipelineResult",
     "PromoteTypes",
     "PropagateSpecs",
     "ProxyValue",
+    "RegisteredPass",
     "RemoveAsserts",
     "RemoveMetadataAsserts",
     "RemoveNoops",
@@ -85,6 +116,7 @@ __all__ = [
     "ScalarsToTensors",
     "SeparateOutputs",
     "SpecAllocResult",
+    "StageReport",
     "SymbolsToTensors",
     "ToOutVarPass",
     "UseDimOrderOperators",
@@ -93,12 +125,20 @@ __all__ = [
     "apply_user_passes",
     "beyond_core",
     "decomposition_passes",
+    "edge_settings",
+    "executorch_settings",
+    "graph_call_findings",
     "greedy",
-    "lower_to_executorch",
     "map_args",
+    "missing_out_variants",
     "naive",
-    "refuse_graph_calls",
+    "parse_dtype_policy",
+    "read_dtype_policy",
+    "read_out_variants",
     "run_passes",
+    "shipped_out_variants",
+    "shipped_pipelines",
+    "shipped_text",
     "to_edge_passes",
     "to_executorch_passes",
 ]

@@ -13,15 +13,14 @@ from exirkit.ir import (
     Diagnostic,
     EdgeOpOverload,
     GraphEditor,
-    MissingOutVariantError,
     ModelError,
     TensorSpec,
     alloc,
-    locate,
     underlying,
 )
 
 from .contract import Pass
+from .out_variants import OutVariantTable, no_out_variant, shipped_out_variants
 
 
 class ConvertToOutVariants(Pass):
@@ -31,6 +30,7 @@ class ConvertToOutVariants(Pass):
     what kind of tensor to make (dtype, layout, device) are dropped where the out variant does not take them.
 
     Args:
+        table: Out variants; those that come with exirkit when absent.
         ignore_to_out_var_failure: Keep an operator that has no out variant as it is; only a runtime that knows the
             operator under that name can run it.
 
@@ -40,7 +40,8 @@ class ConvertToOutVariants(Pass):
 
     name = "convert-to-out-variants"
 
-    def __init__(self, *, ignore_to_out_var_failure: bool = False) -> None:
+    def __init__(self, *, table: OutVariantTable | None = None, ignore_to_out_var_failure: bool = False) -> None:
+        self.table = table or shipped_out_variants()
         self.ignore_to_out_var_failure = ignore_to_out_var_failure
 
     def edit(self, editor: GraphEditor) -> None:
@@ -54,10 +55,11 @@ class ConvertToOutVariants(Pass):
         for node in editor.graph.nodes:
             if node.op != "call_function" or not isinstance(node.target, EdgeOpOverload):
                 continue
-            try:
-                found.append((node, node.target.to_out_variant()))
-            except MissingOutVariantError as error:
-                missing.append(_no_out_variant(node, error))
+            variant = self.table.find(node.target)
+            if variant is None:
+                missing.append(no_out_variant(node))
+            else:
+                found.append((node, variant))
         if missing and not self.ignore_to_out_var_failure:
             raise ModelError(missing)
         for node, op in found:
@@ -104,14 +106,3 @@ def _by_name(node: Node) -> dict[str, Any]:
     schema = underlying(node.target)._schema
     named = {argument.name: value for argument, value in zip(schema.arguments, node.args, strict=False)}
     return {**named, **node.kwargs}
-
-
-def _no_out_variant(node: Node, error: MissingOutVariantError) -> Diagnostic:
-    inner = error.diagnostics[0]
-    return Diagnostic(
-        code="EK435",
-        message=inner.message,
-        location=locate(node),
-        expected=inner.expected,
-        hint=inner.hint,
-    )

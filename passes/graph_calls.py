@@ -8,17 +8,26 @@ from torch.fx import Graph, Node
 from exirkit.ir import Diagnostic, ModelError, locate
 
 
-def refuse_graph_calls(graph: Graph) -> None:
-    """Refuse a graph that calls other graphs, which the chain cannot lower yet.
+def graph_call_findings(graph: Graph) -> list[Diagnostic]:
+    """List the calls of other graphs, which the chain cannot lower yet.
 
-    Raises:
-        ModelError: EK432, for each operator that calls other graphs.
+    Returns:
+        A finding EK432 for each operator that calls other graphs, in graph order.
     """
-    found = [
+    return [
         _calls_graphs(node)
         for node in graph.nodes
         if node.op == "call_function" and isinstance(node.target, HigherOrderOperator)
     ]
+
+
+def refuse_graph_calls(graph: Graph) -> None:
+    """Refuse a graph that calls other graphs.
+
+    Raises:
+        ModelError: EK432, for each operator that calls other graphs.
+    """
+    found = graph_call_findings(graph)
     if found:
         raise ModelError(found)
 

@@ -99,8 +99,7 @@ class PassManager:
                 "a torch.fx.GraphModule",
                 "give programs to `transform`",
             )
-        if self.run_checks_after_each_pass:
-            self._check_input(graph_module)
+        self.check_input(graph_module)
         module, is_modified = graph_module, False
         with remembering(graph_module):
             for _ in range(self.steps):
@@ -108,24 +107,28 @@ class PassManager:
                 is_modified = is_modified or changed
                 if not changed:
                     break
-        if self._checks and not self.run_checks_after_each_pass:
-            self._run_checks(module, "the last pass", self._names())
+        self.check_result(module)
         return PassResult(module, is_modified)
 
     def _run_step(self, module: GraphModule) -> tuple[GraphModule, bool]:
         is_modified = False
         for position, one in enumerate(self.passes):
-            before = self._names()[:position]
-            result = _run(one, module, before)
+            result = _run(one, module, self._names()[:position])
             module, is_modified = result.graph_module, is_modified or result.modified
-            if self.run_checks_after_each_pass:
-                self._run_checks(module, f"pass {_name(one)}", before)
+            self.check_after(position, module)
         return module, is_modified
 
     def _names(self) -> list[str]:
         return [_name(one) for one in self.passes]
 
-    def _check_input(self, module: GraphModule) -> None:
+    def check_input(self, module: GraphModule) -> None:
+        """Look at a graph before the first pass, if checks run after each pass.
+
+        Raises:
+            ModelError: EK414, the graph is malformed.
+        """
+        if not self.run_checks_after_each_pass:
+            return
         # Added checks are about what passes leave behind; the input only has to be a graph.
         try:
             _lint(module)
@@ -137,6 +140,29 @@ class PassManager:
                     hint="lint the graph",
                 )
             ) from error
+
+    def check_after(self, position: int, module: GraphModule) -> None:
+        """Look at what a pass left behind, if checks run after each pass.
+
+        Args:
+            position: Of the pass, from 0.
+            module: What it left behind.
+
+        Raises:
+            ContractError: EK413, a check failed.
+        """
+        if self.run_checks_after_each_pass:
+            names = self._names()
+            self._run_checks(module, f"pass {names[position]}", names[:position])
+
+    def check_result(self, module: GraphModule) -> None:
+        """Look at what the last pass left behind, if there are checks that have not just looked at it.
+
+        Raises:
+            ContractError: EK413, a check failed.
+        """
+        if self._checks and not self.run_checks_after_each_pass:
+            self._run_checks(module, "the last pass", self._names())
 
     def _run_checks(self, module: GraphModule, author: str, before: list[str]) -> None:
         try:

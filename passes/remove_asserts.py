@@ -22,6 +22,11 @@ _ASSERTS = frozenset(
 )
 
 
+def is_assertion(node: Node) -> bool:
+    """Tell whether a node asserts something, so that lowering removes it."""
+    return node.op == "call_function" and underlying(node.target) in _ASSERTS
+
+
 class RemoveAsserts(Pass):
     """Remove assertions on sizes and values, and what was computed for them alone.
 
@@ -33,7 +38,7 @@ class RemoveAsserts(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Remove the assertions."""
         for node in list(editor.graph.nodes):
-            if node.op == "call_function" and underlying(node.target) in _ASSERTS:
+            if is_assertion(node):
                 checked = node.all_input_nodes
                 editor.erase(node)
                 for producer in checked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -42,44 +42,73 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
 
     Raises:
         UsageError: EK424, something in `passes` is no pass.
-        ContractError: EK425, a pass failed, returned something else, or changed the number of inputs or outputs.
+        ContractError: EK425, a pass failed, returned something else, or changed the number of inputs or outputs; EK413,
+            a check of a pass manager failed.
     """
-    current = copy_program(program)
-    for one in _flattened(passes):
-        current = _run(current, one)
+    current, _modified = _run_all(copy_program(program), passes)
     return current
 
 
-def _flattened(passes: Any) -> Iterator[Any]:
+def run_user_pass(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
+    """Run one pass, or a list or pass manager, on a program that the caller owns.
+
+    Returns:
+        The program, which is another one where a pass over programs made one, and whether it differs.
+
+    Raises:
+        UsageError: EK424, it is no pass.
+        ContractError: EK425, as for `apply_user_passes`; EK413, a check of a pass manager failed.
+    """
+    return _run_all(program, one)
+
+
+def _run_all(program: ExportedProgram, passes: Any) -> tuple[ExportedProgram, bool]:
     if isinstance(passes, PassManager):
-        for _ in range(passes.steps):
-            yield from _flattened(passes.passes)
-    elif isinstance(passes, Iterable):
+        return _run_manager(program, passes)
+    if isinstance(passes, Iterable):
+        is_modified = False
         for one in passes:
-            yield from _flattened(one)
-    elif callable(passes) or isinstance(passes, Pass):
-        yield passes
-    else:
-        raise UsageError(
-            Diagnostic(
-                code="EK424",
-                message=f"{type(passes).__name__} is no pass",
-                expected="a Pass, an ExportPass, a function of a graph module, or a list of these",
-            )
+            program, changed = _run_all(program, one)
+            is_modified = is_modified or changed
+        return program, is_modified
+    if callable(passes) or isinstance(passes, Pass):
+        return _run(program, passes)
+    raise UsageError(
+        Diagnostic(
+            code="EK424",
+            message=f"{type(passes).__name__} is no pass",
+            expected="a Pass, an ExportPass, a function of a graph module, or a list of these",
         )
+    )
 
 
-def _run(program: ExportedProgram, one: Any) -> ExportedProgram:
+def _run_manager(program: ExportedProgram, manager: PassManager) -> tuple[ExportedProgram, bool]:
+    """Do what a pass manager does, with the program kept in order after every pass and not only at the end."""
+    manager.check_input(program.graph_module)
+    is_modified = False
+    for _ in range(manager.steps):
+        has_changed = False
+        for position, one in enumerate(manager.passes):
+            program, changed = _run_all(program, one)
+            has_changed = has_changed or changed
+            manager.check_after(position, program.graph_module)
+        is_modified = is_modified or has_changed
+        if not has_changed:
+            break
+    manager.check_result(program.graph_module)
+    return program, is_modified
+
+
+def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
     if isinstance(one, Pass):
-        one.run(GraphEditor(program))
-        return program
+        return program, one.run(GraphEditor(program)).modified
     name = type(one).__name__ if not hasattr(one, "__name__") else one.__name__
     try:
         if isinstance(one, ExportedProgramPassBase):
-            result = one(program)
-            # A program-level pass may hand back what it was given; what it returns is ours to edit only as a copy.
-            return result.exported_program
-        module = _graph_module_of(one(program.graph_module), program.graph_module, name)
+            changed = one(program)
+            return changed.exported_program, changed.modified
+        result = one(program.graph_module)
+        module = _graph_module_of(result, program.graph_module, name)
     except DiagnosticError:
         raise
     except Exception as error:
@@ -89,7 +118,7 @@ def _run(program: ExportedProgram, one: Any) -> ExportedProgram:
     editor = GraphEditor(program)
     for repair in (CompleteMetadata(), LiftConstants()):
         repair.run(editor)
-    return program
+    return program, bool(getattr(result, "modified", True))
 
 
 def _graph_module_of(result: Any, given: GraphModule, name: str) -> GraphModule:

@@ -1,22 +1,28 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
+from .book_schema import rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .compiled_rule import CompiledRule
+from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
-from .operator_table import name_of
+from .operator_facts import FAMILIES, operators_with
+from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .python_books import PythonBook
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
+from .rule_pages import rule_pages
+from .rule_relations import Relations, relations_of, relations_of_book
 from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
+    "FAMILIES",
     "Application",
     "BookVerdict",
     "CompiledRule",
@@ -25,32 +31,45 @@ __all__ = [
     "KernelCost",
     "LoadedBook",
     "NearMiss",
+    "NodeExplanation",
+    "Obstacle",
     "OperatorDefinition",
+    "OperatorTable",
     "PythonBook",
     "Refusal",
+    "Relations",
     "RewriteOptions",
     "RewriteReport",
     "Rule",
     "RuleBook",
     "RuleEngine",
+    "RuleExplanation",
     "RuleSet",
     "RuleStatistics",
     "RuleVerdict",
     "SourceText",
     "Target",
+    "UnknownNameError",
+    "Work",
     "YamlError",
     "YamlPath",
     "YamlSource",
-    "Work",
     "book_from_rules",
     "check_book",
     "check_rule",
+    "explain_rule",
     "language_words",
     "load_book",
     "name_of",
+    "operators_with",
     "parse_book",
     "read_target",
     "read_yaml",
+    "relations_of",
+    "relations_of_book",
+    "rule_pages",
+    "rulebook_schema",
+    "rulebook_schema_text",
     "shipped_books",
     "shipped_targets",
     "work_of",

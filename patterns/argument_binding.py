@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,14 @@ def normalised_literal(kind: Any, value: Any) -> Any:
     if isinstance(value, bool) and text in ("int", "Optional[int]", "SymInt"):
         return int(value)
     return value
+
+
+def normaliser(kind: Any) -> Callable[[Any], Any] | None:
+    """Return `normalised_literal` for one type, or None where it changes nothing."""
+    text = str(kind)
+    if not any(part in text for part in ("float", "int", "Int")):
+        return None
+    return lambda value: normalised_literal(text, value)
 
 
 def is_tensor_argument(kind: Any) -> bool:

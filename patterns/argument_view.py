@@ -7,7 +7,8 @@ what is meant. Rules are matched against this view only.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,29 +16,20 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 
-from .argument_binding import default_of, normalised_literal
+from .argument_binding import default_of, normaliser
 from .operator_facts import Traits, traits_of
 
 _SIZES = {"view", "view_copy", "reshape", "expand", "expand_copy"}
 
 
-class Arguments(Mapping[str, Any]):
-    """Arguments of a call by name, in the order of the schema."""
+class Arguments(dict[str, Any]):
+    """Arguments of a call by name, in the order of the schema; shared by all who ask, so nobody changes them."""
 
-    __slots__ = ("_ranks", "_values")
+    __slots__ = ("_ranks",)
 
-    def __init__(self, values: dict[str, Any], ranks: dict[str, int]) -> None:
-        self._values = values
+    def __init__(self, values: Mapping[str, Any], ranks: dict[str, int]) -> None:
+        super().__init__(values)
         self._ranks = ranks
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def rank_of(self, name: str) -> int | None:
         """Return how many dims an argument counts, or None if it counts none."""
@@ -58,33 +50,101 @@ def canonical_arguments(node: Node) -> Arguments:
     return made
 
 
+def argument_of(node: Node, name: str) -> Any:
+    """Return one argument of a call as in its view; what is a node is found without making the view."""
+    op = underlying(node.target)
+    plan = _PLANS.get(id(op))
+    if plan is not None:
+        index, args = plan.places.get(name), node.args
+        value = args[index] if index is not None and index < len(args) else None
+        if type(value) is Node:
+            return value
+    return canonical_arguments(node).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """What is to know of one argument of an operator; asking the schema for it each time is slow."""
+
+    name: str
+    index: int | None
+    normalise: Callable[[Any], Any] | None
+    default: Any
+    is_dim: bool
+    is_pair: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How the calls of one operator are viewed."""
+
+    op: Any
+    traits: Traits
+    parameters: tuple[_Parameter, ...]
+    places: Mapping[str, int]
+    has_sizes: bool
+
+
+# Keyed by identity, since torch computes the hash of an operator in Python; the plan keeps its operator alive.
+_PLANS: dict[int, _Plan] = {}
+
+
+def _plan_of(op: Any, schema: Any) -> _Plan:
+    plan = _PLANS.get(id(op))
+    if plan is None:
+        traits = traits_of(op)
+        parameters = tuple(_parameter(index, argument, traits) for index, argument in enumerate(schema.arguments))
+        places = {one.name: one.index for one in parameters if one.index is not None}
+        plan = _Plan(op, traits, parameters, places, schema.name.partition("::")[2] in _SIZES)
+        _PLANS[id(op)] = plan
+    return plan
+
+
+def _parameter(index: int, argument: Any, traits: Traits) -> _Parameter:
+    return _Parameter(
+        name=argument.name,
+        index=None if argument.kwarg_only else index,
+        normalise=normaliser(argument.type),
+        default=default_of(argument) if argument.has_default_value() else None,
+        is_dim=argument.name in traits.dims,
+        is_pair=argument.name in traits.pairs,
+    )
+
+
 def _view(node: Node) -> Arguments:
     op = underlying(node.target)
     schema = getattr(op, "_schema", None)
+    args, kwargs = node.args, node.kwargs
     if schema is None:
-        named = {str(index): value for index, value in enumerate(node.args)}
-        return Arguments({**named, **node.kwargs}, {})
-    traits = traits_of(op)
+        named = {str(index): value for index, value in enumerate(args)}
+        return Arguments({**named, **kwargs}, {})
+    plan = _plan_of(op, schema)
     values: dict[str, Any] = {}
     ranks: dict[str, int] = {}
-    rank = _rank(node, traits) if traits.dims else None
-    for index, argument in enumerate(schema.arguments):
-        name = argument.name
-        if index < len(node.args) and not argument.kwarg_only:
-            value = normalised_literal(argument.type, node.args[index])
-        elif name in node.kwargs:
-            value = normalised_literal(argument.type, node.kwargs[name])
-        else:
-            value = default_of(argument) if argument.has_default_value() else None
-        if rank is not None and name in traits.dims:
+    count = len(args)
+    rank = _rank(node, plan.traits) if plan.traits.dims else None
+    for parameter in plan.parameters:
+        name, index = parameter.name, parameter.index
+        value = args[index] if index is not None and index < count else kwargs.get(name, parameter.default)
+        if type(value) is not Node:
+            value = _normalised(value, parameter, rank)
+        if rank is not None and parameter.is_dim:
             ranks[name] = rank
-            value = _from_front(value, rank)
-        elif name in traits.pairs and isinstance(value, list | tuple) and len(value) == 1:
-            value = [value[0], value[0]]
-        values[name] = list(value) if isinstance(value, tuple) else value
-    if schema.name.partition("::")[2] in _SIZES:
+        values[name] = value
+    if plan.has_sizes:
         _resolve_sizes(node, values)
     return Arguments(values, ranks)
+
+
+def _normalised(value: Any, parameter: _Parameter, rank: int | None) -> Any:
+    if parameter.normalise is not None:
+        value = parameter.normalise(value)
+    if rank is not None and parameter.is_dim:
+        value = _from_front(value, rank)
+    elif parameter.is_pair and isinstance(value, list | tuple) and len(value) == 1:
+        value = [value[0], value[0]]
+    # Lists are copied: a default belongs to the plan.
+    return list(value) if isinstance(value, list | tuple) else value
 
 
 def _rank(node: Node, traits: Traits) -> int | None:

@@ -71,8 +71,10 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
         # A named call is bound before its arguments, so that guards on it are asked early.
         if name is not None:
             state.names[name] = value
-        if (name is None or compiler.guards_hold((name,), state)) and any(order(arguments, state) for order in orders):
-            return True
+        if name is None or compiler.guards_hold((name,), state):
+            for order in orders:
+                if order(arguments, state):
+                    return True
         if name is not None:
             del state.names[name]
         del state.terms[key]
@@ -89,6 +91,8 @@ def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then
     dims = traits_of(term.op).dims
     for name, argument in term.arguments.items():
         items.append((order.renamed.get(name, name), argument, name in dims))
+    # Literals bind nothing, so asking them first changes no result; most calls that do not match fail there.
+    items.sort(key=lambda item: not isinstance(item[1], Literal))
     holder: list[Any] = []
     chain: Then = then
     for name, argument, is_dim in reversed(items):
@@ -126,7 +130,7 @@ def compile_dim_literal(compiler: PatternCompiler, name: str, argument: Literal,
         value, rank = arguments[name], arguments.rank_of(name)
         if same_literal(from_front(argument.value, rank), value):
             return then(state)
-        return state.fail(f"dim {argument.value!r} is expected", value)
+        return state.fail(f"dim {argument.value!r} is expected", value, argument)
 
     return match
 

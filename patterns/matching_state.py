@@ -15,7 +15,7 @@ from .undecided import SYMBOLIC
 
 Then = Callable[["State"], bool]
 Matcher = Callable[[Any, "State"], bool]
-Trace = Callable[[int, str, Any], None]
+Trace = Callable[[int, str, Any, Any], None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class State:
         nodes: Matched calls, roots first.
         terms: Node of each call term, by the identity of the term.
         roots: Nodes of the roots; None for a result that nothing uses.
-        trace: Called with depth, reason and node where the search fails.
+        trace: Called with depth, reason, value and perhaps the term where the search fails.
     """
 
     facts: GraphFacts
@@ -49,10 +49,10 @@ class State:
     roots: list[Node | None] = field(default_factory=list)
     trace: Trace | None = None
 
-    def fail(self, reason: str, value: Any = None) -> bool:
-        """Say why, if somebody listens."""
+    def fail(self, reason: str, value: Any = None, term: Any = None) -> bool:
+        """Say why, if somebody listens; `term` if it is not the one that is being matched."""
         if self.trace is not None:
-            self.trace(len(self.nodes), reason, value)
+            self.trace(len(self.nodes), reason, value, term)
         return False
 
 

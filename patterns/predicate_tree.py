@@ -17,7 +17,7 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 
-from .argument_view import canonical_arguments
+from .argument_view import argument_of
 from .operator_facts import traits_of
 from .terms import Alternatives, Call, Item, OperatorCall, Term
 from .terms import Sequence as ListTerm
@@ -34,13 +34,13 @@ class TreeNode:
 
     Attributes:
         path: Where to look.
-        by_operator: What follows, by the operator found there.
+        by_operator: What follows, by the identity of the operator found there.
         otherwise: What follows for rules that do not ask this.
         rules: Rules for which nothing is left to ask, by their rank.
     """
 
     path: Path | None = None
-    by_operator: dict[Any, TreeNode] = field(default_factory=dict)
+    by_operator: dict[int, TreeNode] = field(default_factory=dict)
     otherwise: TreeNode | None = None
     rules: tuple[int, ...] = ()
 
@@ -62,7 +62,8 @@ class PredicateTree:
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
         self._anywhere = _build(anywhere) if anywhere else None
-        self._of_target: dict[Any, TreeNode | None] = {}
+        # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
+        self._of_target: dict[int, tuple[TreeNode | None, Any]] = {}
 
     @property
     def operators(self) -> frozenset[Any] | None:
@@ -71,12 +72,11 @@ class PredicateTree:
 
     def root_of(self, target: Any) -> TreeNode | None:
         """Return where to start for a call of `target`."""
-        try:
-            return self._of_target[target]
-        except KeyError:
-            root = self._roots.get(underlying(target), self._anywhere)
-            self._of_target[target] = root
-            return root
+        known = self._of_target.get(id(target))
+        if known is None:
+            known = self._roots.get(underlying(target), self._anywhere), target
+            self._of_target[id(target)] = known
+        return known[0]
 
     def candidates(self, node: Node, root: TreeNode) -> Sequence[int]:
         """Return the ranks of the rules that may match at a call, lowest first."""
@@ -88,33 +88,27 @@ class PredicateTree:
         while pending:
             one: TreeNode | None = pending.pop()
             while one is not None:
-                found.update(one.rules)
-                if one.path is None:
+                if one.rules:
+                    found.update(one.rules)
+                path = one.path
+                if path is None:
                     break
-                operator = _operator_at(one.path, seen)
-                follower = one.by_operator.get(operator)
-                if follower is not None:
-                    pending.append(follower)
+                value = seen[path] if path in seen else _value_at(path, seen)
+                if type(value) is Node and value.op == "call_function":
+                    follower = one.by_operator.get(id(underlying(value.target)))
+                    if follower is not None:
+                        pending.append(follower)
                 one = one.otherwise
-        return sorted(found)
-
-
-def _operator_at(path: Path, seen: dict[Path, Any]) -> Any:
-    value = _value_at(path, seen)
-    if isinstance(value, Node) and value.op == "call_function":
-        return underlying(value.target)
-    return None
+        return sorted(found) if found else ()
 
 
 def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
-    if path in seen:
-        return seen[path]
-    above = _value_at(path[:-1], seen)
-    step = path[-1]
+    above_path, step = path[:-1], path[-1]
+    above = seen[above_path] if above_path in seen else _value_at(above_path, seen)
     value: Any = None
-    if isinstance(above, Node) and isinstance(step, str):
-        value = canonical_arguments(above).get(step) if above.op == "call_function" else None
-    elif isinstance(above, list | tuple) and isinstance(step, int):
+    if type(above) is Node and type(step) is str:
+        value = argument_of(above, step) if above.op == "call_function" else None
+    elif isinstance(above, list | tuple) and type(step) is int:
         value = above[step] if -len(above) <= step < len(above) else None
     seen[path] = value
     return value
@@ -138,7 +132,8 @@ def _build(variants: list[tuple[dict[Path, Any], int]]) -> TreeNode:
             groups.setdefault(questions[path], []).append((rest, rank))
         else:
             others.append((questions, rank))
-    node.by_operator = {operator: _build(group) for operator, group in groups.items()}
+    # Rules keep their operators alive.
+    node.by_operator = {id(operator): _build(group) for operator, group in groups.items()}
     node.otherwise = _build(others) if others else None
     return node
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from exirkit.ir import Diagnostic
 
+from .abstract_evaluation import abstract_findings
 from .compiled_rule import CompiledRule
 from .near_misses import NearMiss, NearMisses
 from .rule_books import LoadedBook
+from .rule_relations import relations_of_book
 from .rule_trials import Counterexample, PositiveReport, RuleTrials
 
 TRIALS = 200
@@ -45,11 +47,12 @@ class RuleVerdict:
 
 @dataclass
 class BookVerdict:
-    """What is known of a book: its own complaints, and those about each rule."""
+    """What is known of a book: its own complaints, those about each rule, and what is no fault but worth knowing."""
 
     file: str
     found: list[Diagnostic] = field(default_factory=list)
     rules: list[RuleVerdict] = field(default_factory=list)
+    notes: list[Diagnostic] = field(default_factory=list)
 
     @property
     def is_accepted(self) -> bool:
@@ -72,8 +75,8 @@ def check_book(
         book: A loaded book; what is wrong with it already becomes part of the verdict.
         trials: Positive trials per rule.
         seed: Of all random choices.
-        is_strict: A guard without a witness is an error, as in the shipped books.
-        only: Ids of the rules to check; all when absent.
+        is_strict: A guard without a witness, and rules in the way of each other, are errors, as in the shipped books.
+        only: Ids of the rules to check; all, and what they do to each other, when absent.
         progress: Called before each rule.
     """
     verdict = BookVerdict(book.file, list(book.found))
@@ -83,13 +86,30 @@ def check_book(
         if progress is not None:
             progress(rule.id, number, len(rules))
         verdict.rules.append(check_rule(rule, trials=trials, seed=seed, is_strict=is_strict))
+    if wanted is None:
+        relations = relations_of_book(book)
+        # A book may be a collection from which others choose, so alone this does not reject it.
+        verdict.found += [
+            one if is_strict else one.model_copy(update={"severity": "warning"}) for one in relations.found
+        ]
+        verdict.notes += relations.notes
     return verdict
 
 
 def check_rule(rule: CompiledRule, *, trials: int = TRIALS, seed: int = 0, is_strict: bool = False) -> RuleVerdict:
-    """Try a rule on values of its types, and look for what each of its parts is good for."""
+    """Evaluate a rule without values, try it on values of its types, and look for what its parts are good for."""
     started = time.perf_counter()
-    verdict = RuleVerdict(rule.id)
+    abstract = abstract_findings(rule, seed=seed)
+    verdict = RuleVerdict(rule.id, [one for one in abstract if one.severity == "error"])
+    if verdict.is_accepted:
+        _try(rule, verdict, trials=trials, seed=seed, is_strict=is_strict)
+        # What is only worth knowing comes after what is wrong.
+        verdict.found += abstract
+    verdict.seconds = time.perf_counter() - started
+    return verdict
+
+
+def _try(rule: CompiledRule, verdict: RuleVerdict, *, trials: int, seed: int, is_strict: bool) -> None:
     bench = RuleTrials(rule, seed=seed)
     verdict.positives = bench.positives(rule.rule.verify.trials or trials)
     for counterexample in verdict.positives.counterexamples[:1]:
@@ -101,8 +121,6 @@ def check_rule(rule: CompiledRule, *, trials: int = TRIALS, seed: int = 0, is_st
         verdict.found += [
             _without_witness(rule, one, is_strict) for one in verdict.near_misses if _is_missing(rule, one)
         ]
-    verdict.seconds = time.perf_counter() - started
-    return verdict
 
 
 def _wrong(rule: CompiledRule, example: Counterexample) -> Diagnostic:

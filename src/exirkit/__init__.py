@@ -27,13 +27,17 @@ if TYPE_CHECKING:
     from exirkit.ir import UsageError as UsageError
     from exirkit.ir import ops as ops
     from exirkit.passes import ApplyRules as ApplyRules
+    from exirkit.passes import DtypePolicy as DtypePolicy
     from exirkit.passes import EdgeCompileConfig as EdgeCompileConfig
     from exirkit.passes import ExecutorchBackendConfig as ExecutorchBackendConfig
     from exirkit.passes import ExportedProgramPassBase as ExportedProgramPassBase
     from exirkit.passes import ExportedProgramPassResult as ExportedProgramPassResult
     from exirkit.passes import ExportPass as ExportPass
+    from exirkit.passes import FoldConstants as FoldConstants
+    from exirkit.passes import LegalizeDtypes as LegalizeDtypes
     from exirkit.passes import MemoryPlanningAlgorithmSuite as MemoryPlanningAlgorithmSuite
     from exirkit.passes import MemoryPlanningPass as MemoryPlanningPass
+    from exirkit.passes import MergeEqualNodes as MergeEqualNodes
     from exirkit.passes import NodeMetadata as NodeMetadata
     from exirkit.passes import Pass as Pass
     from exirkit.passes import PassBase as PassBase
@@ -58,6 +62,7 @@ _HOMES: dict[str, str] = {
     "ContractError": "ir",
     "Diagnostic": "ir",
     "DiagnosticError": "ir",
+    "DtypePolicy": "passes",
     "EdgeCompileConfig": "passes",
     "EdgeProgramManager": "program",
     "EmitterOutput": "emit",
@@ -66,10 +71,13 @@ _HOMES: dict[str, str] = {
     "ExportPass": "passes",
     "ExportedProgramPassBase": "passes",
     "ExportedProgramPassResult": "passes",
+    "FoldConstants": "passes",
     "GraphEditor": "ir",
     "InternalError": "ir",
+    "LegalizeDtypes": "passes",
     "MemoryPlanningAlgorithmSuite": "passes",
     "MemoryPlanningPass": "passes",
+    "MergeEqualNodes": "passes",
     "ModelError": "ir",
     "NodeMetadata": "passes",
     "Pass": "passes",

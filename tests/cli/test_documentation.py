@@ -10,7 +10,7 @@ from tests.cli.conftest import Invoke
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from exirkit.cli import reports, rule_reports
+from exirkit.cli import reports, rule_reports, rule_use_reports
 from exirkit.cli.app import app
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text()
@@ -22,6 +22,8 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "demo": reports.DemoReport,
     "explain": reports.ExplainReport,
     "rule check": rule_reports.RuleCheckReport,
+    "rule explain": rule_use_reports.RuleExplainReport,
+    "rule docs": rule_use_reports.RuleDocsReport,
     "rule list": rule_reports.RuleListReport,
     "rule words": rule_reports.WordsReport,
 }
@@ -42,7 +44,7 @@ def test_every_command_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_field_is_on_the_page(name: str) -> None:
-    named = set(re.findall(r"`(\w+)`", row(f"`{name}` |"))) - {name, "code", "title", "text", "word"}
+    named = set(re.findall(r"`(\w+)`", row(f"`{name}` |"))) - {name, "code", "title", "text", "word", "nodes"}
     assert named == set(DOCUMENTS[name].model_fields)
 
 

@@ -12,7 +12,7 @@ from tests.diagnostics.programs import EDGE_RELU, call_of, edge, exported, relu_
 from tests.diagnostics.provocation import provokes
 from torch.fx import GraphModule
 
-from exirkit import EdgeCompileConfig, ExportPass, Pass, PassManager, map_args, to_edge
+from exirkit import EdgeCompileConfig, ExportPass, FoldConstants, Pass, PassManager, map_args, to_edge
 from exirkit.ir import GraphEditor
 from exirkit.passes import (
     PassResult,
@@ -20,6 +20,7 @@ from exirkit.passes import (
     ScalarsToTensors,
     apply_user_passes,
     decomposition_passes,
+    parse_dtype_policy,
 )
 
 
@@ -253,6 +254,23 @@ def program_that_is_decomposed_as_a_whole(_: Path) -> None:
     program = exported(lambda x: torch.cond(x.sum() > 0, torch.relu, torch.neg, (x,)), torch.ones(2))
     for one in decomposition_passes(frozenset()):
         program, _report = one.apply(program)
+
+
+@provokes("EK441")
+def policy_with_an_unknown_dtype(_: Path) -> None:
+    entry = "  - {op: aten.gelu.default, compute_in: {half: float32}}"
+    parse_dtype_policy(f"dtype_policy: 1\nentries:\n{entry}\n", "policy.yaml")
+
+
+@provokes("EK442")
+def policy_for_an_unknown_operator(_: Path) -> None:
+    entry = "  - {op: aten.gelu.defualt, compute_in: {float16: float32}}"
+    parse_dtype_policy(f"dtype_policy: 1\nentries:\n{entry}\n", "policy.yaml")
+
+
+@provokes("EK443")
+def budget_below_zero(_: Path) -> None:
+    FoldConstants(byte_budget=-1)
 
 
 @provokes("EK435")

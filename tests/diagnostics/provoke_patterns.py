@@ -9,7 +9,16 @@ from tests.diagnostics.programs import exported
 from tests.diagnostics.provocation import provokes
 
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
-from exirkit.patterns import PythonBook, RewriteOptions, RuleEngine, check_book, load_book, parse_book, read_target
+from exirkit.patterns import (
+    PythonBook,
+    RewriteOptions,
+    RuleEngine,
+    check_book,
+    load_book,
+    parse_book,
+    read_target,
+    relations_of,
+)
 
 RULE = """rulebook: 1
 rules:
@@ -114,6 +123,15 @@ def unused_variable(_: Path) -> object:
     return found(RULE.replace('[*S]"}', '[*S]", y: "f32 [*S]"}'))
 
 
+@provokes("EK219")
+def rule_that_changes_a_dtype(_: Path) -> object:
+    return [
+        one
+        for rule in check_book(parse_book(RULE.replace("f32", "i32").replace("relu", "exp"))).rules
+        for one in rule.found
+    ]
+
+
 @provokes("EK220")
 def unknown_word(_: Path) -> object:
     return found(RULE.replace("  replace:", "  where: rnk(x) == 2\n  replace:"))
@@ -152,6 +170,38 @@ def guard_for_nothing(_: Path) -> object:
         "  replace:", "  where: rank(x) == 2\n  replace:"
     )
     return [one for rule in check_book(parse_book(text, "book.yaml")).rules for one in rule.found]
+
+
+SECOND = RULE.partition("rules:\n")[2].replace("my-rule", "second")
+
+
+@provokes("EK243")
+def rule_behind_another(_: Path) -> object:
+    text = (RULE + SECOND).replace("return x\n", "return aten.clamp_min.default(x, 0)\n", 1)
+    return relations_of(parse_book(text, "book.yaml").rules).found
+
+
+@provokes("EK244")
+def rules_that_both_match(_: Path) -> object:
+    text = RULE.replace("return x\n", "return aten.clamp_min.default(x, 0)\n") + SECOND.replace(
+        "  replace:", "  where: rank(x) < 9\n  replace:"
+    )
+    return relations_of(parse_book(text, "book.yaml").rules).notes
+
+
+@provokes("EK245")
+def rules_that_undo_each_other(_: Path) -> object:
+    back = SECOND.replace("relu", "neg").replace("return x\n", "return aten.relu.default(x)\n")
+    text = RULE.replace("return x\n", "return aten.neg.default(x)\n") + back
+    (one,) = relations_of(parse_book(text, "book.yaml").rules).found
+    return one.model_copy(update={"notes": one.notes[:1]})
+
+
+@provokes("EK246")
+def rule_that_moves_a_call(_: Path) -> object:
+    moved = RULE.replace("aten.relu.default(x)", "aten.relu.default(aten.neg.default(x))")
+    text = moved.replace("return x\n", "return aten.neg.default(aten.relu.default(x))\n")
+    return relations_of(parse_book(text, "book.yaml").rules).notes
 
 
 def editor() -> GraphEditor:

@@ -10,13 +10,14 @@ from tests.passes.lowering import after, call_nodes, edge_program, executorch_pr
 from tests.passes.programs import apply
 from torch.export import Dim
 
-from exirkit.ir import DefinedOperator, GraphEditor, alloc, copy_program, ops, view
+from exirkit.ir import DefinedOperator, GraphEditor, alloc, ops, view
 from exirkit.passes import (
     ExecutorchBackendConfig,
     MemoryPlanningPass,
+    Pipeline,
     SeparateOutputs,
     ToOutVarPass,
-    lower_to_executorch,
+    executorch_settings,
     to_executorch_passes,
 )
 
@@ -105,11 +106,10 @@ def test_provenance_reaches_the_out_variants() -> None:
 
 def test_options_of_the_backend_config_reach_the_passes() -> None:
     made = edge_program(lambda x: (x * 2.0).view(12) + 1.0, torch.rand(3, 4))
-    kept = copy_program(made)
     config = ExecutorchBackendConfig(remove_view_copy=False, to_out_var_pass=ToOutVarPass(True))
-    reports = lower_to_executorch(GraphEditor(kept), config, MemoryPlanningPass())
-    assert "eliminate-views" not in [report.name for report in reports]
-    assert call_nodes(kept, torch.ops.aten.view_copy.out)
+    result = Pipeline.shipped("to_executorch").run(made, settings=executorch_settings(config, MemoryPlanningPass()))
+    assert {"eliminate-views", "out-variants"}.isdisjoint(report.name for report in result.reports)
+    assert call_nodes(result.program, torch.ops.aten.view_copy.out)
     assert not call_nodes(made, view)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +43,41 @@ def check(
     raise typer.Exit(0 if report.ok else 1)
 
 
+@rule_app.command()
+def explain(
+    model: Annotated[str, typer.Argument(metavar="MODULE:FACTORY|FILE.pt2", show_default=False)],
+    books: Annotated[list[str], typer.Option("--rules", metavar="BOOK", help="A file, or a shipped book; repeatable.")],
+    rule: Annotated[str, typer.Option("--rule", metavar="ID", help="Id of the rule.")],
+    node: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Node to look at; else those at which it gets furthest.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="Name of the method; else all.")] = None,
+    after_others: Annotated[
+        bool, typer.Option("--after-others", help="Apply the other rules of the books before.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")] = False,
+    json: Json = False,
+) -> None:
+    """Say why a rule does or does not fire in a model.
+
+    For a node: the part of the rule that stops the match, what it asks for, and what the program has there. MODEL is
+    what `exirkit lower` takes; rules are looked at in the Edge program, where `lower --rules` applies them.
+    """
+    from .model_source import parse_source
+
+    source = parse_source(model)
+    with Steps() as steps:
+        steps("loading torch")
+        from .rule_explaining import ExplainOptions, explain_source, print_explained
+
+        options = ExplainOptions(tuple(books), rule, node, method, after_others, strict)
+        report, texts = explain_source(source, options, steps)
+    if json:
+        print_json(report)
+        return
+    print_explained(report, texts)
+
+
 @rule_app.command("list")
 def list_rules(
     book: Annotated[str | None, typer.Argument(metavar="[BOOK.yaml|NAME]", show_default=False)] = None,
@@ -68,9 +102,9 @@ def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json")] = None,
 ) -> None:
     """Print the JSON Schema of rule books, with which editors complete and check them."""
-    from exirkit.patterns import RuleBook
+    from exirkit.patterns import rulebook_schema_text
 
-    text = json_library.dumps(RuleBook.model_json_schema(by_alias=True), indent=2) + "\n"
+    text = rulebook_schema_text()
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -78,6 +112,27 @@ def schema(
 
     check_writable(output, ".json")
     write_whole(output, lambda file: file.write(text.encode()))
+
+
+@rule_app.command()
+def docs(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", show_default=False)],
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Write pages about the rules of books: Markdown, one for each book, and an index.
+
+    Without a book, about those that come with exirkit. The same books give the same pages.
+    """
+    with Steps() as steps:
+        steps("loading torch")
+        from .rule_docs import print_written, write_pages
+
+        report = write_pages(books or (), output, steps)
+    if json:
+        print_json(report)
+        return
+    print_written(report)
 
 
 @rule_app.command()

@@ -8,6 +8,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic, UsageError
+from exirkit.passes import Pipeline
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 Progress = Callable[[str], None]
@@ -52,3 +53,29 @@ def say(progress: Progress | None, line: str) -> None:
     """Tell the caller what comes next, if it wants to know."""
     if progress is not None:
         progress(line)
+
+
+def pipeline_between(given: Pipeline | None, usual: str) -> Pipeline:
+    """Return a pipeline for a step of the chain.
+
+    Args:
+        given: What the caller wants; the one that comes with exirkit when absent.
+        usual: Name of that.
+
+    Raises:
+        UsageError: EK705, it takes or makes another dialect than the step.
+    """
+    shipped = Pipeline.shipped(usual)
+    if given is None:
+        return shipped
+    if given.model.dialect != shipped.model.dialect:
+        here, wanted = given.model.dialect, shipped.model.dialect
+        raise UsageError(
+            Diagnostic(
+                code="EK705",
+                message=f"pipeline {given.name} leads from {here.from_} to {here.to}",
+                expected=f"one from {wanted.from_} to {wanted.to} for {usual}",
+                hint="give pipelines from edge to edge to `transform`",
+            )
+        )
+    return given

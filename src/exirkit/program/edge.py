@@ -10,21 +10,22 @@ from torch.export import ExportedProgram
 from exirkit.ir import (
     ContractError,
     Diagnostic,
-    ExecutorchProgramVerifier,
-    GraphEditor,
+    DiagnosticError,
+    ModelError,
     UsageError,
-    copy_program,
 )
 from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
     MemoryPlanningPass,
+    Pipeline,
     apply_user_passes,
-    lower_to_executorch,
+    edge_settings,
+    executorch_settings,
 )
 from exirkit.verifiers import check_edge_program
 
-from .arguments import Programs, Progress, by_method, method_of, not_yet, refuse, say
+from .arguments import Programs, Progress, by_method, method_of, not_yet, pipeline_between, refuse, say
 from .executorch import ExecutorchProgramManager
 
 
@@ -118,7 +119,11 @@ class EdgeProgramManager:
         raise not_yet("to_backend")
 
     def to_executorch(
-        self, config: ExecutorchBackendConfig | None = None, *, progress: Progress | None = None
+        self,
+        config: ExecutorchBackendConfig | None = None,
+        *,
+        pipeline: Pipeline | None = None,
+        progress: Progress | None = None,
     ) -> ExecutorchProgramManager:
         """Lower to the ExecuTorch dialect, plan memory and emit.
 
@@ -126,11 +131,14 @@ class EdgeProgramManager:
 
         Args:
             config: Choices; see `ExecutorchBackendConfig`.
+            pipeline: What to do in the place of the pipeline `to_executorch` that comes with exirkit.
             progress: Called with a line of text before each long step.
 
         Raises:
-            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, ...
+            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, ... What can be
+                known of all methods before work begins is listed at once.
             ContractError: A pass or a planner broke its word.
+            UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch.
         """
         config = config or ExecutorchBackendConfig()
         for option in (
@@ -141,28 +149,30 @@ class EdgeProgramManager:
             "reinplace_extra_ops",
         ):
             refuse(getattr(config, option), f"ExecutorchBackendConfig.{option}")
-        lowered = {
-            name: _executorch_program(name, program, config, self.compile_config, progress)
+        pipeline = pipeline_between(pipeline, "to_executorch")
+        programs = {
+            name: apply_user_passes(program, config.passes) if config.passes else program
             for name, program in self._programs.items()
         }
+        planners = {name: _planner(config, name) for name in programs}
+        settings = {
+            name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
+            for name, planner in planners.items()
+        }
+        findings = {name: pipeline.leading_findings(programs[name], settings[name]) for name in programs}
+        _raise_all(ModelError, findings)
+        lowered: dict[str, ExportedProgram] = {}
+        for name, program in programs.items():
+            lowered[name] = _lowered(name, program, pipeline, settings[name], progress)
+            say(progress, f"{name}: planning memory")
+            planners[name].run(lowered[name].graph_module, lowered[name].graph_signature)
         return ExecutorchProgramManager(lowered, self._config_methods, config)
 
 
-def _executorch_program(
-    name: str,
-    program: ExportedProgram,
-    config: ExecutorchBackendConfig,
-    compile_config: EdgeCompileConfig,
-    progress: Progress | None,
+def _lowered(
+    name: str, program: ExportedProgram, pipeline: Pipeline, settings: Mapping[str, Any], progress: Progress | None
 ) -> ExportedProgram:
-    planner = _planner(config, name)
-    say(progress, f"{name}: lowering to ExecuTorch")
-    lowered = apply_user_passes(program, config.passes) if config.passes else copy_program(program)
-    lowered._verifiers = [ExecutorchProgramVerifier]
-    lower_to_executorch(GraphEditor(lowered), config, planner, skip_dim_order=compile_config._skip_dim_order)
-    say(progress, f"{name}: planning memory")
-    planner.run(lowered.graph_module, lowered.graph_signature)
-    return lowered
+    return pipeline.run(program, settings=settings, progress=lambda title: say(progress, f"{name}: {title}")).program
 
 
 def _planner(config: ExecutorchBackendConfig, method: str) -> MemoryPlanningPass:
@@ -173,10 +183,15 @@ def _planner(config: ExecutorchBackendConfig, method: str) -> MemoryPlanningPass
 
 
 def _check_edge(programs: Mapping[str, ExportedProgram]) -> None:
-    findings = [
+    _raise_all(ContractError, {name: check_edge_program(program) for name, program in programs.items()})
+
+
+def _raise_all(kind: type[DiagnosticError], findings: Mapping[str, Sequence[Diagnostic]]) -> None:
+    """Raise the findings of all methods at once, each with the name of its method."""
+    named = [
         finding.model_copy(update={"location": finding.location.model_copy(update={"method": name})})
-        for name, program in programs.items()
-        for finding in check_edge_program(program)
+        for name, found in findings.items()
+        for finding in found
     ]
-    if findings:
-        raise ContractError(findings)
+    if named:
+        raise kind(named)

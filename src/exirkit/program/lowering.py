@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch.export import ExportedProgram, default_decompositions
-from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.export import ExportedProgram
 
-from exirkit.ir import EdgeProgramVerifier, GraphEditor, ModelError, copy_program
-from exirkit.passes import (
-    EdgeCompileConfig,
-    WholeGraphNeededError,
-    beyond_core,
-    decomposition_passes,
-    refuse_graph_calls,
-    run_passes,
-    to_edge_passes,
-)
-from exirkit.verifiers import check_aten_program
+from exirkit.passes import EdgeCompileConfig, Pipeline, edge_settings
 
-from .arguments import Programs, Progress, by_method, refuse, say
+from .arguments import Programs, Progress, by_method, pipeline_between, refuse, say
 from .edge import EdgeProgramManager
 
 
@@ -31,6 +19,7 @@ def to_edge(
     compile_config: EdgeCompileConfig | None = None,
     generate_etrecord: bool = False,
     *,
+    pipeline: Pipeline | None = None,
     progress: Progress | None = None,
 ) -> EdgeProgramManager:
     """Lower exported programs to the Edge dialect.
@@ -40,18 +29,20 @@ def to_edge(
         constant_methods: Values by method name; each becomes a method that returns its value.
         compile_config: Choices; see `EdgeCompileConfig`.
         generate_etrecord: Not supported yet.
+        pipeline: What to do in the place of the pipeline `to_edge` that comes with exirkit.
         progress: Called with a line of text before each long step.
 
     Raises:
         ModelError: The program is outside of what can be lowered; all findings at once.
-        UsageError: EK702, an argument is wrong.
+        UsageError: EK702, an argument is wrong; EK705, the pipeline does not lead to Edge.
 
     Source: `to_edge` of the ExecuTorch documentation.
     """
     refuse(generate_etrecord, "generate_etrecord")
     config = compile_config or EdgeCompileConfig()
     named = by_method(programs)
-    lowered = {name: _edge_program(name, program, config, progress) for name, program in named.items()}
+    pipeline = pipeline_between(pipeline, "to_edge")
+    lowered = {name: _edge_program(name, program, config, pipeline, progress) for name, program in named.items()}
     return EdgeProgramManager(lowered, constant_methods, config)
 
 
@@ -84,35 +75,8 @@ def to_edge_transform_and_lower(
 
 
 def _edge_program(
-    name: str, program: ExportedProgram, config: EdgeCompileConfig, progress: Progress | None
+    name: str, program: ExportedProgram, config: EdgeCompileConfig, pipeline: Pipeline, progress: Progress | None
 ) -> ExportedProgram:
-    say(progress, f"{name}: decomposing")
-    edge = _decomposed(program, config)
-    if config._check_ir_validity:
-        exceptions = {*config._core_aten_ops_exception_list, *config.preserve_ops}
-        findings = check_aten_program(edge, exceptions=exceptions)
-        if findings:
-            raise ModelError(findings)
-    refuse_graph_calls(edge.graph)
-    say(progress, f"{name}: lowering to Edge")
-    run_passes(GraphEditor(edge), to_edge_passes(skip_dim_order=config._skip_dim_order))
-    return edge
-
-
-def _decomposed(program: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
-    """Return a functional program of core ATen operators, made node by node where that is possible."""
-    copied = copy_program(program, verifier=EdgeProgramVerifier)
-    try:
-        run_passes(GraphEditor(copied), decomposition_passes(frozenset(config.preserve_ops)))
-    except WholeGraphNeededError:
-        table: dict[Any, Callable[..., Any]] = default_decompositions()
-        table.update(beyond_core())
-        for op in config.preserve_ops:
-            table.pop(op, None)
-        # Nobody calls the graphs in between, so no code is generated for them.
-        with _use_lazy_graph_module(True), warnings.catch_warnings():
-            # torch warns of its own internals here, and there is nothing a caller could do about it.
-            warnings.simplefilter("ignore")
-            decomposed = program.run_decompositions(table)
-        return copy_program(decomposed, verifier=EdgeProgramVerifier)
-    return copied
+    return pipeline.run(
+        program, settings=edge_settings(config), progress=lambda title: say(progress, f"{name}: {title}")
+    ).program

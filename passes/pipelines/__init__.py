@@ -1,0 +1,18 @@
+"""Pipelines as data: files that say which passes and rules run in which order, checked before they run."""
+
+from .pipeline import Pipeline, shipped_pipelines, shipped_text
+from .registry import PassOptions, RegisteredPass
+from .reports import PipelineResult, StageReport
+from .settings import edge_settings, executorch_settings
+
+__all__ = [
+    "PassOptions",
+    "Pipeline",
+    "PipelineResult",
+    "RegisteredPass",
+    "StageReport",
+    "edge_settings",
+    "executorch_settings",
+    "shipped_pipelines",
+    "shipped_text",
+]

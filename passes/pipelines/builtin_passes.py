@@ -1,0 +1,229 @@
+"""The passes of exirkit as pipelines know them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+from torch._ops import OpOverload
+
+from exirkit.ir import ops, underlying
+from exirkit.passes.bound_symbolic_shapes import BoundSymbolicShapes
+from exirkit.passes.convert_to_edge_operators import ConvertToEdgeOperators
+from exirkit.passes.convert_to_out_variants import ConvertToOutVariants
+from exirkit.passes.decompose_to_core import DecomposeToCore
+from exirkit.passes.decompose_whole_graph import DecomposeWholeGraph
+from exirkit.passes.eliminate_dead_code import EliminateDeadCode
+from exirkit.passes.eliminate_views import EliminateViews
+from exirkit.passes.functionalize import Functionalize
+from exirkit.passes.generate_debug_handles import GenerateDebugHandles
+from exirkit.passes.inline_grad_regions import InlineGradRegions
+from exirkit.passes.legalize_dim_order import LegalizeDimOrder
+from exirkit.passes.lift_constants import LiftConstants
+from exirkit.passes.lower_symbolic_arithmetic import LowerSymbolicArithmetic
+from exirkit.passes.out_variants import shipped_out_variants
+from exirkit.passes.promote_types import PromoteTypes
+from exirkit.passes.propagate_specs import PropagateSpecs
+from exirkit.passes.remove_asserts import RemoveAsserts
+from exirkit.passes.remove_metadata_asserts import RemoveMetadataAsserts
+from exirkit.passes.remove_noops import RemoveNoops
+from exirkit.passes.remove_unused_inputs import RemoveUnusedInputs
+from exirkit.passes.replace_views_with_copies import ReplaceViewsWithCopies
+from exirkit.passes.scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
+from exirkit.passes.separate_outputs import SeparateOutputs
+from exirkit.passes.use_dim_order_operators import UseDimOrderOperators
+from exirkit.passes.user_passes import CompleteMetadata
+from exirkit.passes.write_back_mutations import WriteBackMutations
+
+from .registry import PassOptions, RegisteredPass, registered
+
+_LAYOUT = ("dim-orders-agree", "specs", "bounded-shapes")
+
+
+def _overload(given: Any) -> Any:
+    """Turn the name of an overload, `aten.silu.default`, into the overload."""
+    if not isinstance(given, str):
+        return given
+    found: Any = ops.edge
+    parts = given.split(".")
+    if len(parts) != 3 or not all(part.isidentifier() for part in parts):
+        raise ValueError(f"{given!r} is no overload; write library.name.overload")
+    for part in parts:
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ValueError(f"there is no operator {given}") from None
+    return underlying(found)
+
+
+Overload = Annotated[OpOverload, BeforeValidator(_overload)]
+
+
+class Preserving(PassOptions):
+    """Options of decompositions.
+
+    Attributes:
+        preserve: Operators that stay whole.
+    """
+
+    preserve: tuple[Overload, ...] = ()
+
+
+class SkipDimOrder(PassOptions):
+    """Options of passes that make layouts agree.
+
+    Attributes:
+        skip_dim_order: Introduce no operators of `dim_order_ops`.
+    """
+
+    skip_dim_order: bool = False
+
+
+class Outputs(SkipDimOrder):
+    """Options of `separate-outputs`.
+
+    Attributes:
+        alloc_graph_input: Inputs will be planned.
+        alloc_graph_output: Outputs will be planned.
+    """
+
+    alloc_graph_input: bool = True
+    alloc_graph_output: bool = True
+
+
+class Views(PassOptions):
+    """Options of `eliminate-views`.
+
+    Attributes:
+        alloc_graph_output: Outputs will be planned.
+    """
+
+    alloc_graph_output: bool = True
+
+
+class OutVariants(PassOptions):
+    """Options of `convert-to-out-variants`.
+
+    Attributes:
+        ignore_missing: Keep an operator that has no out variant as it is.
+        overrides: Names of overloads that write their results, by names of operators.
+    """
+
+    ignore_missing: bool = False
+    overrides: Mapping[str, str] = {}
+
+
+def _out_variants(given: OutVariants) -> ConvertToOutVariants:
+    table = shipped_out_variants().with_overrides(given.overrides)
+    return ConvertToOutVariants(table=table, ignore_to_out_var_failure=given.ignore_missing)
+
+
+@cache
+def builtin_passes() -> Mapping[str, RegisteredPass]:
+    """Return the passes of exirkit by name."""
+    return {one.name: one for one in (*_to_aten(), *_to_edge(), *_to_executorch())}
+
+
+def _to_aten() -> tuple[RegisteredPass, ...]:
+    return (
+        registered(GenerateDebugHandles, ensures=("debug-handles",)),
+        registered(InlineGradRegions, ensures=("no-grad-regions",)),
+        registered(
+            DecomposeToCore,
+            build=lambda given: DecomposeToCore(frozenset(given.preserve)),
+            options=Preserving,
+            ensures=("core-operators",),
+            after=("inline-grad-regions",),
+        ),
+        registered(
+            Functionalize, requires=("core-operators",), ensures=("functional",), invalidates=("core-operators",)
+        ),
+        RegisteredPass(
+            DecomposeWholeGraph.name,
+            lambda given: DecomposeWholeGraph(given.preserve),
+            Preserving,
+            ensures=frozenset({"core-operators", "functional"}),
+        ),
+        registered(EliminateDeadCode),
+        registered(CompleteMetadata),
+    )
+
+
+def _to_edge() -> tuple[RegisteredPass, ...]:
+    return (
+        registered(LiftConstants, ensures=("constants-lifted",)),
+        registered(RemoveMetadataAsserts),
+        registered(
+            ReplaceViewsWithCopies,
+            requires=("functional",),
+            ensures=("no-views",),
+            before=("use-dim-order-operators", "convert-to-edge-operators"),
+        ),
+        registered(ScalarsToTensors, requires=("constants-lifted",), ensures=("numbers-lifted",)),
+        registered(SymbolsToTensors, requires=("numbers-lifted",), ensures=("tensor-arguments",)),
+        registered(PromoteTypes, requires=("tensor-arguments",), before=("convert-to-edge-operators",)),
+        registered(
+            RemoveNoops,
+            requires=("no-views",),
+            after=("promote-types",),
+            before=("use-dim-order-operators", "convert-to-edge-operators"),
+        ),
+        registered(UseDimOrderOperators, requires=("no-views",), before=("convert-to-edge-operators",)),
+        registered(
+            ConvertToEdgeOperators,
+            requires=("functional", "no-graph-calls", "no-views", "tensor-arguments", "constants-lifted"),
+            ensures=("edge-operators",),
+            invalidates=("core-operators",),
+        ),
+        registered(RemoveUnusedInputs, after=("eliminate-dead-code",)),
+    )
+
+
+def _to_executorch() -> tuple[RegisteredPass, ...]:
+    return (
+        registered(
+            WriteBackMutations,
+            options=SkipDimOrder,
+            requires=("edge-operators", "functional"),
+            ensures=("mutations-written-back",),
+            invalidates=("edge-operators", "functional", *_LAYOUT),
+        ),
+        registered(
+            SeparateOutputs,
+            options=Outputs,
+            requires=("mutations-written-back",),
+            ensures=("outputs-separate",),
+            invalidates=_LAYOUT,
+        ),
+        registered(
+            LegalizeDimOrder,
+            options=SkipDimOrder,
+            ensures=("dim-orders-agree",),
+            invalidates=("specs", "bounded-shapes"),
+        ),
+        registered(RemoveAsserts, ensures=("no-assertions",)),
+        registered(
+            LowerSymbolicArithmetic,
+            ensures=("symbols-lowered",),
+            invalidates=("edge-operators", "specs", "bounded-shapes"),
+            after=("remove-asserts",),
+        ),
+        registered(
+            PropagateSpecs,
+            requires=("dim-orders-agree", "symbols-lowered", "outputs-separate", "no-assertions"),
+            ensures=("specs",),
+            invalidates=("bounded-shapes",),
+        ),
+        registered(BoundSymbolicShapes, requires=("specs",), ensures=("bounded-shapes",)),
+        registered(EliminateViews, options=Views, requires=("specs", "bounded-shapes", "outputs-separate")),
+        registered(
+            ConvertToOutVariants,
+            build=_out_variants,
+            options=OutVariants,
+            requires=("specs", "bounded-shapes"),
+            ensures=("out-variants",),
+            invalidates=("edge-operators", "out-variants-known"),
+        ),
+    )

@@ -1,0 +1,98 @@
+"""Invariants by name, which dialects imply which, and the checks that find out whether they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from exirkit.ir import Diagnostic
+from exirkit.passes.graph_calls import graph_call_findings
+from exirkit.passes.out_variants import missing_out_variants, shipped_out_variants
+from exirkit.verifiers import check_aten_program, check_edge_program
+
+INVARIANTS: Mapping[str, str] = MappingProxyType(
+    {
+        "debug-handles": "every call has a debug handle",
+        "no-grad-regions": "no region of the graph switches gradients on or off",
+        "core-operators": "ATen operators are core ones, or accepted by the configuration",
+        "functional": "no operator writes to its arguments",
+        "no-graph-calls": "no operator calls another graph",
+        "constants-lifted": "every tensor is an input of the graph or the result of a call",
+        "no-views": "no operator returns a view",
+        "numbers-lifted": "where a schema asks for a tensor, no Python number stands",
+        "tensor-arguments": "where a schema asks for a tensor, a tensor stands",
+        "edge-operators": "call targets are edge handles, arithmetic on sizes, or assertions",
+        "mutations-written-back": "new values of buffers and inputs are copied to where they belong",
+        "outputs-separate": "every output has memory of its own",
+        "dim-orders-agree": "the layout of every value is the one that its operator makes",
+        "no-assertions": "no assertion is left",
+        "symbols-lowered": "arithmetic on sizes is made of the primitives of the runtime",
+        "specs": "every value has a tensor spec that says what it is",
+        "bounded-shapes": "every size has an upper bound",
+        "out-variants-known": "every operator is known to have an out variant",
+        "out-variants": "operators write their results into tensors that they are given",
+    }
+)
+
+# What a program of a dialect is taken to be when a pipeline begins, and what has to hold when one ends.
+HOLDS_IN: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "aten": frozenset(),
+        "edge": frozenset(
+            {
+                "functional",
+                "no-graph-calls",
+                "constants-lifted",
+                "no-views",
+                "tensor-arguments",
+                "edge-operators",
+            }
+        ),
+        "executorch": frozenset({"out-variants", "specs", "bounded-shapes", "outputs-separate", "no-assertions"}),
+    }
+)
+
+# What edits of values can break: passes that do not say what they break, and rules, are taken to break all of these.
+BROKEN_BY_EDITS = frozenset(
+    {"core-operators", "outputs-separate", "dim-orders-agree", "specs", "bounded-shapes", "out-variants-known"}
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check that a stage can name.
+
+    Attributes:
+        confirms: Invariants that hold where it finds nothing.
+        find: Looks at a program and returns findings; it is also given the settings.
+    """
+
+    confirms: frozenset[str]
+    find: Callable[[ExportedProgram, Mapping[str, Any]], list[Diagnostic]]
+
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "core-aten": Check(
+            frozenset({"core-operators", "functional"}),
+            lambda program, settings: check_aten_program(program, exceptions=set(settings["accepted-operators"])),
+        ),
+        "no-graph-calls": Check(
+            frozenset({"no-graph-calls"}), lambda program, settings: graph_call_findings(program.graph)
+        ),
+        "edge-dialect": Check(
+            frozenset({"edge-operators", "functional", "tensor-arguments"}),
+            lambda program, settings: check_edge_program(program),
+        ),
+        "out-variants": Check(
+            frozenset({"out-variants-known"}),
+            lambda program, settings: missing_out_variants(
+                program, shipped_out_variants().with_overrides(settings["out-variant-overrides"])
+            ),
+        ),
+    }
+)

@@ -1,0 +1,79 @@
+"""From the text of a pipeline file to its model; what is wrong with its form is said with line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from exirkit.ir import Diagnostic, Location, ModelError
+from exirkit.patterns import YamlError, YamlPath, YamlSource, read_yaml
+
+from .model import Dialects, PipelineModel, Stage
+from .registry import did_you_mean
+
+_LARGEST_CHARACTERS = 1 << 20
+_KEYS = tuple(
+    field.alias or name for model in (PipelineModel, Stage, Dialects) for name, field in model.model_fields.items()
+)
+
+
+def read_pipeline(text: str, file: str) -> tuple[PipelineModel, YamlSource]:
+    """Read a pipeline file; names in it are not looked up yet.
+
+    Args:
+        text: Its text.
+        file: Its path, for messages.
+
+    Raises:
+        ModelError: EK470, it is no YAML that is read here; EK471, all that is wrong with its form.
+    """
+    if len(text) > _LARGEST_CHARACTERS:
+        place = Location(file=file)
+        raise ModelError(Diagnostic(code="EK470", message="the file has more than 1 Mi characters", location=place))
+    try:
+        source = read_yaml(text, file)
+    except YamlError as error:
+        lines = text.splitlines()
+        line = lines[error.line - 1] if error.line <= len(lines) else None
+        place = Location(file=file, line=error.line, column=error.column, text=line, span=1)
+        raise ModelError(Diagnostic(code="EK470", message=error.message, location=place)) from None
+    try:
+        return PipelineModel.model_validate(source.data), source
+    except ValidationError as error:
+        raise ModelError([form_finding(each, source, (), "EK471", _KEYS) for each in error.errors()]) from None
+
+
+def form_finding(error: Any, source: YamlSource, base: YamlPath, code: str, known: Sequence[str]) -> Diagnostic:
+    """Turn one complaint of pydantic into one with a place.
+
+    Args:
+        error: An entry of `ValidationError.errors()`.
+        source: The file.
+        base: Path of what was validated.
+        code: Code of the complaint.
+        known: Keys that could have been meant.
+    """
+    path = _existing(source, (*base, *error["loc"]), len(base))
+    name = str(error["loc"][-1]) if error["loc"] else ""
+    if error["type"] == "extra_forbidden":
+        message = f"there is no key {name!r} here"
+        return source.key(path).diagnostic(code, message, length=len(name), hint=did_you_mean(name, known))
+    message = f"the key {name!r} is missing" if error["type"] == "missing" else _lower(error["msg"])
+    text = source.text(path)
+    return text.diagnostic(code, message, length=max(1, len(text.value.split("\n")[0])))
+
+
+def _lower(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _existing(source: YamlSource, location: YamlPath, start: int) -> YamlPath:
+    """Return the parts of a location that are keys of the file; pydantic mixes names of models in."""
+    path = location[:start]
+    for part in location[start:]:
+        if (*path, part) in source.places or (*path, part) in source.keys:
+            path = (*path, part)
+    return path

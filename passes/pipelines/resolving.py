@@ -1,0 +1,274 @@
+"""From names in a pipeline file to what they name: passes, options, rule books, checks, settings, invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from exirkit.ir import Diagnostic, ModelError, UsageError, find_plugins, load_plugin
+from exirkit.patterns import CompiledRule, LoadedBook, YamlPath, YamlSource, load_book, shipped_books
+
+from .invariants import BROKEN_BY_EDITS, CHECKS, INVARIANTS, Check
+from .model import PipelineModel, Stage
+from .reading import form_finding
+from .registry import BOOK_PLUGINS, PassOptions, PassRegistry, RegisteredPass, did_you_mean, plugin_error
+from .settings import SETTINGS
+
+
+@dataclass(frozen=True)
+class ResolvedStage:
+    """A stage and what its names stand for.
+
+    Attributes:
+        stage: As it was written.
+        path: Where it stands in the file.
+        number: Its place for people: `3`, or `3.2` inside stage 3; `otherwise` counts on.
+        registered: The pass, of a stage with `pass`.
+        check: The check, of a stage with `check`.
+        rules: Rules, of a stage with `rules`.
+        inner: Stages inside, by key.
+    """
+
+    stage: Stage
+    path: YamlPath
+    number: str
+    registered: RegisteredPass | None = None
+    check: Check | None = None
+    rules: tuple[CompiledRule, ...] | None = None
+    inner: Mapping[str, tuple[ResolvedStage, ...]] = field(default_factory=dict)
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """Invariants that must hold before."""
+        return frozenset(self.stage.requires) | (self.registered.requires if self.registered else frozenset())
+
+    @property
+    def ensures(self) -> frozenset[str]:
+        """Invariants that hold afterwards."""
+        own = self.registered.ensures if self.registered else self.check.confirms if self.check else frozenset()
+        return own | frozenset(self.stage.ensures)
+
+    @property
+    def invalidates(self) -> frozenset[str]:
+        """Invariants that need not hold afterwards."""
+        own = self.registered.invalidates if self.registered else frozenset()
+        return own | frozenset(self.stage.invalidates) | (BROKEN_BY_EDITS if self.rules is not None else frozenset())
+
+    def answers_to(self, name: str) -> bool:
+        """Tell whether constraints and callers mean this stage by a name."""
+        return name in (self.stage.label, self.stage.pass_)
+
+    def walk(self) -> Iterator[ResolvedStage]:
+        """Yield the stage and all inside it, in order."""
+        yield self
+        for listed in self.inner.values():
+            for one in listed:
+                yield from one.walk()
+
+
+class Resolver:
+    """Looks up the names of one file and collects all that cannot be found.
+
+    Args:
+        model: The file.
+        source: Places in it.
+        registry: Passes by name.
+
+    Attributes:
+        found: Complaints, in the order of the file.
+    """
+
+    def __init__(self, model: PipelineModel, source: YamlSource, registry: PassRegistry) -> None:
+        self.found: list[Diagnostic] = []
+        self._model = model
+        self._source = source
+        self._registry = registry
+        self._invariants = {**INVARIANTS, **model.invariants}
+        self._defaults = {**{name: one.default for name, one in SETTINGS.items()}, **model.settings}
+
+    def resolve(self) -> tuple[ResolvedStage, ...]:
+        """Return the stages; those with complaints lack what was not found."""
+        self._check_settings()
+        for key in ("requires", "ensures"):
+            self._check_names(("",), key, getattr(self._model, key), self._invariants, "invariant")
+        return self._stages(self._model.stages, ("stages",), "")
+
+    def _stages(
+        self, stages: tuple[Stage, ...], path: YamlPath, prefix: str, first: int = 1
+    ) -> tuple[ResolvedStage, ...]:
+        return tuple(self._stage(one, (*path, at), f"{prefix}{at + first}") for at, one in enumerate(stages))
+
+    def _stage(self, stage: Stage, path: YamlPath, number: str) -> ResolvedStage:
+        for key in ("requires", "ensures", "invalidates"):
+            self._check_names(path, key, getattr(stage, key), self._invariants, "invariant")
+        if stage.condition is not None:
+            self._check_condition(stage.condition[0], path)
+        inner: dict[str, tuple[ResolvedStage, ...]] = {}
+        count = 1
+        for key, listed in stage.inner():
+            inner[key] = self._stages(listed, (*path, key), f"{number}.", count)
+            count += len(listed)
+        return ResolvedStage(
+            stage,
+            path,
+            number,
+            registered=self._pass(stage, path) if stage.pass_ is not None else None,
+            check=self._named((*path, "check"), stage.check, CHECKS, "check") if stage.check is not None else None,
+            rules=self._rules(stage.rules, path) if stage.rules is not None else None,
+            inner=inner,
+        )
+
+    def check_order_names(self, stages: tuple[ResolvedStage, ...]) -> None:
+        """Complain about constraints that name neither a pass nor a stage of the file."""
+        everything = [one for stage in stages for one in stage.walk()]
+        labels = {one.stage.label for one in everything}
+        for one in everything:
+            for key in ("after", "before"):
+                for at, name in enumerate(getattr(one.stage, key)):
+                    if name not in labels and self._find(name, (*one.path, key, at)) is None:
+                        self._unknown((*one.path, key, at), name, [*labels, *self._registry.names()], "stage or pass")
+
+    def _pass(self, stage: Stage, path: YamlPath) -> RegisteredPass | None:
+        assert stage.pass_ is not None, "asked for a pass"
+        count = len(self.found)
+        found = self._find(stage.pass_, (*path, "pass"))
+        if found is None:
+            if len(self.found) == count:
+                self._unknown((*path, "pass"), stage.pass_, self._registry.names(), "pass")
+            return None
+        self._check_options(found, stage.options, (*path, "options"))
+        return found
+
+    def _find(self, name: str, path: YamlPath) -> RegisteredPass | None:
+        try:
+            return self._registry.find(name)
+        except UsageError as error:
+            message, notes = plugin_error(error)
+            self._complain("EK472", path, message, name, notes=notes)
+            return None
+
+    def _check_options(self, found: RegisteredPass, options: Mapping[str, Any], path: YamlPath) -> None:
+        known = True
+        for key, value in options.items():
+            name = setting_of(value)
+            if name is not None:
+                known = self._named((*path, key, "setting"), name, self._defaults, "setting") is not None and known
+        if not known:
+            return
+        try:
+            found.options.model_validate(option_values(options, self._defaults))
+        except ValidationError as error:
+            keys = tuple(found.options.model_fields)
+            findings = [form_finding(each, self._source, path, "EK473", keys) for each in error.errors()]
+            note = f"options of {found.name}: {', '.join(keys) or 'none'}"
+            self.found += [one.model_copy(update={"notes": (*one.notes, note)}) for one in findings]
+
+    def _rules(self, names: tuple[str, ...], path: YamlPath) -> tuple[CompiledRule, ...]:
+        rules: list[CompiledRule] = []
+        for at, name in enumerate(names):
+            place = (*path, "rules", at)
+            try:
+                rules += self._book(name, place).require_valid().rules
+            except UsageError as error:
+                message, notes = plugin_error(error)
+                self._complain("EK472", place, message, name, notes=notes)
+            except ModelError as error:
+                self.found += error.diagnostics
+            except OSError as error:
+                what = (error.strerror or str(error)).lower()
+                known = [*shipped_books(), *find_plugins(BOOK_PLUGINS)]
+                hint = did_you_mean(name, known)
+                self._complain("EK472", place, f"the rule book {name!r} cannot be read: {what}", name, hint=hint)
+        return tuple(rules)
+
+    def _book(self, name: str, place: YamlPath) -> LoadedBook:
+        if name in shipped_books():
+            return load_book(name)
+        beside = Path(self._source.file).parent / name
+        if beside.exists() or name not in find_plugins(BOOK_PLUGINS):
+            return load_book(beside)
+        offered = load_plugin(BOOK_PLUGINS, name)
+        offered = offered() if callable(offered) else offered
+        return offered if isinstance(offered, LoadedBook) else load_book(str(offered))
+
+    def _check_settings(self) -> None:
+        for name, value in self._model.settings.items():
+            usual = SETTINGS[name].default if name in SETTINGS else value
+            if name in SETTINGS and not _is_same_kind(usual, value):
+                message = f"the setting {name!r} is {_kind(usual)}, this is {_kind(value)}"
+                self._complain("EK471", ("settings", name), message, str(value))
+
+    def _check_condition(self, name: str, path: YamlPath) -> None:
+        known = {key: value for key, value in self._defaults.items() if isinstance(value, bool)}
+        self._named((*path, "when"), name, known, "condition")
+
+    def _check_names(self, path: YamlPath, key: str, names: tuple[str, ...], known: Collection[str], what: str) -> None:
+        base = () if path == ("",) else path
+        for at, name in enumerate(names):
+            if name not in known:
+                self._unknown((*base, key, at), name, known, what)
+
+    def _named(self, path: YamlPath, name: str, known: Mapping[str, Any], what: str) -> Any:
+        if name not in known:
+            self._unknown(path, name, known, what)
+            return None
+        return (known[name],) if what == "setting" else known[name]
+
+    def _unknown(self, path: YamlPath, name: str, known: Collection[str], what: str) -> None:
+        self._complain("EK472", path, f"there is no {what} {name!r}", name, hint=did_you_mean(name, known))
+
+    def _complain(self, code: str, path: YamlPath, message: str, name: str, **more: Any) -> None:
+        text = self._source.text(path, name)
+        # A value such as `not NAME` starts before the name.
+        offset = max(0, (text.location().text or "").find(name, text.column - 1) - text.column + 1)
+        self.found.append(text.diagnostic(code, message, offset=offset, length=len(name), **more))
+
+
+def setting_of(value: Any) -> str | None:
+    """Return the setting that an option stands for, or None if it is a plain value."""
+    if isinstance(value, Mapping) and set(value) == {"setting"} and isinstance(value["setting"], str):
+        return value["setting"]
+    return None
+
+
+def option_values(options: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the values of settings in the place of their names."""
+    named = {key: setting_of(value) for key, value in options.items()}
+    return {key: value if named[key] is None else settings[named[key] or ""] for key, value in options.items()}
+
+
+def build_options(found: RegisteredPass, options: Mapping[str, Any], settings: Mapping[str, Any]) -> PassOptions:
+    """Return the options of a pass for certain settings.
+
+    Raises:
+        UsageError: EK473, a setting has a value that the pass does not take.
+    """
+    try:
+        return found.options.model_validate(option_values(options, settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise UsageError(
+            Diagnostic(
+                code="EK473", message=f"option {name!r} of {found.name}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+            )
+        ) from None
+
+
+def _is_same_kind(usual: Any, value: Any) -> bool:
+    return _kind(usual) == _kind(value)
+
+
+def _kind(value: Any) -> str:
+    kinds = (
+        (bool, "a boolean"),
+        (Mapping, "a mapping"),
+        (str, "a text"),
+        ((list, tuple), "a list"),
+        ((int, float), "a number"),
+    )
+    return next((name for kind, name in kinds if isinstance(value, kind)), "nothing")

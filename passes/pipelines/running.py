@@ -1,0 +1,196 @@
+"""Running the stages of a pipeline on one program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from exirkit.ir import ContractError, Diagnostic, GraphEditor, ModelError, copy_program
+from exirkit.passes.apply_rules import ApplyRules
+from exirkit.passes.contract import Pass, PassReport
+from exirkit.passes.decompose_to_core import WholeGraphNeededError
+from exirkit.passes.user_passes import run_user_pass
+from exirkit.patterns import RewriteOptions, YamlSource
+
+from .invariants import CHECKS
+from .ordering import Knowledge, is_active
+from .reports import StageReport
+from .resolving import ResolvedStage, build_options
+
+Progress = Callable[[str], None]
+
+
+class _StopRun(Exception):  # noqa: N818 - no error
+    """The stage after which to stop has run."""
+
+
+class PipelineRun:
+    """One run over one program.
+
+    Args:
+        program: The program; it is not changed.
+        settings: Values of all settings.
+        source: The file, for messages.
+        knowledge: What holds for the program.
+        verify: When to check what should hold: `each`, `end`, `none`.
+        stop_after: Number of the stage after which to stop.
+        progress: Called with the titles of stages.
+
+    Attributes:
+        program: The program as it is now.
+        reports: What the stages did.
+        is_complete: Whether the last stage was reached.
+    """
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        settings: Mapping[str, Any],
+        source: YamlSource,
+        knowledge: Knowledge,
+        *,
+        verify: str = "none",
+        stop_after: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.program = program
+        self.reports: list[StageReport] = []
+        self.is_complete = True
+        self._settings = settings
+        self._source = source
+        self._knowledge = knowledge
+        self._verify = verify
+        self._stop_after = stop_after
+        self._progress = progress
+        # There is an editor where the program is a copy of our own, which may be edited.
+        self._editor: GraphEditor | None = None
+        self._round = 0
+
+    def run(self, stages: tuple[ResolvedStage, ...]) -> None:
+        """Run the stages.
+
+        Raises:
+            ModelError: A check stage has findings, or a pass cannot handle the program.
+            ContractError: EK476, a repetition hits its bound; or a pass broke its word.
+        """
+        try:
+            self._run_all(stages)
+        except _StopRun:
+            self.is_complete = False
+        if self._verify == "end":
+            self._verify_after(None)
+        self._own()
+
+    def _run_all(self, stages: tuple[ResolvedStage, ...]) -> None:
+        for one in stages:
+            if is_active(one, self._settings):
+                self._run_stage(one)
+                if one.number == self._stop_after:
+                    raise _StopRun
+
+    def _run_stage(self, one: ResolvedStage) -> None:
+        if one.stage.title is not None and self._progress is not None:
+            self._progress(one.stage.title)
+        if one.stage.kind == "repeat":
+            self._repeat(one)
+        elif one.stage.kind == "group":
+            self._group(one)
+        else:
+            self._run_leaf(one)
+        self._knowledge = self._knowledge.after(one)
+        if self._verify == "each" and not one.inner and one.check is None:
+            self._verify_after(one)
+
+    def _run_leaf(self, one: ResolvedStage) -> None:
+        nodes, start = len(self.program.graph.nodes), time.perf_counter()
+        if one.check is not None:
+            findings = one.check.find(self.program, self._settings)
+            if findings:
+                raise ModelError(findings)
+            report = PassReport(one.stage.label, False, 0, 0, 0, 0.0)
+        else:
+            report = self._edit(built_pass(one, self._settings))
+        self.reports.append(
+            StageReport(
+                number=one.number,
+                name=one.stage.label,
+                round=self._round,
+                modified=report.modified,
+                nodes_before=nodes,
+                nodes_after=len(self.program.graph.nodes),
+                created=report.created,
+                erased=report.erased,
+                changed=report.changed,
+                seconds=time.perf_counter() - start,
+            )
+        )
+
+    def _edit(self, edit: Any) -> PassReport:
+        if isinstance(edit, Pass):
+            return edit.run(self._own())
+        self._own()
+        program, is_modified = run_user_pass(self.program, edit)
+        # A pass may keep what it returns, so another program is not ours before it is copied.
+        self._editor = GraphEditor(program) if program is self.program else None
+        self.program = program
+        return PassReport("", is_modified, 0, 0, 0, 0.0)
+
+    def _own(self) -> GraphEditor:
+        if self._editor is None:
+            self.program = copy_program(self.program)
+            self._editor = GraphEditor(self.program)
+        return self._editor
+
+    def _group(self, one: ResolvedStage) -> None:
+        otherwise = one.inner.get("otherwise")
+        if otherwise is None:
+            self._run_all(one.inner["stages"])
+            return
+        backup = self.program if self._editor is None else copy_program(self.program)
+        knowledge, count = self._knowledge, len(self.reports)
+        try:
+            self._run_all(one.inner["stages"])
+        except WholeGraphNeededError:
+            del self.reports[count:]
+            self.program, self._editor, self._knowledge = backup, None, knowledge
+            self._run_all(otherwise)
+
+    def _repeat(self, one: ResolvedStage) -> None:
+        outer, changing = self._round, list[str]()
+        for number in range(1, one.stage.bound + 1):
+            self._round, count = number, len(self.reports)
+            self._run_all(one.inner["repeat"])
+            changing = [report.name for report in self.reports[count:] if report.modified]
+            if not changing:
+                break
+        self._round = outer
+        if changing:
+            text = self._source.key((*one.path, "repeat"))
+            message = f"the stages still change the program after {one.stage.bound} rounds"
+            names = f"still changing: {', '.join(dict.fromkeys(changing))}"
+            hint = "raise `bound`, or take out one of two stages that undo each other"
+            raise ContractError(text.diagnostic("EK476", message, length=len("repeat"), notes=(names,), hint=hint))
+
+    def _verify_after(self, one: ResolvedStage | None) -> None:
+        """Make the checks of everything that should hold now."""
+        findings: list[Diagnostic] = []
+        for check in CHECKS.values():
+            if check.confirms <= self._knowledge.held:
+                findings += check.find(self.program, self._settings)
+        if findings:
+            where = f"at the end of {self._source.file}"
+            if one is not None:
+                place = self._source.text(one.path).location()
+                where = f"after stage {one.number}, {one.stage.label} ({place.file}:{place.line})"
+            raise ContractError([each.model_copy(update={"notes": (*each.notes, where)}) for each in findings])
+
+
+def built_pass(one: ResolvedStage, settings: Mapping[str, Any]) -> Any:
+    """Make the pass of a stage with `pass` or `rules`."""
+    if one.rules is not None:
+        return ApplyRules(one.rules, RewriteOptions(limit=one.stage.limit))
+    assert one.registered is not None, "a valid pipeline"
+    return one.registered.build(build_options(one.registered, one.stage.options, settings))

@@ -1,0 +1,147 @@
+"""`exirkit rule explain`: why a rule does or does not fire in a model."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from exirkit.ir import GraphEditor, UsageError, copy_program
+from exirkit.passes import ApplyRules
+from exirkit.patterns import CompiledRule, LoadedBook, NodeExplanation, RuleExplanation, explain_rule, load_book
+from exirkit.program import to_edge
+
+from .console import Steps, output_to_stderr
+from .exporting import export_methods, load_exported
+from .failures import WRONG_USAGE, CommandError, printable
+from .model_source import ModelSource, call_factory
+from .reports import Finding
+from .rule_use_reports import ExplainedMethod, ExplainedNode, RuleExplainReport
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """What to explain.
+
+    Attributes:
+        books: Files, or names of shipped books.
+        rule: Id of a rule in one of them.
+        node: Name of a node; otherwise those at which the rule gets furthest.
+        method: Name of a method; otherwise all.
+        after_others: Explain in what the other rules of the books leave behind.
+        strict: Whether `torch.export` traces with TorchDynamo.
+    """
+
+    books: tuple[str, ...]
+    rule: str
+    node: str | None = None
+    method: str | None = None
+    after_others: bool = False
+    strict: bool = False
+
+
+def explain_source(source: ModelSource, options: ExplainOptions, steps: Steps) -> tuple[RuleExplainReport, list[str]]:
+    """Explain a rule in the Edge program of a model, where `exirkit lower --rules` applies it.
+
+    Returns:
+        The report, and the text of every explanation.
+
+    Raises:
+        CommandError: EK714 to EK718, the target gives no exported program; EK711, there is no such method.
+        UsageError: EK206, no book has the rule; EK262, no method has the node.
+        ModelError: A book has errors, or the model cannot be handled.
+        OSError: A book cannot be read.
+    """
+    books = [load_book(name).require_valid() for name in options.books]
+    rules = [rule for book in books for rule in book.rules]
+    rule = _rule_of(books, options.rule)
+    with output_to_stderr():
+        steps(f"loading {source.text}")
+        made: Any = load_exported(source.file) if source.factory is None and source.file else call_factory(source)
+        exported = export_methods(made, strict=options.strict, say=steps)
+    if options.method is not None and options.method not in exported:
+        raise _no_method(options.method, list(exported))
+    edge = to_edge(exported, progress=steps)
+    if options.after_others:
+        steps("rewriting")
+        edge = edge.transform([ApplyRules([one for one in rules if one is not rule])])
+    names = [options.method] if options.method is not None else sorted(exported)
+    steps(f"explaining {rule.id}")
+    editors = {name: GraphEditor(copy_program(edge.exported_program(name))) for name in names}
+    explained = _explained(editors, rule, rules, options.node)
+    report = RuleExplainReport(
+        target=source.text,
+        rule=rule.id,
+        operators=list(next(iter(explained.values())).operators),
+        methods=[_method(name, one) for name, one in explained.items()],
+    )
+    return report, [node.diagnostic().render() for one in explained.values() for node in one.nodes]
+
+
+def print_explained(report: RuleExplainReport, texts: list[str]) -> None:
+    """Print every explanation, and where the rule fires."""
+    for text in texts:
+        typer.echo("\n".join(printable(line) for line in text.splitlines()) + "\n")
+    for method in report.methods:
+        firing = [f"%{one.node}" for one in method.nodes if one.fires]
+        starts = f"{method.tried} calls at which it can start" if method.tried != 1 else "1 call at which it can start"
+        if not method.tried:
+            starts = f"no call of {', '.join(report.operators[:5])}" if report.operators else "no call"
+        said = f"fires at {', '.join(firing)}" if firing else "does not fire"
+        typer.echo(printable(f"{method.name}: {report.rule} {said}; {starts}"))
+
+
+def _rule_of(books: list[LoadedBook], rule_id: str) -> CompiledRule:
+    for book in books:
+        if any(one.id == rule_id for one in book.rules):
+            return book.rule(rule_id)
+    known = {one.id: book for book in books for one in book.rules}
+    close = difflib.get_close_matches(rule_id, list(known), n=1)
+    return (known[close[0]] if close else books[0]).rule(rule_id)
+
+
+def _explained(
+    editors: dict[str, GraphEditor], rule: CompiledRule, rules: list[CompiledRule], node: str | None
+) -> dict[str, RuleExplanation]:
+    """Explain in every method; a node has to be in one of them only."""
+    found: dict[str, RuleExplanation] = {}
+    missing: UsageError | None = None
+    for name, editor in editors.items():
+        try:
+            found[name] = explain_rule(rule, editor, node, rules=rules)
+        except UsageError as error:
+            missing = error
+    if not found and missing is not None:
+        raise missing
+    return found
+
+
+def _no_method(name: str, known: list[str]) -> CommandError:
+    return CommandError(
+        code="EK711", message=f"the model has no method {name!r}", hint=f"it has {', '.join(known)}",
+        exit_code=WRONG_USAGE,
+    )  # fmt: skip
+
+
+def _method(name: str, explained: RuleExplanation) -> ExplainedMethod:
+    return ExplainedMethod(name=name, tried=explained.tried, nodes=[_node(one) for one in explained.nodes])
+
+
+def _node(one: NodeExplanation) -> ExplainedNode:
+    obstacle = one.obstacle
+    return ExplainedNode(
+        node=one.node,
+        fires=one.fires,
+        source=one.place.source,
+        kind=obstacle.kind if obstacle else None,
+        expected=obstacle.expected if obstacle else None,
+        found=obstacle.found if obstacle else None,
+        values=dict(obstacle.values) if obstacle else {},
+        bindings=dict(one.bindings),
+        matched=list(one.matched),
+        made=list(one.made),
+        earlier=list(one.earlier),
+        note=Finding.model_validate(one.diagnostic().model_dump()),
+    )

@@ -1,0 +1,49 @@
+"""Explanations of rules, and rules made from traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tests.diagnostics.programs import exported
+from tests.diagnostics.provocation import provokes
+
+from exirkit.ir import Diagnostic, GraphEditor, copy_program
+from exirkit.patterns import explain_rule, parse_book, rule_pages
+
+BOOK = """rulebook: 1
+rules:
+- id: my-rule
+  vars: {x: "f32 [*S]"}
+  match: |
+    return aten.relu.default(aten.neg.default(x))
+  replace: |
+    return aten.clamp_min.default(aten.neg.default(x), 0)
+"""
+
+
+def explained(text: str, node: str | None = None) -> list[Diagnostic]:
+    """Explain the rule in relu(x)."""
+    rule = parse_book(text, "book.yaml").require_valid().rules[0]
+    editor = GraphEditor(copy_program(exported(torch.relu, torch.ones(2))))
+    return [one.diagnostic() for one in explain_rule(rule, editor, node).nodes]
+
+
+@provokes("EK260")
+def rule_that_does_not_fire(_: Path) -> object:
+    return explained(BOOK)
+
+
+@provokes("EK261")
+def rule_that_fires(_: Path) -> object:
+    return explained(BOOK.replace("aten.neg.default(x)", "x"))
+
+
+@provokes("EK262")
+def rule_at_no_node(_: Path) -> object:
+    return explained(BOOK, "rellu")
+
+
+@provokes("EK263")
+def books_of_one_name(_: Path) -> object:
+    return rule_pages([parse_book(BOOK, "one/book.yaml"), parse_book(BOOK, "two/book.yaml")])

@@ -1,0 +1,229 @@
+"""Why a rule fires or not: every kind of obstacle, with its place, and nothing of it in the engine's own matcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.patterns.exported_programs import exported, targets
+
+from exirkit.ir import GraphEditor, UsageError
+from exirkit.patterns import NodeExplanation, RuleEngine, explain_rule, parse_book
+
+SILU = """
+  vars: {x: "f32 [*S]"}
+  match: return aten.mul.Tensor(x, aten.sigmoid.default(x))
+  replace: return aten.silu.default(x)
+"""
+BIAS = """
+  vars: {x: "f32 [N, K]", b: "const f32 [K]"}
+  match: |
+    y = aten.relu.default(x)
+    return aten.add.Tensor(y, b)
+  where: ["K % 4 == 0", {expr: "shape(x) == [4, 4]", why: "tiles are square"}]
+  replace: return aten.add.Tensor(b, aten.relu.default(x))
+"""
+DIMS = """
+  vars: {x: "f32 [N, K]"}
+  match: return aten.sum.dim_IntList(aten.abs.default(x), [0])
+  replace: return aten.sum.dim_IntList(x, [0])
+"""
+SOFTMAX = """
+  vars: {x: "f32 [N, K]"}
+  match: return aten._softmax.default(x, -1, False)
+  replace: return aten._softmax.default(x, 1, False)
+"""
+CONSTANTS = """
+  vars: {x: "f32 [*S]", c: "float in [0.0, 1.0]"}
+  match: return aten.leaky_relu.default(x, c)
+  replace: return aten.relu.default(x)
+"""
+ALTERNATIVES = """
+  vars: {x: "f32 [*S]"}
+  match: return aten.neg.default(alt(a=aten.sin.default(x), b=aten.cos.default(x)))
+  replace: return aten.abs.default(x)
+"""
+SHARED = """
+  vars: {x: "f32 [*S]"}
+  match: return aten.neg.default(aten.sin.default(x))
+  replace: return aten.abs.default(aten.cos.default(aten.exp.default(x)))
+"""
+UNLESS = """
+  vars: {x: "f32 [*S]"}
+  match: |
+    return aten.neg.default(aten.sin.default(x))
+  unless: ["return aten.neg.default(aten.cos.default(x))", "return aten.neg.default(_)"]
+  replace: return aten.abs.default(x)
+"""
+CASES = """
+  vars: {x: "f32 [*S]"}
+  match: return aten.neg.default(x)
+  replace: [{when: "rank(x) == 7", replace: "return aten.abs.default(x)"}]
+"""
+DOUBLE = """
+  vars: {x: "f32 [*S]", y: "=x [*S]"}
+  match: return aten.atan2.default(x, y)
+  replace: return aten.mul.Tensor(x, y)
+"""
+SPLIT = """
+  vars: {x: "f32 [*S]"}
+  match: |
+    y = aten.topk.default(x, 1)
+    return y[0]
+  replace: return aten.abs.default(x)
+"""
+
+ones = torch.ones
+
+
+def used_twice(_: Any, x: torch.Tensor) -> Any:
+    y = x.sin()
+    return -y, y.cos()
+
+
+def both_results(_: Any, x: torch.Tensor) -> Any:
+    values, indices = torch.topk(x, 1)
+    return values + 1, indices
+
+
+CASES_OF_OBSTACLES: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...], str, str, str, str]] = [
+    # rule, program, inputs, kind, part of expected, part of found, text under the caret
+    (SILU, lambda _, x: x * x.relu(), (ones(2, 3),), "operator", "aten.sigmoid.default", "%relu, aten.relu.default",
+     "aten.sigmoid.default(x)"),
+    (ALTERNATIVES, lambda _, x: -x.abs(), (ones(2),), "operator", "aten.sin.default or aten.cos.default", "%abs_1",
+     "aten.sin.default(x)"),
+    (SILU, lambda _, x: x.sin() * x.sigmoid(), (ones(2),), "repeated", "x again, which is %sin", "an input, f32 [2]",
+     "x"),
+    (SILU, lambda _, x: x * x.sigmoid(), (ones(2).double(),), "dtype", "f32 [*S]", "f64 [2]", "f32 [*S]"),
+    (DOUBLE, lambda _, x, y: torch.atan2(x, y), (ones(2), ones(2).double()), "dtype", "f32, the dtype of x", "f64 [2]",
+     "=x [*S]"),
+    (DOUBLE, lambda _, x, y: torch.atan2(x, y), (ones(2), ones(1)), "shape", "y: [*S]", "f32 [1]", "=x [*S]"),
+    (BIAS, lambda _, x: x.relu() + ones(5), (ones(1, 4, 5),), "shape", "x: [N, K]", "f32 [1, 4, 5]", "f32 [N, K]"),
+    (BIAS, lambda _, x: x.relu() + x[0], (ones(4, 4),), "qualifier", "const f32 [K]", "%select", "const f32 [K]"),
+    (BIAS, lambda _, x: x.relu() + ones(3), (ones(2, 3),), "guard", "(tiles are square)", "does not hold",
+     "shape(x) == [4, 4]"),
+    (BIAS, lambda _, x: torch.add(x.relu(), ones(4), alpha=2), (ones(4, 4),), "default", "1, the default", "2",
+     "aten.add.Tensor(y, b)"),
+    (DIMS, lambda _, x: x.abs().sum(1), (ones(2, 3),), "literal", "0", "1", "0"),
+    (SOFTMAX, lambda _, x: x.softmax(0), (ones(2, 3),), "literal", "-1", "0", "-1"),
+    (CONSTANTS, lambda _, x: torch.nn.functional.leaky_relu(x, 2.0), (ones(2),), "type", "float in [0.0, 1.0]", "2.0",
+     "float in [0.0, 1.0]"),
+    (SHARED, used_twice, (ones(2),), "users", "all users of it inside", "%sin, aten.sin.default, f32 [2], with 2 users",
+     "aten.sin.default(x)"),
+    (SPLIT, both_results, (ones(2, 3),), "users", "all users of it", "[f32 [2, 1], i64 [2, 1]]",
+     "aten.topk.default(x, 1)"),
+    (UNLESS, lambda _, x: -x.sin(), (ones(2),), "unless", "no match of it", "%neg", "return aten.neg.default(_)"),
+    (CASES, lambda _, x: -x, (ones(2),), "replacement", "can stand there", "no case applies", "return aten.abs"),
+]  # fmt: skip
+
+
+def explained(
+    rule: str, program: Callable[..., Any], *inputs: torch.Tensor, node: str | None = None, keep: tuple[Any, ...] = ()
+) -> tuple[list[NodeExplanation], GraphEditor]:
+    book = parse_book(f"rulebook: 1\nrules:\n- id: it{rule}", "book.yaml").require_valid()
+    editor = exported(program, *inputs, keep=keep)
+    before = [(one.name, one.target, one.args) for one in editor.graph.nodes]
+    found = explain_rule(book.rules[0], editor, node).nodes
+    assert [(one.name, one.target, one.args) for one in editor.graph.nodes] == before
+    return list(found), editor
+
+
+@pytest.mark.parametrize(
+    ("rule", "program", "inputs", "kind", "expected", "found", "caret"),
+    CASES_OF_OBSTACLES,
+    ids=[f"{index}-{case[3]}" for index, case in enumerate(CASES_OF_OBSTACLES)],
+)
+def test_obstacle(
+    rule: str, program: Any, inputs: tuple[torch.Tensor, ...], kind: str, expected: str, found: str, caret: str
+) -> None:
+    explanations, editor = explained(rule, program, *inputs)
+    one = explanations[0]
+    assert not one.fires
+    obstacle = one.obstacle
+    assert obstacle is not None
+    assert (obstacle.kind, expected in obstacle.expected, found in obstacle.found) == (kind, True, True), obstacle
+    place = one.diagnostic().location
+    assert place.text is not None
+    assert place.column is not None
+    assert place.span is not None
+    assert place.text[place.column - 1 : place.column - 1 + place.span].startswith(caret)
+    # The engine agrees.
+    book = parse_book(f"rulebook: 1\nrules:\n- id: it{rule}").require_valid()
+    assert not RuleEngine(book.rules).run(editor).journal
+
+
+def test_a_rule_that_fires_is_shown_with_what_it_makes() -> None:
+    (one,), editor = explained(SILU, lambda _, x: x * x.sigmoid(), ones(2, 3))
+    assert one.fires
+    assert (one.made, one.matched) == (("aten.silu.default",), ("mul", "sigmoid"))
+    assert one.bindings["S"] == "[2, 3]"
+    assert targets(editor.program) == ["sigmoid", "mul"]
+
+
+def test_all_conditions_that_fail_and_their_values_are_told() -> None:
+    (one,), _ = explained(BIAS, lambda _, x: x.relu() + ones(3), ones(2, 3))
+    assert one.obstacle is not None
+    assert one.obstacle.values["shape(x)"] == "[2, 3]"
+    assert one.obstacle.also == ("K % 4 == 0",)
+    assert "it comes from" in one.diagnostic().render()
+
+
+def test_the_way_that_gets_furthest_counts() -> None:
+    # The second order of the operands gets further than the first, in which nothing fits.
+    (one,), _ = explained(DOUBLE_PRODUCT, lambda _, x, y: x.sin() * y.cos().abs(), ones(2), ones(2))
+    assert one.obstacle is not None
+    assert (one.obstacle.expected, one.obstacle.found) == ("aten.exp.default", "%cos, aten.cos.default, f32 [2]")
+
+
+DOUBLE_PRODUCT = """
+  vars: {x: "f32 [*S]", y: "f32 [*S]"}
+  match: return aten.mul.Tensor(aten.abs.default(aten.exp.default(x)), aten.sin.default(y))
+  replace: return aten.mul.Tensor(x, y)
+"""
+
+
+def test_nodes_that_get_furthest_are_listed() -> None:
+    def program(_: Any, x: torch.Tensor) -> Any:
+        return x * x.relu(), x * x.sigmoid(), x.abs() * x.sigmoid(), x.cos() * x.sin()
+
+    found, _ = explained(SILU, program, ones(2))
+    assert [(one.node, one.fires) for one in found] == [("mul_1", True), ("mul_2", False)]
+
+
+def test_an_inner_node_tells_where_to_look() -> None:
+    (one,), _ = explained(SILU, lambda _, x: x * x.sigmoid(), ones(2), node="%sigmoid")
+    assert one.starts == ("mul",)
+    hint = one.diagnostic().hint
+    assert hint is not None
+    assert "%mul" in hint
+
+
+def test_rules_that_are_asked_before_are_named() -> None:
+    text = f"rulebook: 1\nrules:\n- id: it{SILU}- id: first\n  priority: 1{SILU}"
+    book = parse_book(text).require_valid()
+    editor = exported(lambda _, x: x * x.sigmoid(), ones(2))
+    (one,) = explain_rule(book.rule("it"), editor, rules=book.rules).nodes
+    assert one.earlier == ("first",)
+
+
+@pytest.mark.parametrize(("node", "hint"), [("sigmoi", "did you mean %sigmoid?"), ("args_0", "it is used by")])
+def test_no_such_call(node: str, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        explained(SILU, lambda _, x: x * x.sigmoid(), ones(2), node=node)
+    assert error.value.code == "EK262"
+    assert hint in str(error.value)
+
+
+def test_symbolic_sizes_that_decide_nothing() -> None:
+    class Doubled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.relu() + ones(4)
+
+    rows = torch.export.Dim("rows", min=2, max=8)
+    program = torch.export.export(Doubled(), (ones(4, 4),), dynamic_shapes=({0: rows},))
+    book = parse_book(f"rulebook: 1\nrules:\n- id: it{BIAS}").require_valid()
+    (one,) = explain_rule(book.rules[0], GraphEditor(program)).nodes
+    assert one.obstacle is not None
+    assert one.obstacle.message == "a condition cannot be decided"
