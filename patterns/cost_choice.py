@@ -75,8 +75,12 @@ class CostChoice:
         for rule in rules:
             for tuning in rule.tunings:
                 estimate = self.estimate(rule, node, tuning)
-                if isinstance(estimate, Estimate) and estimate.gained_ns > 0 and estimate.scratch <= room:
+                if not isinstance(estimate, Estimate) or estimate.gained_ns <= 0:
+                    break
+                # Later numbers are for less memory, not for less time.
+                if estimate.scratch <= room:
                     found.append(Choice(rule, tuning, estimate))
+                    break
         # Of equals the first one, so that the order of rules and numbers decides.
         return max(found, key=lambda one: one.estimate.gained_ns, default=None)
 

@@ -158,7 +158,8 @@ class Rule(Strict):
         measure: What makes rewriting with this rule end.
         choose: `always`: every match is rewritten; `cost`: where the target description says that it gains, and then
             the rewrite that gains most.
-        tune: Numbers that `let` and `replace` may use and that change nothing but cost, with the values to choose from.
+        tune: Numbers that `let` and `replace` may use and that change nothing but cost, with the values to choose from:
+            the first one is fastest, and a later one is taken where those before it need more memory than there is.
         priority: Among rules that match at one node the highest goes first.
         opaque: Registered predicates and builders that the rule uses are beyond static analysis; said for the reader.
     """
