@@ -99,7 +99,7 @@ class InductorHandlers:
     is_eager = False
 
     def __init__(self, rules: tuple[FusionRule, ...]) -> None:
-        self.matcher = inductor.PatternMatcherPass(pass_name="benchmark")  # type: ignore[no-untyped-call]
+        self.matcher = inductor.PatternMatcherPass(pass_name="benchmark")
         self.found: Found = []
         for rule in rules:
             self._register(rule)
@@ -121,7 +121,7 @@ class InductorHandlers:
             match.erase_nodes()
 
         pattern = rule.term.build(inductor.KeywordArg, call)
-        inductor.register_graph_pattern(pattern, is_wanted, pass_dict=self.matcher)(rewrite)  # type: ignore[arg-type]
+        inductor.register_graph_pattern(pattern, is_wanted, pass_dict=self.matcher)(rewrite)
 
     def run(self, program: ExportedProgram) -> Found:
         self.found = []
@@ -135,7 +135,7 @@ class InductorReplacements:
     is_eager = False
 
     def __init__(self, rules: tuple[FusionRule, ...]) -> None:
-        self.matcher = inductor.PatternMatcherPass(pass_name="benchmark")  # type: ignore[no-untyped-call]
+        self.matcher = inductor.PatternMatcherPass(pass_name="benchmark")
         self.found: Found = []
         for rule in rules:
             self._register(rule)
@@ -215,7 +215,7 @@ def _export_pass() -> Callable[..., Any]:
                 bound: dict[str, Any] = {}
                 plain = tuple(arg.node if hasattr(arg, "node") else arg for arg in args)
                 if not kwargs and _bind(rule.term, plain, bound):
-                    inputs = [self.values.get(bound[name]) for name in rule.variables]
+                    inputs: list[Any] = [self.values.get(bound[name]) for name in rule.variables]
                     if None not in inputs and is_float32_of_one_size([one.data for one in inputs]):
                         self.found.append((rule.name, meta.data["made_as"]))
                         op, args = rule.fused, tuple(inputs)

@@ -62,7 +62,7 @@ class _Planter:
         self.planted = Planted(exported)
         self.graph = exported.graph_module.graph
         self.output = self.graph.output_node()
-        first = self.output.args[0][0]  # type: ignore[index, union-attr]
+        first = self.output.args[0][0]
         assert isinstance(first, Node)
         self.pool = [first] * 4
         self.count = 1

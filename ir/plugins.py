@@ -23,7 +23,7 @@ def find_plugins(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     for one in entry_points(group=group):
         # One distribution can be on the path twice: as an editable install and as a folder.
         found.setdefault(one.name, {}).setdefault((_distribution(one), one.value), one)
-    return {name: tuple(found[name].values()) for name in sorted(found)}
+    return {name: tuple(found[name][key] for key in sorted(found[name])) for name in sorted(found)}
 
 
 def load_plugin(group: str, name: str) -> Any:

@@ -149,6 +149,8 @@ class PatternCompiler:
         is_tensor = isinstance(variable, TensorVariable)
         needs_kind = tuple(sorted(getattr(variable, "qualifiers", ())))
         wants_value = bool(getattr(variable, "domain", None))
+        # Said, to nobody mostly, whenever what follows fails; so it is written once.
+        complaint = f"{name} is not `{variable}`"
 
         def match(value: Any, state: State) -> bool:
             names = state.names
@@ -167,7 +169,7 @@ class PatternCompiler:
                     return True
                 for key in (name, *fresh):
                     names.pop(key, None)
-            return state.fail(f"{name} is not `{variable}`", value)
+            return state.fail(complaint, value)
 
         return match
 

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 
-from .argument_view import canonical_arguments
+from .argument_view import Arguments, canonical_arguments
 from .matching_lists import compile_elements
 from .matching_state import Matcher, State, Then
 from .matching_values import from_front, rest_is_default, same_literal
@@ -59,15 +59,19 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
     """Match a call of an operator, its arguments in any order that means the same."""
     op, key, name = term.op, id(term), term.name
     wanted = name_of(op)
+    fixed = _literals_in_place(term)
 
     def match(value: Any, state: State) -> bool:
         if not isinstance(value, Node) or value.op != "call_function" or underlying(value.target) is not op:
             return state.fail(f"{wanted} is expected", value)
         if value in state.nodes:
             return state.fail("this node is matched already", value)
+        arguments = canonical_arguments(value)
+        # Most calls that do not match fail here. Who listens hears of it in the order of the pattern instead.
+        if state.trace is None and _differs(fixed, arguments):
+            return False
         state.nodes.append(value)
         state.terms[key] = value
-        arguments = canonical_arguments(value)
         # A named call is bound before its arguments, so that guards on it are asked early.
         if name is not None:
             state.names[name] = value
@@ -83,6 +87,28 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
 
     orders = [compile_arguments(compiler, term, renamed, then) for renamed in _orders(term)]
     return match
+
+
+def _literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
+    """Return names and values of the literals that no exchange of arguments moves, and whether they are dims."""
+    traits = traits_of(term.op)
+    moved = {name for left, right, _ in traits.commutes for name in (left, right)}
+    return [
+        (name, argument.value, name in traits.dims)
+        for name, argument in term.arguments.items()
+        if isinstance(argument, Literal) and name not in moved
+    ]
+
+
+def _differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
+    """Whether a literal is certainly not there; what a node stands for is not looked at."""
+    for name, wanted, is_dim in fixed:
+        found = arguments[name]
+        if isinstance(found, Node):
+            continue
+        if not same_literal(from_front(wanted, arguments.rank_of(name)) if is_dim else wanted, found):
+            return True
+    return False
 
 
 def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then: Then) -> Callable[[Any, State], bool]:

@@ -15,6 +15,7 @@ from exirkit.ir import Diagnostic, Location, ModelError, UsageError
 
 from .compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from .defined_ops import define_operator
+from .dialect_operators import illegal_operators
 from .model import OperatorDefinition, Rule, RuleBook
 from .operator_table import OperatorTable
 from .scope import MACROS, Scope
@@ -213,6 +214,7 @@ def compile_book(
         loaded.found += [_named(one, rule.id) for one in scope.found]
         if compiled is not None:
             loaded.rules.append(compiled)
+            loaded.found += illegal_operators(compiled, table)
     loaded.operators = {**operators, **loaded.operators}
     return loaded
 

@@ -79,6 +79,11 @@ def _same_elements(left: Any, right: Any) -> Truth:
         return False
     result: Truth = True
     for one, other in zip(left, right, strict=True):
+        if type(one) is int and type(other) is int:
+            # Most are, and there are many.
+            if one != other:
+                return False
+            continue
         same = compare("==", one, other)
         if same is False:
             return False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationInfo
 from torch._ops import OpOverload
 
 from exirkit.ir import ops, underlying
@@ -15,14 +16,18 @@ from exirkit.passes.convert_to_edge_operators import ConvertToEdgeOperators
 from exirkit.passes.convert_to_out_variants import ConvertToOutVariants
 from exirkit.passes.decompose_to_core import DecomposeToCore
 from exirkit.passes.decompose_whole_graph import DecomposeWholeGraph
+from exirkit.passes.dtype_policy import DtypePolicy, read_dtype_policy
 from exirkit.passes.eliminate_dead_code import EliminateDeadCode
 from exirkit.passes.eliminate_views import EliminateViews
+from exirkit.passes.fold_constants import FoldConstants
 from exirkit.passes.functionalize import Functionalize
 from exirkit.passes.generate_debug_handles import GenerateDebugHandles
 from exirkit.passes.inline_grad_regions import InlineGradRegions
 from exirkit.passes.legalize_dim_order import LegalizeDimOrder
+from exirkit.passes.legalize_dtypes import LegalizeDtypes
 from exirkit.passes.lift_constants import LiftConstants
 from exirkit.passes.lower_symbolic_arithmetic import LowerSymbolicArithmetic
+from exirkit.passes.merge_equal_nodes import MergeEqualNodes
 from exirkit.passes.out_variants import shipped_out_variants
 from exirkit.passes.promote_types import PromoteTypes
 from exirkit.passes.propagate_specs import PropagateSpecs
@@ -37,6 +42,7 @@ from exirkit.passes.use_dim_order_operators import UseDimOrderOperators
 from exirkit.passes.user_passes import CompleteMetadata
 from exirkit.passes.write_back_mutations import WriteBackMutations
 
+from .invariants import BROKEN_BY_EDITS
 from .registry import PassOptions, RegisteredPass, registered
 
 _LAYOUT = ("dim-orders-agree", "specs", "bounded-shapes")
@@ -115,6 +121,40 @@ class OutVariants(PassOptions):
     overrides: Mapping[str, str] = {}
 
 
+def _policy(given: Any, info: ValidationInfo) -> Any:
+    """Read the file that a text names, beside the pipeline."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return read_dtype_policy(Path((info.context or {}).get("folder", ".")) / given)
+    except OSError as error:
+        raise ValueError(f"{given} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+class Dtypes(PassOptions):
+    """Options of `legalize-dtypes`.
+
+    Attributes:
+        policy: File that says which operators take which dtypes.
+    """
+
+    policy: Annotated[DtypePolicy, BeforeValidator(_policy)]
+
+
+class Folding(PassOptions):
+    """Options of `fold-constants`; see `FoldConstants`.
+
+    Attributes:
+        byte_budget: Bytes by which stored tensors may grow; without a bound when absent.
+        fold_quantization: Also fold what makes quantised weights wide.
+        creation_nbytes: Largest tensor made from nothing that is stored, in bytes.
+    """
+
+    byte_budget: int | None = 0
+    fold_quantization: bool = False
+    creation_nbytes: int = 0
+
+
 def _out_variants(given: OutVariants) -> ConvertToOutVariants:
     table = shipped_out_variants().with_overrides(given.overrides)
     return ConvertToOutVariants(table=table, ignore_to_out_var_failure=given.ignore_missing)
@@ -123,7 +163,7 @@ def _out_variants(given: OutVariants) -> ConvertToOutVariants:
 @cache
 def builtin_passes() -> Mapping[str, RegisteredPass]:
     """Return the passes of exirkit by name."""
-    return {one.name: one for one in (*_to_aten(), *_to_edge(), *_to_executorch())}
+    return {one.name: one for one in (*_to_aten(), *_to_edge(), *_optimizing(), *_to_executorch())}
 
 
 def _to_aten() -> tuple[RegisteredPass, ...]:
@@ -178,6 +218,19 @@ def _to_edge() -> tuple[RegisteredPass, ...]:
             invalidates=("core-operators",),
         ),
         registered(RemoveUnusedInputs, after=("eliminate-dead-code",)),
+    )
+
+
+def _optimizing() -> tuple[RegisteredPass, ...]:
+    return (
+        registered(FoldConstants, options=Folding, invalidates=BROKEN_BY_EDITS),
+        registered(MergeEqualNodes, invalidates=BROKEN_BY_EDITS),
+        registered(
+            LegalizeDtypes,
+            build=lambda given: LegalizeDtypes(given.policy),
+            options=Dtypes,
+            invalidates=BROKEN_BY_EDITS,
+        ),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exirkit.ir import Diagnostic
 from exirkit.patterns import YamlSource
 
-from .invariants import HOLDS_IN
+from .builtin_passes import builtin_passes
+from .invariants import CHECKS, HOLDS_IN
 from .model import PipelineModel
 from .resolving import ResolvedStage
 
@@ -59,8 +60,8 @@ class OrderCheck:
         self._model = model
         self._source = source
         self._stages = stages
-        # By what is wrong: the complaint, the first combination of conditions that shows it, and all that do.
-        self._found: dict[tuple[str, ...], tuple[Diagnostic, dict[str, bool], set[tuple[bool, ...]]]] = {}
+        # By what is wrong: the complaint, and the combinations of conditions that show it.
+        self._found: dict[tuple[str, ...], tuple[Diagnostic, set[tuple[bool, ...]]]] = {}
         self._scenario: dict[str, bool] = {}
 
     def findings(self) -> list[Diagnostic]:
@@ -75,8 +76,8 @@ class OrderCheck:
             self._scenario = dict(zip(conditions, each, strict=True))
             self._check_scenario()
         return [
-            finding if len(shown) == len(combinations) else _under(finding, scenario)
-            for finding, scenario, shown in self._found.values()
+            finding if len(shown) == len(combinations) else _under(finding, conditions, shown)
+            for finding, shown in self._found.values()
         ]
 
     def _check_scenario(self) -> None:
@@ -105,6 +106,8 @@ class OrderCheck:
                 continue
             for name in sorted(one.requires - state.held):
                 self._note(("EK474", one.number, name), self._unmet(one, name, state))
+            # What is missing is said once, not again for every stage that needs it too.
+            state = Knowledge(state.held | one.requires, state.broken)
             before = state
             for key, listed in one.inner.items():
                 if key == "otherwise":
@@ -136,11 +139,11 @@ class OrderCheck:
                 message = (
                     f"stage {one.number}, {one.stage.label}, must come {key} {name}, which is stage {misplaced.number}"
                 )
-                finding = text.diagnostic("EK475", message, length=len(text.value), hint=f"move it {key} that one")
+                finding = text.diagnostic("EK475", message, length=len(text.value))
                 self._note(("EK475", one.number, key, name), finding)
 
     def _note(self, key: tuple[str, ...], finding: Diagnostic) -> None:
-        self._found.setdefault(key, (finding, self._scenario, set()))[2].add(tuple(self._scenario.values()))
+        self._found.setdefault(key, (finding, set()))[1].add(tuple(self._scenario.values()))
 
 
 def _why(name: str, state: Knowledge) -> str:
@@ -150,10 +153,16 @@ def _why(name: str, state: Knowledge) -> str:
     return f"which stage {broken.number}, {broken.stage.label}, may have broken"
 
 
-def _hint(name: str) -> str | None:
-    return f"a stage that ensures it can say so: `ensures: [{name}]`"
+def _hint(name: str) -> str:
+    known = [one.name for one in builtin_passes().values() if name in one.ensures]
+    known += [f"check: {each}" for each, check in CHECKS.items() if name in check.confirms]
+    offered = f"{' or '.join(known)} ensures it; " if known else ""
+    return f"{offered}a stage of yours that does can say so: `ensures: [{name}]`"
 
 
-def _under(finding: Diagnostic, scenario: Mapping[str, bool]) -> Diagnostic:
-    where = " and ".join(f"{name} is {str(value).lower()}" for name, value in scenario.items())
-    return finding.model_copy(update={"notes": (*finding.notes, f"where {where}")})
+def _under(finding: Diagnostic, conditions: Sequence[str], shown: Iterable[tuple[bool, ...]]) -> Diagnostic:
+    """Note the conditions under which a complaint is raised."""
+    values = [set(each) for each in zip(*shown, strict=True)]
+    fixed = [(name, each) for name, each in zip(conditions, values, strict=True) if len(each) == 1]
+    where = " and ".join(f"{name} is {str(True in each).lower()}" for name, each in fixed)
+    return finding.model_copy(update={"notes": (*finding.notes, f"where {where}")}) if where else finding

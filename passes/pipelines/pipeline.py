@@ -29,7 +29,7 @@ from exirkit.patterns import YamlSource
 from .builtin_passes import builtin_passes
 from .model import PipelineModel
 from .ordering import OrderCheck, initial_knowledge, is_active
-from .reading import read_pipeline
+from .reading import in_order, read_pipeline
 from .registry import PassRegistry
 from .reports import PipelineResult
 from .resolving import ResolvedStage, Resolver
@@ -97,7 +97,7 @@ class Pipeline(ExportedProgramPassBase):
         resolver.check_order_names(stages)
         findings = resolver.found or OrderCheck(model, source, stages).findings()
         if findings:
-            raise ModelError(findings)
+            raise ModelError(in_order(findings, file))
         return cls(model, source, stages)
 
     @staticmethod
@@ -187,7 +187,7 @@ class Pipeline(ExportedProgramPassBase):
         """
         values = self._all_settings(settings)
         stages = self.stages if group is None else (self._stage(group),)
-        return [built_pass(one, values) for one in _editing(stages, values)]
+        return [built_pass(one, values, self._source) for one in _editing(stages, values)]
 
     def _stage(self, name: str) -> ResolvedStage:
         everything = [one for stage in self.stages for one in stage.walk()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -42,7 +42,29 @@ def read_pipeline(text: str, file: str) -> tuple[PipelineModel, YamlSource]:
     try:
         return PipelineModel.model_validate(source.data), source
     except ValidationError as error:
-        raise ModelError([form_finding(each, source, (), "EK471", _KEYS) for each in error.errors()]) from None
+        errors = error.errors()
+        findings = [
+            form_finding(each, source, (), "EK471", _KEYS) for each in errors if not _follows_from_others(each, errors)
+        ]
+        raise ModelError(in_order(findings, file)) from None
+
+
+def in_order(findings: Iterable[Diagnostic], file: str) -> list[Diagnostic]:
+    """Return complaints in the order of the file; those about other files come last."""
+
+    def key(one: Diagnostic) -> tuple[bool, int, int]:
+        place = one.location
+        return (True, 0, 0) if place.file != file else (False, place.line or 0, place.column or 0)
+
+    return sorted(findings, key=key)
+
+
+def _follows_from_others(error: Any, errors: Sequence[Any]) -> bool:
+    """Tell whether a list is called empty because its items are wrong."""
+    path = error["loc"]
+    return error["type"] == "too_short" and any(
+        len(each["loc"]) > len(path) and each["loc"][: len(path)] == path for each in errors
+    )
 
 
 def form_finding(error: Any, source: YamlSource, base: YamlPath, code: str, known: Sequence[str]) -> Diagnostic:
@@ -60,7 +82,11 @@ def form_finding(error: Any, source: YamlSource, base: YamlPath, code: str, know
     if error["type"] == "extra_forbidden":
         message = f"there is no key {name!r} here"
         return source.key(path).diagnostic(code, message, length=len(name), hint=did_you_mean(name, known))
-    message = f"the key {name!r} is missing" if error["type"] == "missing" else _lower(error["msg"])
+    message = _lower(error["msg"])
+    if error["type"] == "missing":
+        message = f"the key {name!r} is missing"
+    elif error["type"] == "too_short":
+        message = f"the list {name!r} is empty"
     text = source.text(path)
     return text.diagnostic(code, message, length=max(1, len(text.value.split("\n")[0])))
 

@@ -160,7 +160,9 @@ class Resolver:
         if not known:
             return
         try:
-            found.options.model_validate(option_values(options, self._defaults))
+            found.options.model_validate(option_values(options, self._defaults), context=context_of(self._source))
+        except ModelError as error:
+            self.found += error.diagnostics
         except ValidationError as error:
             keys = tuple(found.options.model_fields)
             findings = [form_finding(each, self._source, path, "EK473", keys) for each in error.errors()]
@@ -241,14 +243,21 @@ def option_values(options: Mapping[str, Any], settings: Mapping[str, Any]) -> di
     return {key: value if named[key] is None else settings[named[key] or ""] for key, value in options.items()}
 
 
-def build_options(found: RegisteredPass, options: Mapping[str, Any], settings: Mapping[str, Any]) -> PassOptions:
-    """Return the options of a pass for certain settings.
+def context_of(source: YamlSource) -> dict[str, Any]:
+    """Return what models of options are told about the file: the folder of other files that it names."""
+    return {"folder": Path(source.file).parent}
+
+
+def build_options(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSource) -> PassOptions:
+    """Return the options of the pass of a stage for certain settings.
 
     Raises:
         UsageError: EK473, a setting has a value that the pass does not take.
     """
+    found = one.registered
+    assert found is not None, "a stage with a pass"
     try:
-        return found.options.model_validate(option_values(options, settings))
+        return found.options.model_validate(option_values(one.stage.options, settings), context=context_of(source))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))

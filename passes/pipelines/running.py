@@ -112,7 +112,7 @@ class PipelineRun:
                 raise ModelError(findings)
             report = PassReport(one.stage.label, False, 0, 0, 0, 0.0)
         else:
-            report = self._edit(built_pass(one, self._settings))
+            report = self._edit(built_pass(one, self._settings, self._source))
         self.reports.append(
             StageReport(
                 number=one.number,
@@ -188,9 +188,9 @@ class PipelineRun:
             raise ContractError([each.model_copy(update={"notes": (*each.notes, where)}) for each in findings])
 
 
-def built_pass(one: ResolvedStage, settings: Mapping[str, Any]) -> Any:
+def built_pass(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSource) -> Any:
     """Make the pass of a stage with `pass` or `rules`."""
     if one.rules is not None:
         return ApplyRules(one.rules, RewriteOptions(limit=one.stage.limit))
     assert one.registered is not None, "a valid pipeline"
-    return one.registered.build(build_options(one.registered, one.stage.options, settings))
+    return one.registered.build(build_options(one, settings, source))

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from exirkit.passes import PassBase as PassBase
     from exirkit.passes import PassManager as PassManager
     from exirkit.passes import PassResult as PassResult
+    from exirkit.passes import Pipeline as Pipeline
     from exirkit.passes import ProxyValue as ProxyValue
     from exirkit.passes import ToOutVarPass as ToOutVarPass
     from exirkit.passes import greedy as greedy
@@ -84,6 +85,7 @@ _HOMES: dict[str, str] = {
     "PassBase": "passes",
     "PassManager": "passes",
     "PassResult": "passes",
+    "Pipeline": "passes",
     "ProgramFormatError": "emit",
     "ProgramVerifyError": "emit",
     "ProxyValue": "passes",

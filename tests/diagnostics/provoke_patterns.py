@@ -142,6 +142,12 @@ def let_that_calls_an_operator(_: Path) -> object:
     return found(RULE.replace("  replace:", "  let: y = aten.neg.default(x)\n  replace:"))
 
 
+@provokes("EK222")
+def view_in_edge(_: Path) -> object:
+    text = RULE.replace("  match:", "  dialect: {from: aten, to: edge}\n  match:")
+    return found(text.replace("return x\n", "return aten.view.default(x, [-1])\n"))
+
+
 @provokes("EK230")
 def schema_without_types(_: Path) -> object:
     return found(RULE + "ops:\n  my.relu: {schema: '(x) -> Tensor', define: 'return aten.relu.default(x)'}\n")

@@ -18,6 +18,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_memory,
     provoke_passes,
     provoke_patterns,
+    provoke_pipelines,
     provoke_rule_use,
     provoke_runtime_ref,
     provoke_verifiers,

@@ -110,6 +110,10 @@ def lower(
     ] = None,
     rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after so many applications of rules.")] = None,
     journal: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write what every rule did there.")] = None,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option("--pipeline", metavar="FILE", help="Replace or add a step of lowering by a pipeline; repeatable."),
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report there.")] = None,
     json: Json = False,
 ) -> None:
@@ -133,7 +137,7 @@ def lower(
 
         choices = LowerOptions(
             output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict,
-            tuple(rules or ()), rewrite_limit, journal,
+            tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:

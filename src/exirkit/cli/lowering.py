@@ -18,6 +18,7 @@ from .console import Steps, output_to_stderr
 from .exporting import export_methods, load_exported
 from .inspection import bytes_by_kind, operator_counts
 from .model_source import ModelSource, call_factory
+from .pipelines import ChosenPipelines, choose_pipelines
 from .reports import LoweredMethod, LowerReport
 from .rewriting import rewritten
 
@@ -37,6 +38,7 @@ class LowerOptions:
         rules: Books whose rules rewrite the Edge program: files, or names of shipped ones.
         rewrite_limit: Stop rewriting a method after so many applications.
         journal: Where to write what every application did; ends in `.json`.
+        pipelines: Files of pipelines that stand for steps of lowering.
     """
 
     output: Path
@@ -49,6 +51,7 @@ class LowerOptions:
     rules: tuple[str, ...] = ()
     rewrite_limit: int | None = None
     journal: Path | None = None
+    pipelines: tuple[str, ...] = ()
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -59,22 +62,32 @@ def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> Lo
         DiagnosticError: The program cannot be lowered.
         OSError: The file cannot be written.
     """
+    # Before the model is exported, which may take long.
+    pipelines = choose_pipelines(options.pipelines)
     with output_to_stderr():
         exported = _exported(source, options, steps)
-    return lower_exported(source.text, exported, options, steps)
+    return lower_exported(source.text, exported, options, steps, pipelines)
 
 
 def lower_exported(
-    target: str, exported: dict[str, ExportedProgram], options: LowerOptions, steps: Steps
+    target: str,
+    exported: dict[str, ExportedProgram],
+    options: LowerOptions,
+    steps: Steps,
+    pipelines: ChosenPipelines | None = None,
 ) -> LowerReport:
     """Lower exported programs by method name and write the file."""
+    pipelines = pipelines or ChosenPipelines()
     with steps.phase("to_edge"):
-        edge = to_edge(exported, progress=steps)
+        edge = to_edge(exported, pipeline=pipelines.to_edge, progress=steps)
     if options.rules:
         with steps.phase("rules", "rewriting"):
             edge = rewritten(edge, options)
+    if pipelines.on_edge:
+        with steps.phase("pipelines", "running pipelines on Edge"):
+            edge = edge.transform(pipelines.on_edge)
     with steps.phase("to_executorch"):
-        manager = edge.to_executorch(_config(options), progress=steps)
+        manager = edge.to_executorch(_config(options), pipeline=pipelines.to_executorch, progress=steps)
     with steps.phase("write", f"writing {options.output}"):
         manager.save(options.output)
     nbytes = options.output.stat().st_size

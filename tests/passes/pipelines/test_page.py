@@ -1,0 +1,56 @@
+"""The page about pipelines: its example is a valid file, and its tables are complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from exirkit import Pipeline, passes, to_edge
+from exirkit.passes.pipelines.builtin_passes import builtin_passes
+from exirkit.passes.pipelines.invariants import CHECKS, INVARIANTS
+from exirkit.passes.pipelines.model import Stage
+from exirkit.passes.pipelines.settings import SETTINGS
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "pipelines.md").read_text()
+
+
+def names_in(heading: str) -> list[str]:
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)
+
+
+def test_the_example_runs() -> None:
+    (text,) = (one for one in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if one.startswith("pipeline:"))
+    made = Pipeline.parse(text)
+    program = to_edge(torch.export.export(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU()), (torch.rand(2),)))
+    result = made.run(program.exported_program(), settings={"small": True})
+    assert sum(node.op == "call_function" for node in result.program.graph.nodes) == 1
+
+
+def test_tables_are_complete() -> None:
+    assert names_in("Settings") == [name for name in SETTINGS if name != "out-variant-overrides"] + [
+        "out-variant-overrides"
+    ]
+    assert names_in("Invariants") == list(INVARIANTS)
+    for name, check in CHECKS.items():
+        for one in check.confirms:
+            assert re.search(rf"^\| `{one}` \|.*checked by .*`{name}`", PAGE, re.MULTILINE), (one, name)
+    keys = set(re.findall(r"`(\w+)`", PAGE.split("A stage has")[1].split("## Settings")[0]))
+    assert {field.alias or name for name, field in Stage.model_fields.items()} <= keys
+
+
+def test_facts_about_passes_name_what_exists() -> None:
+    known = builtin_passes()
+    for one in known.values():
+        assert one.requires | one.ensures | one.invalidates <= set(INVARIANTS), one.name
+        assert {*one.after, *one.before} <= set(known), one.name
+
+
+def test_every_pass_is_registered() -> None:
+    offered = [getattr(passes, name) for name in passes.__all__]
+    classes = [
+        one for one in offered if isinstance(one, type) and issubclass(one, passes.Pass) and one is not passes.Pass
+    ]
+    assert {one.name for one in classes} - set(builtin_passes()) == {"apply-rules"}, "rules are stages of their own"
