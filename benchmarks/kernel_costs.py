@@ -57,7 +57,10 @@ def main() -> int:
                 times[name].append((work, nanoseconds))
     kernels: dict[str, dict[str, Any]] = {name: dict(UNMEASURED) for name in available()} if not options.only else {}
     kernels |= {name: fitted(found) for name, found in times.items()}
-    kernels["aten.view_copy.default"] = {"call_ns": 0.0, "note": "memory planning lets it share the memory of its source"}
+    kernels["aten.view_copy.default"] = {
+        "call_ns": 0.0,
+        "note": "memory planning lets it share the memory of its source",
+    }
     for name, other in DIM_ORDER.items():
         if other in kernels:
             kernels[name] = dict(kernels[other])
@@ -88,7 +91,9 @@ class _Called(torch.nn.Module):
 def measure(experiment: Experiment, rounds: int) -> Iterable[tuple[str, Work, float]]:
     """Lower one experiment, run it, and return the work of the calls of its operator and the time they took."""
     program = torch.export.export(_Called(experiment), experiment.inputs, strict=False)
-    config = exirkit.EdgeCompileConfig(preserve_ops=[experiment.operator], _check_ir_validity=False, _skip_dim_order=True)
+    config = exirkit.EdgeCompileConfig(
+        preserve_ops=[experiment.operator], _check_ir_validity=False, _skip_dim_order=True
+    )
     edge = exirkit.to_edge(program, compile_config=config)
     calls = [
         node
@@ -131,14 +136,19 @@ def kernel_times(buffer: bytes, experiment: Experiment, rounds: int) -> float:
 def fitted(times: Sequence[tuple[Work, float]]) -> dict[str, Any]:
     """Return costs of at least zero that explain times, with the least relative error."""
     rows = torch.tensor(
-        [[1.0, 0.0 if w.is_broadcast else w.elements, w.elements if w.is_broadcast else 0.0, w.macs, w.runs] for w, _ in times],  # fmt: skip
+        [
+            [1.0, 0.0 if w.is_broadcast else w.elements, w.elements if w.is_broadcast else 0.0, w.macs, w.runs]
+            for w, _ in times
+        ],  # fmt: skip
         dtype=torch.float64,
     )
     seconds = torch.tensor([time for _, time in times], dtype=torch.float64)
     rows = rows / seconds[:, None]
     used = [index for index in range(len(FEATURES)) if bool(rows[:, index].any())]
     while True:
-        solution = torch.linalg.lstsq(rows[:, used], torch.ones(len(times), dtype=torch.float64), driver="gelsd").solution
+        solution = torch.linalg.lstsq(
+            rows[:, used], torch.ones(len(times), dtype=torch.float64), driver="gelsd"
+        ).solution
         worst = int(solution.argmin())
         if solution[worst] >= 0:
             break
@@ -153,7 +163,9 @@ def available() -> list[str]:
 
     kernels = set(_get_operator_names())
     found = []
-    for packet_name in sorted({name.partition("::")[2].partition(".")[0] for name in kernels if name.startswith("aten::")}):
+    for packet_name in sorted(
+        {name.partition("::")[2].partition(".")[0] for name in kernels if name.startswith("aten::")}
+    ):
         packet = getattr(torch.ops.aten, packet_name, None)
         for overload in packet.overloads() if packet is not None else ():
             op = getattr(packet, overload)

@@ -153,7 +153,11 @@ def _windows() -> Iterator[Experiment]:
     for channels, out, side, kernel, groups in (
         (4, 4, 6, 3, 1), (16, 32, 28, 3, 1), (64, 64, 14, 1, 1), (32, 32, 28, 3, 32), (3, 16, 64, 4, 1), (64, 64, 14, 3, 4),
     ):  # fmt: skip
-        x, w, b = torch.rand(1, channels, side, side), torch.rand(out, channels // groups, kernel, kernel), torch.rand(out)
+        x, w, b = (
+            torch.rand(1, channels, side, side),
+            torch.rand(out, channels // groups, kernel, kernel),
+            torch.rand(out),
+        )
         convolution = ops.convolution.default
         yield Experiment(
             convolution,

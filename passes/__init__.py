@@ -20,6 +20,7 @@ from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
 from .lift_constants import LiftConstants
+from .live_memory import live_nbytes, planned_nbytes
 from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
 from .lowering_config import (
     ConstraintBasedSymShapeEvalPass,
@@ -129,10 +130,12 @@ __all__ = [
     "executorch_settings",
     "graph_call_findings",
     "greedy",
+    "live_nbytes",
     "map_args",
     "missing_out_variants",
     "naive",
     "parse_dtype_policy",
+    "planned_nbytes",
     "read_dtype_policy",
     "read_out_variants",
     "run_passes",

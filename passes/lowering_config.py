@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from torch._ops import OpOverload
+
+from exirkit.patterns import Target
 
 from .memory import MemoryPlanningPass
 
@@ -74,6 +77,11 @@ class ExecutorchBackendConfig:
         run_reinplace_pass: Not supported yet.
         enable_non_cpu_memory_planning: Has no effect as long as there are no delegates.
         reinplace_extra_ops: Not supported yet.
+        optimization_level: 0: lower the program as it is; 1: without any change of results; 2: within the tolerances
+            that rules declare, for the target.
+        optimize_for: `speed`, or `size`: no larger arena than without optimization.
+        arena_limit: Most bytes that planned memory may take in a method; what gains time costs memory only up to here.
+        target: Description of the target, or the name of a shipped one or of a file.
     """
 
     passes: Sequence[Any] = field(default_factory=list)
@@ -94,3 +102,7 @@ class ExecutorchBackendConfig:
     run_reinplace_pass: bool = False
     enable_non_cpu_memory_planning: bool = True
     reinplace_extra_ops: Any = None
+    optimization_level: int = 1
+    optimize_for: Literal["speed", "size"] = "speed"
+    arena_limit: int | None = None
+    target: Target | str | Path = "official_host"

@@ -161,7 +161,9 @@ def _base(node: Node, place: Mapping[Node, int]) -> Node:
 
 def _nbytes(node: Node) -> float:
     values = node.meta.get("val")
-    tensors = [one for one in (values if isinstance(values, list | tuple) else [values]) if isinstance(one, torch.Tensor)]
+    tensors = [
+        one for one in (values if isinstance(values, list | tuple) else [values]) if isinstance(one, torch.Tensor)
+    ]
     total = 0.0
     for one in tensors:
         sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in one.shape]

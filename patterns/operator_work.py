@@ -104,7 +104,14 @@ def _is_broadcast(out: tuple[int, ...], given: Sequence[tuple[int, ...]]) -> boo
 
 _REDUCING = frozenset(
     f"aten.{name}"
-    for name in ("_softmax.default", "_log_softmax.default", "native_layer_norm.default", "native_group_norm.default", "any.dim", "argmax.default")
+    for name in (
+        "_softmax.default",
+        "_log_softmax.default",
+        "native_layer_norm.default",
+        "native_group_norm.default",
+        "any.dim",
+        "argmax.default",
+    )
 )
 
 

@@ -159,9 +159,7 @@ class _Run:
         choice = None if self.costs is None else self.costs.best(rules, node)
         return None if choice is None else self._try(choice.rule, node, choice.tuning)
 
-    def _try(
-        self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any] | None = None
-    ) -> dict[Node, None] | None:
+    def _try(self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any] | None = None) -> dict[Node, None] | None:
         """Apply a rule at a node if it matches; return the nodes that may match differently now."""
         statistics = self.report.statistics[rule.id]
         statistics.tried += 1

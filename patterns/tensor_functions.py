@@ -183,6 +183,16 @@ def finite(facts: Any, x: Any) -> bool:
 
 
 @word(needs_facts=True)
+def finite_rows(facts: Any, x: Any) -> bool:
+    """Whether every row of a constant has a finite element, and none has NaN or infinity upwards."""
+    found = known(facts, x)
+    if not isinstance(found, torch.Tensor) or not found.dim() or not found.shape[-1]:
+        return False
+    largest = found.amax(-1)
+    return bool(torch.isfinite(largest).all())
+
+
+@word(needs_facts=True)
 def splat(facts: Any, x: Any) -> Any:
     """The number that every element of a constant equals, or none."""
     found = known(facts, x)

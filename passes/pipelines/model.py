@@ -17,6 +17,7 @@ _KINDS = ("pass", "rules", "check", "repeat", "group")
 _BELONGS = {
     "options": ("pass",),
     "limit": ("rules",),
+    "only": ("rules",),
     "bound": ("repeat",),
     "stages": ("group",),
     "otherwise": ("group",),
@@ -49,6 +50,7 @@ class Stage(Strict):
         options: Options of the pass; `{setting: NAME}` stands for the value of a setting.
         rules: A rule book or several, all of whose rules are applied together: files beside the pipeline, or names.
         limit: Most applications of rules.
+        only: `exact`: leave out rules whose contract allows results to differ.
         check: Name of a check, whose findings end the run.
         repeat: Stages to run until they change nothing more.
         bound: Most rounds of `repeat`.
@@ -69,6 +71,7 @@ class Stage(Strict):
     options: dict[str, Any] = {}
     rules: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
     limit: int | None = Field(default=None, ge=0)
+    only: Literal["exact"] | None = None
     check: KebabName | None = None
     repeat: tuple[Stage, ...] | None = Field(default=None, min_length=1)
     bound: int = Field(default=DEFAULT_BOUND, ge=1, le=LARGEST_BOUND)

@@ -118,7 +118,7 @@ class Resolver:
             number,
             registered=self._pass(stage, path) if stage.pass_ is not None else None,
             check=self._named((*path, "check"), stage.check, CHECKS, "check") if stage.check is not None else None,
-            rules=self._rules(stage.rules, path) if stage.rules is not None else None,
+            rules=self._rules(stage, path) if stage.rules is not None else None,
             inner=inner,
         )
 
@@ -169,9 +169,9 @@ class Resolver:
             note = f"options of {found.name}: {', '.join(keys) or 'none'}"
             self.found += [one.model_copy(update={"notes": (*one.notes, note)}) for one in findings]
 
-    def _rules(self, names: tuple[str, ...], path: YamlPath) -> tuple[CompiledRule, ...]:
+    def _rules(self, stage: Stage, path: YamlPath) -> tuple[CompiledRule, ...]:
         rules: list[CompiledRule] = []
-        for at, name in enumerate(names):
+        for at, name in enumerate(stage.rules or ()):
             place = (*path, "rules", at)
             try:
                 rules += self._book(name, place).require_valid().rules
@@ -185,7 +185,7 @@ class Resolver:
                 known = [*shipped_books(), *find_plugins(BOOK_PLUGINS)]
                 hint = did_you_mean(name, known)
                 self._complain("EK472", place, f"the rule book {name!r} cannot be read: {what}", name, hint=hint)
-        return tuple(rules)
+        return tuple(one for one in rules if stage.only is None or one.rule.equiv.is_exact)
 
     def _book(self, name: str, place: YamlPath) -> LoadedBook:
         if name in shipped_books():

@@ -191,6 +191,7 @@ class PipelineRun:
 def built_pass(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSource) -> Any:
     """Make the pass of a stage with `pass` or `rules`."""
     if one.rules is not None:
-        return ApplyRules(one.rules, RewriteOptions(limit=one.stage.limit))
+        options = RewriteOptions(limit=one.stage.limit, target=settings["target"], room=settings["scratch-room"])
+        return ApplyRules(one.rules, options)
     assert one.registered is not None, "a valid pipeline"
     return one.registered.build(build_options(one, settings, source))

@@ -28,6 +28,10 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         "skip-dim-order": Setting(False, "`EdgeCompileConfig._skip_dim_order`"),
         "preserved-operators": Setting((), "`EdgeCompileConfig.preserve_ops`"),
         "accepted-operators": Setting((), "`EdgeCompileConfig._core_aten_ops_exception_list` and `preserve_ops`"),
+        "target": Setting(None, "`ExecutorchBackendConfig.target`, for rules that choose by cost"),
+        "scratch-room": Setting(
+            None, "bytes that such a rule may use at a node, from `ExecutorchBackendConfig.arena_limit`"
+        ),
         "remove-view-copy": Setting(True, "`ExecutorchBackendConfig.remove_view_copy`"),
         "ignore-missing-out-variants": Setting(False, "`ToOutVarPass.ignore_to_out_var_failure`"),
         "out-variant-overrides": Setting(MappingProxyType({}), "out variants by the names of operators"),

@@ -27,6 +27,7 @@ from exirkit.verifiers import check_edge_program
 
 from .arguments import Programs, Progress, by_method, method_of, not_yet, pipeline_between, refuse, say
 from .executorch import ExecutorchProgramManager
+from .optimizing import MethodLowering, check_optimization
 
 
 class EdgeProgramManager:
@@ -149,6 +150,7 @@ class EdgeProgramManager:
             "reinplace_extra_ops",
         ):
             refuse(getattr(config, option), f"ExecutorchBackendConfig.{option}")
+        check_optimization(config)
         pipeline = pipeline_between(pipeline, "to_executorch")
         programs = {
             name: apply_user_passes(program, config.passes) if config.passes else program
@@ -163,16 +165,9 @@ class EdgeProgramManager:
         _raise_all(ModelError, findings)
         lowered: dict[str, ExportedProgram] = {}
         for name, program in programs.items():
-            lowered[name] = _lowered(name, program, pipeline, settings[name], progress)
-            say(progress, f"{name}: planning memory")
-            planners[name].run(lowered[name].graph_module, lowered[name].graph_signature)
+            lowering = MethodLowering(name, pipeline, planners[name], settings[name], progress)
+            lowered[name] = lowering.optimized(program, config)
         return ExecutorchProgramManager(lowered, self._config_methods, config)
-
-
-def _lowered(
-    name: str, program: ExportedProgram, pipeline: Pipeline, settings: Mapping[str, Any], progress: Progress | None
-) -> ExportedProgram:
-    return pipeline.run(program, settings=settings, progress=lambda title: say(progress, f"{name}: {title}")).program
 
 
 def _planner(config: ExecutorchBackendConfig, method: str) -> MemoryPlanningPass:
