@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -95,7 +95,7 @@ class FoldConstants(Pass):
             if not chosen:
                 break
             folded += [node.name for node in chosen]
-            _replace(editor, known, [(node, as_constant(values[node], node.meta["val"])) for node in chosen])
+            _replace(editor, known, values)
             # The budget may allow more now: what was folded no longer shares tensors with the rest.
             stored = _stored_nbytes(editor)
         kept = [node.name for node in (*wanted, *broken)]
@@ -111,13 +111,19 @@ class FoldConstants(Pass):
         return bool(known.sources[node]) or nbytes_of(node.meta["val"]) <= self.creation_nbytes
 
 
-def _replace(editor: GraphEditor, known: KnownValues, made: Sequence[tuple[Node, torch.Tensor]]) -> None:
-    for node, tensor in made:
-        editor.replace(node, editor.add_constant(tensor, name=f"c_{node.name}", origins=node))
-    for node, _ in made:
+def _replace(editor: GraphEditor, known: KnownValues, values: Mapping[Node, torch.Tensor]) -> None:
+    for node, value in values.items():
+        holders = known.holders.get(place_of(value))
+        if holders:
+            # It is nothing but another name of what is stored.
+            editor.replace(node, holders[0])
+            continue
+        made = as_constant(value, node.meta["val"])
+        editor.replace(node, editor.add_constant(made, name=f"c_{node.name}", origins=node))
+    for node in values:
         if not node._erased:
             editor.erase_unused(node)
-    touched = frozenset[Place]().union(*(known.sources[node] for node, _ in made))
+    touched = frozenset[Place]().union(*(known.sources[node] for node in values))
     unused = [
         holder
         for place, holders in known.holders.items()

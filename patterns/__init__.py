@@ -19,6 +19,8 @@ from .rule_pages import rule_pages
 from .rule_relations import Relations, relations_of, relations_of_book
 from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
+from .trace_front_end import TracedRule, trace_rule
+from .traced_literals import TracedLiteral
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
@@ -49,6 +51,8 @@ __all__ = [
     "RuleVerdict",
     "SourceText",
     "Target",
+    "TracedLiteral",
+    "TracedRule",
     "UnknownNameError",
     "Work",
     "YamlError",
@@ -72,6 +76,7 @@ __all__ = [
     "rulebook_schema_text",
     "shipped_books",
     "shipped_targets",
+    "trace_rule",
     "work_of",
     "write_book",
 ]

@@ -21,6 +21,7 @@ from .operator_table import OperatorTable
 from .scope import MACROS, Scope
 from .source_text import SourceText
 from .terms import Operator
+from .undecided_literals import undecided
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 SHIPPED = "rules"
@@ -208,6 +209,10 @@ def compile_book(
             )
             continue
         seen[rule.id] = written.rule
+        open_literals = undecided(written)
+        if open_literals:
+            loaded.found += [_named(one, rule.id) for one in open_literals]
+            continue
         rule = _with_types(rule, book.types)
         scope = Scope(table, macros=macros)
         compiled = compile_rule(rule, written, scope)

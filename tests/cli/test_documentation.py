@@ -24,6 +24,7 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "rule check": rule_reports.RuleCheckReport,
     "rule explain": rule_use_reports.RuleExplainReport,
     "rule docs": rule_use_reports.RuleDocsReport,
+    "rule from-trace": rule_use_reports.RuleTraceReport,
     "rule list": rule_reports.RuleListReport,
     "rule words": rule_reports.WordsReport,
 }

@@ -9,7 +9,7 @@ from tests.diagnostics.programs import exported
 from tests.diagnostics.provocation import provokes
 
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
-from exirkit.patterns import explain_rule, parse_book, rule_pages
+from exirkit.patterns import explain_rule, parse_book, rule_pages, trace_rule
 
 BOOK = """rulebook: 1
 rules:
@@ -47,3 +47,18 @@ def rule_at_no_node(_: Path) -> object:
 @provokes("EK263")
 def books_of_one_name(_: Path) -> object:
     return rule_pages([parse_book(BOOK, "one/book.yaml"), parse_book(BOOK, "two/book.yaml")])
+
+
+@provokes("EK264")
+def literal_of_a_trace(_: Path) -> object:
+    return parse_book(BOOK.replace("(x), 0)", "(x), DECIDE(new_clamp_min_min, 0))"), "book.yaml").found
+
+
+@provokes("EK265")
+def decision_about_nothing(_: Path) -> object:
+    return trace_rule(torch.relu, torch.abs, {"x": torch.ones(2)}, rule_id="my-rule", decide={"relu_dim": "any"})
+
+
+@provokes("EK266")
+def function_of_nothing(_: Path) -> object:
+    return trace_rule(lambda x: torch.ones(2), torch.abs, {"x": torch.ones(2)}, rule_id="my-rule")

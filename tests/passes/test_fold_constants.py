@@ -141,6 +141,13 @@ def test_weights_that_share_memory_are_not_lost() -> None:
     assert folded(exported(model, X), X).folded == ("t",)
 
 
+def test_another_name_of_a_weight_is_the_weight() -> None:
+    program = aten(lambda m, x: x @ m.w.detach().view(4, 4) + m.w.t().t()[:, :], X)
+    folded(program, X, byte_budget=None)
+    assert stored(program).count("p_w") == 1
+    assert [name for name in stored(program) if name.startswith("c_")] == []
+
+
 def test_random_numbers_are_not_folded() -> None:
     program = exported(Holder(lambda m, x: x + torch.rand_like(m.w) + torch.nn.functional.dropout(m.w, 0.5, True)), X)
     one = FoldConstants(None)

@@ -63,19 +63,31 @@ def call_factory(source: ModelSource) -> Any:
         CommandError: EK714, there is no such module or function; EK715, the code of the model raised.
     """
     assert source.factory is not None, "a .pt2 file has no factory"
-    module = _import(source)
-    factory = getattr(module, source.factory, None)
-    if not callable(factory):
-        raise CommandError(
-            code="EK714",
-            message=f"{source.text.rpartition(':')[0]} has no function {source.factory!r}",
-            hint=_similar(module, source.factory),
-        )
-    called: Callable[[], Any] = factory
+    (called,) = find_functions(source, source.factory)
     try:
         return called()
     except (Exception, SystemExit) as error:
         raise _model_error(error, source, f"{source.factory}()") from error
+
+
+def find_functions(source: ModelSource, *names: str) -> list[Callable[..., Any]]:
+    """Import the module of a target and return functions of it.
+
+    Raises:
+        CommandError: EK714, there is no such module or function; EK715, the code of the module raised.
+    """
+    module = _import(source)
+    found: list[Callable[..., Any]] = []
+    for name in names:
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise CommandError(
+                code="EK714",
+                message=f"{source.text.rpartition(':')[0]} has no function {name!r}",
+                hint=_similar(module, name),
+            )
+        found.append(function)
+    return found
 
 
 def _import(source: ModelSource) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,14 @@ import typer
 from .console import Steps, print_json
 
 rule_app = typer.Typer(help="Check rule books, and look into them.", no_args_is_help=True)
+
+
+class TraceDialect(StrEnum):
+    """Dialects that functions can be traced in."""
+
+    ATEN = "aten"
+    EDGE = "edge"
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 BookFile = Annotated[str, typer.Argument(metavar="BOOK.yaml|NAME", show_default=False)]
@@ -133,6 +142,48 @@ def docs(
         print_json(report)
         return
     print_written(report)
+
+
+@rule_app.command("from-trace")
+def from_trace(
+    target: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", show_default=False)],
+    replace: Annotated[
+        str | None, typer.Option("--replace", metavar="FUNCTION", help="What to put in its place; in the same module.")
+    ] = None,
+    examples: Annotated[
+        list[str] | None,
+        typer.Option("--example", metavar="NAME=VALUE", help="x='f32 [2, 3]', w='const f32 [3]', alpha=0.25"),
+    ] = None,
+    decide: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=WAY", help="exact, any, default, sizes, a type, or the name of a literal."),
+    ] = None,
+    rule: Annotated[str | None, typer.Option("--id", help="Id of the rule; else from the name.")] = None,
+    dialect: Annotated[TraceDialect, typer.Option(help="Where the rule is to be applied.")] = TraceDialect.EDGE,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="BOOK.yaml")] = None,
+    json: Json = False,
+) -> None:
+    """Make a rule of two functions that are traced on examples.
+
+    Every literal of the trace is to be decided on: what is not decided by `--decide` is marked in the book, which is
+    not loaded before no mark is left. FUNCTION takes the examples, in their order; or it takes nothing and returns
+    (pattern, replacement, examples), examples a dict of tensors and numbers.
+    """
+    from .model_source import parse_source
+
+    source = parse_source(target)
+    with Steps() as steps:
+        steps("loading torch")
+        from .rule_tracing import TraceOptions, print_traced, trace_source
+
+        options = TraceOptions(
+            replace, tuple(examples or ()), tuple(decide or ()), rule, dialect is TraceDialect.EDGE, output
+        )
+        report = trace_source(source, options, steps)
+    if json:
+        print_json(report)
+        return
+    print_traced(report)
 
 
 @rule_app.command()

@@ -83,3 +83,40 @@ class RuleDocsReport(Report):
     output: str
     pages: list[str]
     rules: int
+
+
+class TracedLiteralReport(Report):
+    """One literal of a trace.
+
+    Attributes:
+        name: Name under which it is decided on.
+        value: Its value in the trace.
+        argument: The argument that it is.
+        default: Default of that argument.
+        decision: What was decided; absent if nothing was.
+    """
+
+    name: str
+    value: str
+    argument: str
+    default: str | None = None
+    decision: str | None = None
+
+
+class RuleTraceReport(Report):
+    """A rule made from a trace.
+
+    Attributes:
+        rule: Id of the rule.
+        file: Where it was written, if it was.
+        book: The text of the book with the rule.
+        literals: All literals of the trace.
+        undecided: Names of those that nobody has decided on.
+    """
+
+    ok: bool = True
+    rule: str
+    file: str | None = None
+    book: str
+    literals: list[TracedLiteralReport]
+    undecided: list[str]

@@ -1,0 +1,233 @@
+"""Rules from traces: every literal is decided on by the author, and then the rule is the one written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.patterns.exported_programs import exported, targets
+
+from exirkit.ir import UsageError
+from exirkit.passes import decomposition_passes, run_passes
+from exirkit.patterns import RuleEngine, check_book, parse_book, trace_rule
+
+X = torch.ones(2, 3)
+DECIDED = {"softmax_dim": "exact", "mul_other": "any", "new_softmax_dim": "exact", "new_mul_other": "mul_other"}
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1) * 2.0
+
+
+def softmax_of_last(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, 1) * 2.0
+
+
+BY_HAND = """rulebook: 1
+rules:
+- id: mine.softmax
+  vars: {x: "f32 [N, K]", mul_other: float}
+  match: |
+    return aten.mul.Tensor(aten.softmax.int(x, -1), mul_other)
+  replace: |
+    return aten.mul.Tensor(aten.softmax.int(x, 1), mul_other)
+"""
+
+
+def traced(pattern: Any, replacement: Any, *, decide: dict[str, str] | None = None, **examples: Any) -> Any:
+    return trace_rule(pattern, replacement, examples or {"x": X}, rule_id="mine.softmax", decide=decide)
+
+
+def test_a_rule_with_marks_does_not_load() -> None:
+    made = traced(softmax, softmax_of_last)
+    assert made.undecided == ("softmax_dim", "mul_other", "new_softmax_dim", "new_mul_other")
+    loaded = parse_book(made.text, "book.yaml")
+    assert not loaded.rules
+    assert [one.code for one in loaded.found] == ["EK264"] * 4
+    for name, one in zip(made.undecided, loaded.found, strict=True):
+        assert f"{name}, " in one.message
+        place = one.location
+        assert place.text is not None
+        assert place.column is not None
+        assert place.span is not None
+        assert place.text[place.column - 1 : place.column - 1 + place.span].startswith(f"DECIDE({name}, ")
+        assert place.text == made.text.splitlines()[(place.line or 0) - 1]
+
+
+@pytest.mark.parametrize("left", sorted(DECIDED))
+def test_one_mark_is_enough_not_to_load(left: str) -> None:
+    made = traced(softmax, softmax_of_last, decide={key: way for key, way in DECIDED.items() if key != left})
+    assert made.undecided == (left,) if left != "mul_other" else "mul_other" in made.undecided
+    assert parse_book(made.text).errors
+
+
+def test_decided_it_is_the_rule_written_by_hand() -> None:
+    made = traced(softmax, softmax_of_last, decide=DECIDED)
+    assert made.undecided == ()
+    by_hand = parse_book(BY_HAND).require_valid()
+    loaded = parse_book(made.text).require_valid()
+    assert loaded.book == by_hand.book
+    assert loaded.rules[0].pattern == by_hand.rules[0].pattern
+    assert check_book(loaded, trials=20).is_accepted
+
+
+def test_decided_in_the_file_it_is_the_same() -> None:
+    text = traced(softmax, softmax_of_last).text
+    for name, value in (
+        ("softmax_dim", "-1"),
+        ("mul_other", "2.0"),
+        ("new_softmax_dim", "1"),
+        ("new_mul_other", "2.0"),
+    ):
+        text = text.replace(f"DECIDE({name}, {value})", value)
+    decided = traced(softmax, softmax_of_last, decide=dict.fromkeys(DECIDED, "exact"))
+    assert parse_book(text).require_valid().book == parse_book(decided.text).require_valid().book
+
+
+def test_the_rule_fires_where_it_was_traced() -> None:
+    def lower(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+        from exirkit.ir import GraphEditor, copy_program
+
+        editor = GraphEditor(copy_program(program))
+        run_passes(editor, decomposition_passes(frozenset()))
+        return editor.program
+
+    def pattern(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(x)
+
+    def replacement(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.hardswish(x)
+
+    made = trace_rule(pattern, replacement, {"x": X}, rule_id="it", lower=lower,
+                      decide={})  # fmt: skip
+    assert "aten.mul.Tensor(x, aten.sigmoid.default(x))" in made.rule.match
+    book = parse_book(made.text.replace("replace: |", "replace: return aten.abs.default(x)\n  doc: |")).require_valid()
+    editor = exported(lambda _, x: x * x.sigmoid(), torch.ones(4, 5))
+    assert [one.rule for one in RuleEngine(book.rules).run(editor).journal] == ["it"]
+    assert targets(editor.program) == ["abs"]
+
+
+def test_numbers_take_the_names_of_arguments() -> None:
+    def pattern(x: torch.Tensor, slope: float) -> torch.Tensor:
+        return torch.nn.functional.leaky_relu(x, slope)
+
+    def replacement(x: torch.Tensor, slope: float) -> torch.Tensor:
+        return torch.maximum(x, x * slope)
+
+    made = traced(pattern, replacement, decide={"slope": "float in [0.1, 0.5]"}, x=X, slope=0.25)
+    assert made.rule.vars == {"x": "f32 [N, K]", "slope": "float in [0.1, 0.5]"}
+    assert made.rule.match == "return aten.leaky_relu.default(x, slope)\n"
+    assert made.rule.replace == "return aten.maximum.default(x, aten.mul.Tensor(x, slope))\n"
+    assert check_book(parse_book(made.text), trials=20).is_accepted
+
+
+def test_types_of_tensors_come_from_the_examples() -> None:
+    def pattern(x: Any, w: Any, m: Any) -> Any:
+        return torch.where(m, x @ w, x @ w)
+
+    examples = {
+        "x": torch.ones(2, 3, dtype=torch.float64),
+        "w": torch.ones(3, 5, dtype=torch.float64),
+        "m": torch.ones(1, 5, dtype=torch.bool),
+    }
+    rule = trace_rule(pattern, lambda x, w, m: x @ w, examples, rule_id="it", qualifiers={"w": "const"}).rule
+    assert rule.vars == {"x": "f64 [N, K]", "w": "const f64 [K, M]", "m": "bool [1, M]"}
+    assert "where.self(m, " in rule.match
+
+
+@pytest.mark.parametrize(
+    ("way", "text", "variables"),
+    [
+        ("exact", "[3, 2]", {}),
+        ("sizes", "[K, N]", {}),
+        ("any", "view_size", {"view_size": "ints"}),
+        ("shape", "view_size", {"view_size": "shape"}),
+    ],
+)
+def test_ways_to_decide_on_sizes(way: str, text: str, variables: dict[str, str]) -> None:
+    made = traced(lambda x: x.view(3, 2), lambda x: x.reshape([3, 2]).abs(), decide={"view_size": way}, x=X)
+    assert made.rule.match == f"return aten.view.default(x, {text})\n"
+    assert made.rule.vars == {"x": "f32 [N, K]", **variables}
+
+
+def summed(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.sum.dim_IntList(x, [0], False, dtype=torch.float32)
+
+
+def test_what_has_its_default_is_told_and_can_be_widened() -> None:
+    decide = {"sum_dim": "exact", "sum_dtype": "exact"}
+    made = traced(summed, torch.abs, decide=decide)
+    assert made.rule.match == "return aten.sum.dim_IntList(x, [0], dtype=f32)\n"
+    assert made.defaults == ("sum_keepdim (keepdim=False of aten.sum.dim_IntList)",)
+    said = "# The pattern asks for these defaults:\n# - sum_keepdim (keepdim=False of aten.sum.dim_IntList)\n"
+    assert made.text.startswith(said)
+    wider = traced(summed, torch.abs, decide={**decide, "sum_keepdim": "any"})
+    assert wider.rule.match == "return aten.sum.dim_IntList(x, [0], keepdim=sum_keepdim, dtype=f32)\n"
+    assert wider.rule.vars["sum_keepdim"] == "bool"
+    assert wider.defaults == ()
+
+
+def test_results_and_dims() -> None:
+    decide = {"topk_k": "exact", "topk_dim": "any"}
+    made = traced(lambda x: torch.topk(x, 2, 0)[0], torch.abs, decide=decide)
+    assert made.rule.match == "topk = aten.topk.default(x, 2, topk_dim)\nreturn topk[0]\n"
+    assert made.rule.vars["topk_dim"] == "axis of x"
+
+
+@pytest.mark.parametrize(
+    ("decide", "said"),
+    [
+        ({"softmax_dm": "exact"}, "did you mean softmax_dim?"),
+        ({"softmax_dim": "default"}, "is not the default"),
+        ({"softmax_dim": "sizes"}, "has no size"),
+        ({"softmax_dim": "flaot"}, "is no decision"),
+        ({"new_softmax_dim": "any"}, "it is in the replacement"),
+    ],
+)
+def test_impossible_decisions(decide: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        traced(softmax, softmax_of_last, decide=decide)
+    assert error.value.code == "EK265"
+    assert said in str(error.value)
+
+
+def captures(x: torch.Tensor) -> torch.Tensor:
+    return x + CAPTURED
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    return x.abs() if x.sum() > 0 else x
+
+
+CAPTURED = torch.tensor([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "said"),
+    [
+        (captures, torch.abs, "uses a tensor"),
+        (branches, torch.abs, "torch.export failed"),
+        (lambda x: x.add_(1), torch.abs, "writes to a tensor"),
+        (lambda x: x, torch.abs, "has to be computed"),
+        (torch.abs, lambda x: 3, "the replacement cannot be part of a rule"),
+        (lambda x: torch.ones(3), torch.abs, "does not use its argument 'x'"),
+    ],
+)
+def test_functions_that_cannot_be_rules(pattern: Any, replacement: Any, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        traced(pattern, replacement)
+    assert error.value.code == "EK266"
+    assert said in str(error.value)
+
+
+def test_special_numbers_and_names() -> None:
+    def pattern(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.clone.default(
+            torch.ops.aten.clamp.default(x, float("-inf"), float("inf")), memory_format=torch.contiguous_format
+        )
+
+    decide = dict.fromkeys(("clamp_min", "clamp_max", "clone_memory_format"), "exact")
+    made = traced(pattern, torch.abs, decide=decide)
+    (rule,) = parse_book(made.text).require_valid().rules
+    assert "clamp.default(x, -1e999, inf), memory_format=contiguous_format" in rule.rule.match
