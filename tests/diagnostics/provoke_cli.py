@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import exirkit.cli.demonstration
-from exirkit import Diagnostic, to_edge
+from exirkit import Diagnostic, ExecutorchBackendConfig, to_edge
 from exirkit.cli.app import app
 from exirkit.cli.code_texts import code_text
 from exirkit.cli.console import Steps
@@ -55,6 +55,16 @@ def method_that_the_manager_does_not_have(_: Path) -> None:
 @provokes("EK704")
 def program_saved_as_something_else(scratch: Path) -> None:
     to_edge(exported()).to_executorch().save(scratch / "model.bin")
+
+
+@provokes("EK706")
+def level_of_optimization_that_is_none(_: Path) -> None:
+    to_edge(exported()).to_executorch(ExecutorchBackendConfig(optimization_level=3))
+
+
+@provokes("EK707")
+def less_memory_than_the_inputs_need(_: Path) -> None:
+    to_edge(exported()).to_executorch(ExecutorchBackendConfig(arena_limit=8))
 
 
 def as_command_error(error: Exception) -> CommandError:

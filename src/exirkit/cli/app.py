@@ -39,6 +39,13 @@ class Planner(StrEnum):
     NAIVE = "naive"
 
 
+class Aim(StrEnum):
+    """What optimization aims at."""
+
+    SPEED = "speed"
+    SIZE = "size"
+
+
 class OneLineGroup(TyperGroup):
     """Commands whose errors are one line and an exit code, never a traceback."""
 
@@ -114,6 +121,16 @@ def lower(
         list[str] | None,
         typer.Option("--pipeline", metavar="FILE", help="Replace or add a step of lowering by a pipeline; repeatable."),
     ] = None,
+    optimize: Annotated[
+        int, typer.Option("-O", min=0, max=2, help="0: not; 1: without any change of results; 2: within tolerances.")
+    ] = 1,
+    optimize_for: Annotated[Aim, typer.Option(help="What -O2 aims at; size: no larger arena than -O0.")] = Aim.SPEED,
+    arena_limit: Annotated[
+        int | None, typer.Option(min=0, help="Most bytes of planned memory of a method.", show_default=False)
+    ] = None,
+    runtime: Annotated[
+        str, typer.Option("--target", metavar="FILE", help="Target description of -O2: a file or a shipped one.")
+    ] = "official_host",
     report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report there.")] = None,
     json: Json = False,
 ) -> None:
@@ -133,11 +150,12 @@ def lower(
             check_writable(document, ".json")
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
-            from .lowering import LowerOptions, lower_source
+            from .lowering import LowerOptions, Optimization, lower_source
 
         choices = LowerOptions(
             output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict,
             tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
+            Optimization(optimize, optimize_for.value, arena_limit, runtime),
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch.export import ExportedProgram
 
@@ -24,6 +24,23 @@ from .rewriting import rewritten
 
 
 @dataclass(frozen=True)
+class Optimization:
+    """Choices about speed and size; see `ExecutorchBackendConfig`.
+
+    Attributes:
+        level: 0, 1 or 2.
+        aim: `speed` or `size`.
+        arena_limit: Most bytes of planned memory of a method.
+        target: File or name of a target description.
+    """
+
+    level: int = 1
+    aim: Literal["speed", "size"] = "speed"
+    arena_limit: int | None = None
+    target: str = "official_host"
+
+
+@dataclass(frozen=True)
 class LowerOptions:
     """Choices of `exirkit lower`.
 
@@ -39,6 +56,7 @@ class LowerOptions:
         rewrite_limit: Stop rewriting a method after so many applications.
         journal: Where to write what every application did; ends in `.json`.
         pipelines: Files of pipelines that stand for steps of lowering.
+        optimization: How to make the program fast or small.
     """
 
     output: Path
@@ -52,6 +70,7 @@ class LowerOptions:
     rewrite_limit: int | None = None
     journal: Path | None = None
     pipelines: tuple[str, ...] = ()
+    optimization: Optimization = field(default_factory=Optimization)
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -120,7 +139,15 @@ def _config(options: LowerOptions) -> ExecutorchBackendConfig:
         alloc_graph_output=options.alloc_graph_output,
         alignment=options.alignment,
     )
-    return ExecutorchBackendConfig(memory_planning_pass=planning, segment_alignment=options.segment_alignment)
+    chosen = options.optimization
+    return ExecutorchBackendConfig(
+        memory_planning_pass=planning,
+        segment_alignment=options.segment_alignment,
+        optimization_level=chosen.level,
+        optimize_for=chosen.aim,
+        arena_limit=chosen.arena_limit,
+        target=chosen.target,
+    )
 
 
 def _lowered_method(
