@@ -1,5 +1,6 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
+from .book_pages import rule_pages
 from .book_schema import rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .compiled_rule import CompiledRule
@@ -15,7 +16,6 @@ from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .rule_pages import rule_pages
 from .rule_relations import Relations, relations_of, relations_of_book
 from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets

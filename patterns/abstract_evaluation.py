@@ -33,7 +33,6 @@ from .abstract_sampling import Assignment, AssignmentMaker, shown_assignment, sh
 from .compiled_rule import CompiledCase, CompiledRule
 from .defined_ops import TensorBuilder
 from .expressions import ExpressionError, parse_statements
-from .operator_facts import operators_with
 from .pattern_execution import CannotRunError, PatternRun, Shape
 from .program_compiler import FACTS, Builder
 from .rule_trials import RAISED, TrialFacts
@@ -42,7 +41,6 @@ from .terms import Operator
 from .undecided import UndecidedError, truth
 
 _CONFIRMATIONS = 25
-_META = torch.device("meta")
 _TORCH_LOGS = tuple(
     logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 )
@@ -71,17 +69,6 @@ class Mismatch:
     case: CompiledCase
     result: int | None = None
     fixes_sizes: bool = False
-
-
-class MetaBuilder:
-    """Runs calls of operators on tensors of the meta device."""
-
-    def call(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result, or a list of several."""
-        if op in operators_with("creates") and not any(isinstance(one, torch.Tensor) for one in args):
-            kwargs = {**kwargs, "device": _META}
-        result = op(*args, **kwargs)
-        return list(result) if isinstance(result, tuple | list) else result
 
 
 class FakeBuilder:
@@ -125,15 +112,37 @@ def abstract_findings(rule: CompiledRule, *, seed: int = 0) -> list[Diagnostic]:
 
 def _mismatch(rule: CompiledRule, assignment: Assignment) -> Mismatch | None:
     """Return how the results differ for an assignment, or None; also where it cannot be said."""
-    names, mode = dict(assignment.names), assignment.mode
+    if assignment.mode is not None:
+        return _symbolic_mismatch(rule, assignment, assignment.mode)
+    # Small tensors of ones are computed faster than none; conditions see that they have no values.
+    names = {name: _with_ones(value) for name, value in assignment.names.items()}
+    expected = _pattern_results(rule, names, assignment.shape, TensorBuilder())
+    if expected is None:
+        return None
+    known = {name: _without_values(value) for name, value in names.items()} | assignment.names
+    known[FACTS] = TrialFacts(rule, known, assignment.shape)
+    return _compared(rule, names, expected, TensorBuilder()) if _may_match(rule, known) else None
+
+
+def _symbolic_mismatch(rule: CompiledRule, assignment: Assignment, mode: FakeTensorMode) -> Mismatch | None:
+    names = dict(assignment.names)
     with _quiet():
-        builder = MetaBuilder() if mode is None else FakeBuilder(mode, is_strict=False)
-        expected = _pattern_results(rule, names, assignment.shape, builder)
+        expected = _pattern_results(rule, names, assignment.shape, FakeBuilder(mode, is_strict=False))
         if expected is None or not _may_match(rule, names):
             return None
-        if mode is None:
-            return _compared(rule, names, expected, builder, _META)
         return _compared(rule, names, expected, FakeBuilder(mode, is_strict=True), mode)
+
+
+def _with_ones(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.ones(value.shape, dtype=value.dtype)
+    return [_with_ones(one) for one in value] if isinstance(value, list) else value
+
+
+def _without_values(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_like(value, device="meta")
+    return [_without_values(one) for one in value] if isinstance(value, list) else value
 
 
 @contextmanager

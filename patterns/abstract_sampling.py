@@ -104,8 +104,11 @@ class AssignmentMaker:
 
     def _symbolic(self, cells: list[Cell]) -> tuple[Sample, FakeTensorMode] | None:
         mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-        # Ranks that are neither the least nor the greatest show most, and cost little.
-        for cell in sorted(cells, key=_distance)[:2]:
+        # Nothing is computed twice here, and what is remembered for that costs as much as what is computed.
+        mode.cache_enabled = False
+        dims = [one.dims for one in self.rule.variables.values() if isinstance(one, TensorVariable) and one.dims]
+        wanted = 1 if any(len(one) > 1 for one in dims) else 2
+        for cell in sorted(cells, key=lambda one: _distance(one, wanted))[:1]:
             try:
                 return symbolic_sample(self.sampler, cell, mode, self.rng), mode
             except SamplingError:
@@ -133,8 +136,9 @@ def _sees_no_sizes(rule: CompiledRule) -> bool:
     )
 
 
-def _distance(cell: Cell) -> tuple[int, int]:
-    return sum(abs(length - 2) for length in cell.lengths.values()), len(cell.absent)
+def _distance(cell: Cell, wanted: int) -> tuple[int, int]:
+    """Order cells by how far their ranks are from those that show something and cost little."""
+    return sum(abs(length - wanted) for length in cell.lengths.values()), len(cell.absent)
 
 
 def _conditions(rule: CompiledRule) -> list[str]:

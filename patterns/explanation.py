@@ -80,12 +80,14 @@ class RuleExplanation:
         rule: Id of the rule.
         operators: Names of the operators at which a match starts; none means any.
         tried: How many calls have such an operator.
+        firing: At how many of them the rule fires.
         nodes: Explanations, where the rule fires first, then where it gets furthest.
     """
 
     rule: str
     operators: tuple[str, ...]
     tried: int
+    firing: int
     nodes: tuple[NodeExplanation, ...]
 
 
@@ -114,13 +116,14 @@ def explain_rule(
     explainer = _Explainer(rule, editor, rules, options or RewriteOptions())
     operators = tuple(sorted(rule.anchor_names))
     if node is not None:
-        return RuleExplanation(rule.id, operators, 1, (explainer.explain(_node_of(editor, node)),))
+        one = explainer.explain(_node_of(editor, node))
+        return RuleExplanation(rule.id, operators, 1, int(one.fires), (one,))
     starts = [one for one in editor.graph.nodes if explainer.can_start(one)]
     found = [explainer.explain(one) for one in starts]
     firing = [one for one in found if one.fires]
     others = sorted((one for one in found if not one.fires), key=lambda one: one.progress, reverse=True)
     best = [one for one in others if one.progress == others[0].progress]
-    return RuleExplanation(rule.id, operators, len(starts), (*firing[:most], *best[:most]))
+    return RuleExplanation(rule.id, operators, len(starts), len(firing), (*firing[:most], *best[:most]))
 
 
 class _UndoError(Exception):

@@ -26,6 +26,8 @@ from .terms import Call, Item, OperatorCall, walk
 
 _MOST_PROGRAMS = 4
 _BOUND = 40
+_REPEATS = 6
+_TAIL = 40
 
 
 @dataclass(frozen=True)
@@ -209,10 +211,12 @@ def endless_rules(rules: Sequence[CompiledRule], trials: RuleTrials, instance: I
 
 
 def _period(rules: Sequence[str]) -> Sequence[str]:
-    for length in range(1, len(rules) // 2 + 1):
-        if rules[-length:] == rules[-2 * length : -length]:
-            return rules[-length:]
-    return list(dict.fromkeys(rules[-12:]))
+    """Return what the last applications repeat, several times over; without such a piece all that occur in them."""
+    for length in range(1, len(rules) // _REPEATS + 1):
+        tail = rules[-_REPEATS * length :]
+        if all(one == tail[index % length] for index, one in enumerate(tail)):
+            return tail[:length]
+    return list(dict.fromkeys(rules[-_TAIL:]))
 
 
 def _from_least(rules: Sequence[str]) -> Sequence[str]:

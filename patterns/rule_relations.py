@@ -172,7 +172,9 @@ def _endless(cycle: Cycle) -> Diagnostic:
             *(f"{rule.id} stands in {_place(rule)}" for rule in others),
             *(f"for example with {name}: {value}" for name, value in list(values.items())[:4]),
         ),
-        hint="give one a guard that the result of the other does not satisfy, or put them into different `sets`",
+        hint="give one a guard that the result of the other does not satisfy, or put them into different `sets`"
+        if others
+        else "give it a guard that its own result does not satisfy",
     )
 
 

@@ -15,6 +15,15 @@ YamlPath = tuple[str | int, ...]
 LARGEST_CHARACTERS = 8 << 20
 _DEEPEST = 30
 _MOST_NODES = 500_000
+_DEEPEST_SYNTAX = 100
+_OPENING = (
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+)
+_CLOSING = (yaml.BlockEndToken, yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken)
+_FAST: Any = getattr(yaml, "CSafeLoader", None)
 
 
 class YamlError(Exception):
@@ -85,12 +94,24 @@ def read_yaml(text: str, file: str) -> YamlSource:
     """
     if len(text) > LARGEST_CHARACTERS:
         raise YamlError("the file has more than 8 Mi characters")
+    root = _composed(text)
+    source = YamlSource(None, file, tuple(text.splitlines()))
+    if root is None:
+        raise YamlError("the file is empty")
+    source.data = _plain(root, (), source, [0])
+    return source
+
+
+def _composed(text: str) -> yaml.Node | None:
+    """Return the syntax of a text, by the fast parser if it is there; complaints are always those of the slow one."""
+    # The two disagree about tabs between tokens.
+    if _FAST is not None and "\t" not in text:
+        try:
+            return _scanned_and_composed(text, _FAST)
+        except (YamlError, yaml.YAMLError, RecursionError, ValueError):
+            pass
     try:
-        # Anchors can make a small file a huge value; no rule needs them.
-        for token in yaml.scan(text, Loader=yaml.SafeLoader):
-            if isinstance(token, yaml.AliasToken | yaml.AnchorToken):
-                raise YamlError("anchors and aliases are not read here", *_at(token.start_mark))
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        return _scanned_and_composed(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         raise YamlError(f"{error.problem or 'not YAML'}", *(_at(mark) if mark else (1, 1))) from None
@@ -98,11 +119,20 @@ def read_yaml(text: str, file: str) -> YamlSource:
         raise YamlError(str(error).splitlines()[0]) from None
     except (RecursionError, ValueError) as error:
         raise YamlError(f"this cannot be read: {type(error).__name__}") from None
-    source = YamlSource(None, file, tuple(text.splitlines()))
-    if root is None:
-        raise YamlError("the file is empty")
-    source.data = _plain(root, (), source, [0])
-    return source
+
+
+def _scanned_and_composed(text: str, loader: Any) -> yaml.Node | None:
+    depth = 0
+    for token in yaml.scan(text, Loader=loader):
+        # Anchors can make a small file a huge value; no rule needs them.
+        if isinstance(token, yaml.AliasToken | yaml.AnchorToken):
+            raise YamlError("anchors and aliases are not read here", *_at(token.start_mark))
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        # Both parsers call themselves for every level, and the fast one does not notice when the stack ends.
+        if depth > _DEEPEST_SYNTAX:
+            raise YamlError("the file nests too deeply or is too large", *_at(token.start_mark))
+    node: yaml.Node | None = yaml.compose(text, Loader=loader)
+    return node
 
 
 def _plain(node: yaml.Node, path: YamlPath, source: YamlSource, count: list[int]) -> Any:

@@ -31,6 +31,10 @@ rules:
   vars: {x: "f32 [*S]"}
   match: return aten.mul.Tensor(x, aten.sigmoid.default(aten.add.Tensor(x, 1.0)))
   replace: return aten.silu.default(x)
+- id: other.exp
+  vars: {x: "f32 [*S]"}
+  match: return aten.exp.default(x)
+  replace: return aten.exp2.default(x)
 - id: other.add-more
   vars: {x: "f32 [*S]"}
   match: return aten.add.Tensor(x, 1.0)
@@ -66,6 +70,7 @@ def test_document(invoke: Invoke, files: Path) -> None:
     (method,) = report["methods"]
     assert (report["rule"], report["operators"], method["name"]) == ("fuse.swish", ["aten.mul.Tensor"], "other")
     (node,) = method["nodes"]
+    assert (method["tried"], method["firing"]) == (1, 1)
     assert (node["fires"], node["made"], node["note"]["code"]) == (True, ["aten.silu.default"], "EK261")
     # What the other rules leave behind has another number in it.
     result = invoke(*base, "--rule", "fuse.swish", "--node", node["node"], "--after-others")
@@ -75,6 +80,18 @@ def test_document(invoke: Invoke, files: Path) -> None:
     assert (node["fires"], node["kind"], node["expected"]) == (False, "literal", "1.0")
     assert node["found"].endswith("f32 [], value 2.0")
     assert node["source"].partition("model.py")[2].startswith(":6 in forward")
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("fuse.swish", "forward: fuse.swish fires at 1 of 1 call at which it can start"),
+        ("other.exp", "forward: there is no call of aten.exp.default"),
+    ],
+)
+def test_last_line(rule: str, said: str, invoke: Invoke, files: Path) -> None:
+    result = invoke("rule", "explain", "model.py:make", "--rules", "book.yaml", "--rule", rule)
+    assert result.stdout.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,8 @@ def test_caret_is_at_the_result_that_differs() -> None:
     (one,) = found("aten.relu.default(x)", "y = aten.relu.default(x)\nreturn y, x")
     assert one.location is not None
     assert one.location.text is not None
+    assert one.location.column is not None
+    assert one.location.span is not None
     start = one.location.column - 1
     assert one.location.text[start : start + one.location.span] == "y, x"
     assert "2 results in place of 1" in one.message

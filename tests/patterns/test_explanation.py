@@ -9,8 +9,11 @@ import pytest
 import torch
 from tests.patterns.exported_programs import exported, targets
 
-from exirkit.ir import GraphEditor, UsageError
-from exirkit.patterns import NodeExplanation, RuleEngine, explain_rule, parse_book
+from exirkit.ir import GraphEditor, UsageError, copy_program
+from exirkit.patterns import NodeExplanation, RuleEngine, explain_rule, load_book, parse_book, shipped_books
+from exirkit.patterns.program_facts import ProgramFacts
+from exirkit.patterns.rewrite_application import RuleApplication
+from exirkit.program import to_edge
 
 SILU = """
   vars: {x: "f32 [*S]"}
@@ -227,3 +230,40 @@ def test_symbolic_sizes_that_decide_nothing() -> None:
     (one,) = explain_rule(book.rules[0], GraphEditor(program)).nodes
     assert one.obstacle is not None
     assert one.obstacle.message == "a condition cannot be decided"
+
+
+class Attention(torch.nn.Module):
+    """A little of everything that the shipped rules look for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+        self.norm = torch.nn.LayerNorm(4)
+        self.linear = torch.nn.Linear(4, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.norm(self.convolution(x).flatten(2).permute(0, 2, 1))
+        y = torch.nn.functional.scaled_dot_product_attention(y, y * 1, y + 0)
+        y = torch.nn.functional.gelu(self.linear(y)).to(torch.float64).to(torch.float32)
+        return y.permute(0, 2, 1).permute(0, 2, 1), torch.cat([y, y], 1).split(2, 1)[0], y.view(-1, 8).softmax(-1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", shipped_books())
+def test_explanations_of_shipped_rules_agree_with_the_engine(name: str) -> None:
+    program = to_edge(torch.export.export(Attention().eval(), (torch.randn(1, 3, 8, 8),))).exported_program()
+    editor = GraphEditor(copy_program(program))
+    application = RuleApplication(editor, ProgramFacts(editor))
+    fired = 0
+    for rule in load_book(name).require_valid().rules:
+        explanation = explain_rule(rule, editor, most=1000)
+        for one in explanation.nodes:
+            node = next(each for each in editor.graph.nodes if each.name == one.node)
+            matches = application.match(rule, node) is not None
+            refused = one.obstacle is not None and one.obstacle.kind == "replacement"
+            assert matches == (one.fires or refused), one.diagnostic().render()
+            assert one.diagnostic().render()
+        assert explanation.firing == sum(one.fires for one in explanation.nodes)
+        fired += explanation.firing
+    assert fired or name not in ("canonicalize", "algebra", "decompose", "fold")
+    assert [one.name for one in editor.graph.nodes] == [one.name for one in program.graph.nodes]

@@ -98,6 +98,8 @@ def _import(source: ModelSource) -> ModuleType:
         # As with `python -m`, modules of the working directory can be named.
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
+        # A file may be newer than what the import system remembers of its directory.
+        importlib.invalidate_caches()
         return importlib.import_module(source.module)
     except (Exception, SystemExit) as error:
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None

@@ -85,12 +85,14 @@ def print_explained(report: RuleExplainReport, texts: list[str]) -> None:
     for text in texts:
         typer.echo("\n".join(printable(line) for line in text.splitlines()) + "\n")
     for method in report.methods:
-        firing = [f"%{one.node}" for one in method.nodes if one.fires]
-        starts = f"{method.tried} calls at which it can start" if method.tried != 1 else "1 call at which it can start"
+        starts = "1 call" if method.tried == 1 else f"{method.tried} calls"
         if not method.tried:
-            starts = f"no call of {', '.join(report.operators[:5])}" if report.operators else "no call"
-        said = f"fires at {', '.join(firing)}" if firing else "does not fire"
-        typer.echo(printable(f"{method.name}: {report.rule} {said}; {starts}"))
+            said = f"there is no call of {', '.join(report.operators[:5])}" if report.operators else "there is no call"
+        elif method.firing:
+            said = f"{report.rule} fires at {method.firing} of {starts} at which it can start"
+        else:
+            said = f"{report.rule} does not fire; {starts} at which it can start"
+        typer.echo(printable(f"{method.name}: {said}"))
 
 
 def _rule_of(books: list[LoadedBook], rule_id: str) -> CompiledRule:
@@ -126,7 +128,9 @@ def _no_method(name: str, known: list[str]) -> CommandError:
 
 
 def _method(name: str, explained: RuleExplanation) -> ExplainedMethod:
-    return ExplainedMethod(name=name, tried=explained.tried, nodes=[_node(one) for one in explained.nodes])
+    return ExplainedMethod(
+        name=name, tried=explained.tried, firing=explained.firing, nodes=[_node(one) for one in explained.nodes]
+    )
 
 
 def _node(one: NodeExplanation) -> ExplainedNode:

@@ -45,11 +45,13 @@ class ExplainedMethod(Report):
     Attributes:
         name: Name of the method.
         tried: How many calls have an operator at which the rule starts.
-        nodes: Where it fires, then where it gets furthest.
+        firing: At how many of them it fires.
+        nodes: Where it fires, then where it gets furthest; some of them.
     """
 
     name: str
     tried: int
+    firing: int
     nodes: list[ExplainedNode]
 
 
