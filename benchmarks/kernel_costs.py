@@ -139,7 +139,7 @@ def fitted(times: Sequence[tuple[Work, float]]) -> dict[str, Any]:
         [
             [1.0, 0.0 if w.is_broadcast else w.elements, w.elements if w.is_broadcast else 0.0, w.macs, w.runs]
             for w, _ in times
-        ],  # fmt: skip
+        ],
         dtype=torch.float64,
     )
     seconds = torch.tensor([time for _, time in times], dtype=torch.float64)

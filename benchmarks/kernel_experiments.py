@@ -145,13 +145,16 @@ def _products() -> Iterator[Experiment]:
         yield Experiment(ops.mm.default, ops.mm, (x, y))
         yield Experiment(ops.addmm.default, ops.addmm, (b, x, y))
         yield Experiment(ops.linear.default, ops.linear, (x, y.t().contiguous(), b))
-    for batch, m, k, n in ((1, 64, 576, 784), (4, 64, 64, 64), (8, 64, 32, 64), (96, 1, 9, 784), (512, 1, 9, 49), (1, 24, 96, 1024)):  # fmt: skip
+    for batch, m, k, n in (
+        (1, 64, 576, 784), (4, 64, 64, 64), (8, 64, 32, 64), (96, 1, 9, 784), (512, 1, 9, 49), (1, 24, 96, 1024),
+    ):  # fmt: skip
         yield Experiment(ops.bmm.default, ops.bmm, (torch.rand(batch, m, k), torch.rand(batch, k, n)))
 
 
 def _windows() -> Iterator[Experiment]:
     for channels, out, side, kernel, groups in (
-        (4, 4, 6, 3, 1), (16, 32, 28, 3, 1), (64, 64, 14, 1, 1), (32, 32, 28, 3, 32), (3, 16, 64, 4, 1), (64, 64, 14, 3, 4),
+        (4, 4, 6, 3, 1), (16, 32, 28, 3, 1), (64, 64, 14, 1, 1), (32, 32, 28, 3, 32), (3, 16, 64, 4, 1),
+        (64, 64, 14, 3, 4),
     ):  # fmt: skip
         x, w, b = (
             torch.rand(1, channels, side, side),

@@ -20,7 +20,7 @@ from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
 from .lift_constants import LiftConstants
-from .live_memory import live_nbytes, planned_nbytes
+from .live_memory import live_nbytes, peak_nbytes, planned_nbytes
 from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
 from .lowering_config import (
     ConstraintBasedSymShapeEvalPass,
@@ -135,6 +135,7 @@ __all__ = [
     "missing_out_variants",
     "naive",
     "parse_dtype_policy",
+    "peak_nbytes",
     "planned_nbytes",
     "read_dtype_policy",
     "read_out_variants",

@@ -24,6 +24,32 @@ def planned_nbytes(program: ExportedProgram) -> int:
     return sum(int(size) for size in sizes)
 
 
+def peak_nbytes(program: ExportedProgram) -> float:
+    """Return the most bytes of values that are alive at once in a program that is not planned yet.
+
+    Counts what `live_nbytes` counts; takes time in proportion to the number of nodes.
+    """
+    inputs = frozenset(program.graph_signature.user_inputs)
+    nodes = list(program.graph.nodes)
+    place = {node: index for index, node in enumerate(nodes)}
+    last: dict[Node, int] = {}
+    # From the end, so that what reshapes a value has its own last use already.
+    for node in reversed(nodes):
+        ends = [last[user] if underlying(user.target) in _SHARING else place[user] for user in node.users]
+        last[node] = max(ends, default=place[node])
+    changes = [0.0] * (len(nodes) + 1)
+    for node in nodes:
+        if node.name in inputs if node.op == "placeholder" else _has_memory(node):
+            nbytes = _nbytes(node)
+            changes[place[node]] += nbytes
+            changes[last[node] + 1] -= nbytes
+    most = alive = 0.0
+    for change in changes:
+        alive += change
+        most = max(most, alive)
+    return most
+
+
 def live_nbytes(node: Node, inputs: Container[str]) -> float:
     """Return the bytes of values that are alive while a call runs, its own result not counted.
 

@@ -25,7 +25,7 @@ from exirkit.passes import (
 )
 from exirkit.verifiers import check_edge_program
 
-from .arguments import Programs, Progress, by_method, method_of, not_yet, pipeline_between, refuse, say
+from .arguments import Programs, Progress, by_method, method_of, not_yet, pipeline_between, refuse
 from .executorch import ExecutorchProgramManager
 from .optimizing import MethodLowering, check_optimization
 

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError
-from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, Pipeline, live_nbytes, planned_nbytes
+from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, Pipeline, live_nbytes, peak_nbytes, planned_nbytes
 from exirkit.patterns import Target, read_target
 
 from .arguments import Progress, say
@@ -78,7 +78,7 @@ class MethodLowering:
                 return found
         sizes = []
         for lower_level in range(min(level, 1), -1, -1):
-            lowered = self._lowered(self._at_level(program, lower_level) if lower_level else program)
+            lowered = self._lowered(self._exactly(program) if lower_level else program)
             sizes.append(planned_nbytes(lowered))
             if sizes[-1] <= limit:
                 return lowered
@@ -91,6 +91,16 @@ class MethodLowering:
                 hint="raise the limit, or make the largest values smaller; `exirkit inspect --values` lists them",
             )
         )
+
+    def _exactly(self, program: ExportedProgram) -> ExportedProgram:
+        """Return the program optimized without any change of results, and without need of more memory."""
+        most = peak_nbytes(program)
+        for share_results in (True, False):
+            made = self._at_level(program, 1, share_results=share_results)
+            # A result that is kept for a second user is alive for longer.
+            if peak_nbytes(made) <= most:
+                return made
+        return program
 
     def _within(self, program: ExportedProgram, target: Target, limit: float) -> ExportedProgram | None:
         """Return the program optimized for a target with at most so much memory, or None if that does not do."""
@@ -108,9 +118,15 @@ class MethodLowering:
         return None
 
     def _at_level(
-        self, program: ExportedProgram, level: int, *, target: Target | None = None, allowed: float = math.inf
+        self,
+        program: ExportedProgram,
+        level: int,
+        *,
+        target: Target | None = None,
+        allowed: float = math.inf,
+        share_results: bool = True,
     ) -> ExportedProgram:
-        settings: dict[str, Any] = {"target": target}
+        settings: dict[str, Any] = {"target": target, "share-results": share_results}
         if allowed < math.inf:
             settings["scratch-room"] = _room(allowed, frozenset(program.graph_signature.user_inputs))
         return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
