@@ -49,7 +49,7 @@ from .programs import (
     fake_mode_of,
 )
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
-from .purity import is_pure
+from .purity import has_effect, is_pure
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
 __all__ = [
@@ -98,6 +98,7 @@ __all__ = [
     "find_out_variant",
     "find_plugins",
     "free",
+    "has_effect",
     "has_unbacked_symbols",
     "infer_value",
     "inherited",

@@ -20,7 +20,7 @@ from .compiled_rule import CompiledRule
 from .cost_choice import CostChoice, Room
 from .predicate_tree import PredicateTree
 from .program_facts import ProgramFacts
-from .rewrite_application import Refused, RuleApplication
+from .rewrite_application import Refused, RuleApplication, is_wanted
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .target_description import Target
 
@@ -129,7 +129,7 @@ class _Run:
         changed: dict[Node, None] = {}
         tree = self.engine.tree
         for node in agenda:
-            if node._erased:
+            if node._erased or not is_wanted(node):
                 continue
             root = tree.root_of(node.target)
             if root is None:
