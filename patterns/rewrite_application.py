@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, has_effect, is_pure, underlying
+from exirkit.ir import (
+    BodyEditor,
+    DiagnosticError,
+    EdgeOpOverload,
+    GraphEditor,
+    edge_operator,
+    has_effect,
+    is_pure,
+    shared_results,
+    underlying,
+)
 
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
@@ -106,7 +116,8 @@ class RuleApplication:
         except (ExpressionError, UndecidedError) as error:
             raise Refused(str(error)) from error
         except DiagnosticError as error:
-            raise Refused(error.diagnostics[0].message, is_fault=True) from error
+            first = error.diagnostics[0]
+            raise Refused(first.message, is_fault=first.code != "EK120") from error
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
@@ -134,10 +145,14 @@ class RuleApplication:
             if root is not None
         ]
         self._check_news(pairs, state, builder)
+        is_isolated = isinstance(self.editor, BodyEditor) and self.editor.is_isolated
+        shared = shared_results(self.editor.graph) if is_isolated else 0
         for root, new in pairs:
             self._check_word(rule, root, new)
             self.editor.replace(root, new)
             done.replacements.append(new)
+        if is_isolated and shared_results(self.editor.graph) > shared:
+            raise Refused("a body of control flow may not return what shares memory with its inputs or results")
         for node in builder.made:
             self.editor.set_meta(node, RULE_KEY, (*origins[0].meta.get(RULE_KEY, ()), rule.id))
             for key, entry in rule.rule.meta.tags.items():
