@@ -98,9 +98,10 @@ def main() -> int:
                 expected = {name: _expected(cells, name, count, title, size) for name in engines}
                 chosen = {name: one for name, one in prepared.items() if expected[name] <= options.limit}
                 cells += measure(planted, chosen, Cell("", count, title, size, _length(planted)), options.rounds)
+                if options.json:
+                    figures = {"starts": starts, "cells": [asdict(cell) for cell in cells]}
+                    options.json.write_text(json.dumps(figures, indent=1))
     report(cells, starts, engines)
-    if options.json:
-        options.json.write_text(json.dumps({"starts": starts, "cells": [asdict(cell) for cell in cells]}, indent=1))
     return 0
 
 

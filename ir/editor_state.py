@@ -71,6 +71,8 @@ class EditorState:
         self._journal: list[Change] = []
         self._open: list[Transaction] = []
         self._stale: dict[Node, None] = {}
+        # Editors of the bodies of control flow; they share the journal.
+        self._bodies: dict[str, EditorState] = {}
         register_names(self.graph)
 
     # Transactions
@@ -98,6 +100,8 @@ class EditorState:
         if isinstance(module, _LazyGraphModule):
             # Somebody may have run or printed the module between two edits; its code is made again when next needed.
             module.recompile()
+        for body in self._bodies.values():
+            EditorState._settle(body)
 
     def _forget(self) -> None:
         """Drop what was derived from a program that may be another one now."""

@@ -13,6 +13,8 @@ class Application:
     Attributes:
         number: Counted from 1.
         rule: Id of the rule.
+        graph: Which graph: nothing for that of the program, otherwise the attributes that lead to a body of control
+            flow, with dots between them.
         root: Name of the first root that was replaced.
         before: Names of the matched nodes, roots first.
         after: Names of the new nodes.
@@ -27,6 +29,7 @@ class Application:
     after: tuple[str, ...]
     bindings: dict[str, str]
     seconds: float
+    graph: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,14 @@ class Refusal:
         node: Name of the node.
         reason: Why.
         is_fault: The rule did not keep its word: its result had another dtype, shape or layout.
+        graph: Which graph, as in `Application`.
     """
 
     rule: str
     node: str
     reason: str
     is_fault: bool = False
+    graph: str = ""
 
 
 @dataclass
