@@ -1,4 +1,4 @@
-"""Every case of the zoo at -O2 answers like eager PyTorch on both runtimes; at -O1 it needs no more memory than at -O0."""
+"""Every case of the zoo at -O2 answers like eager PyTorch on both runtimes; -O1 needs no more memory than -O0."""
 
 from __future__ import annotations
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from exirkit import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager, ModelError, UsageError, to_edge
+from exirkit import (
+    EdgeProgramManager,
+    ExecutorchBackendConfig,
+    ExecutorchProgramManager,
+    ModelError,
+    UsageError,
+    to_edge,
+)
 from exirkit.ir import underlying
 from exirkit.passes import live_nbytes, peak_nbytes, planned_nbytes
 from exirkit.patterns import KernelCost, Target
