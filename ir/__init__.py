@@ -24,7 +24,7 @@ from .dim_order import (
     stride_from_dim_order,
 )
 from .editor import INFER, GraphEditor
-from .editor_state import Transaction
+from .editor_state import Checkpoint, Transaction
 from .effect import Effect
 from .fake_execution import infer_value
 from .memory_ops import AllocSpec, alloc, free, view
@@ -65,6 +65,7 @@ __all__ = [
     "AllocSpec",
     "BackendOpOverload",
     "BodyEditor",
+    "Checkpoint",
     "ContractError",
     "DefinedOperator",
     "Diagnostic",

@@ -54,6 +54,32 @@ class Transaction:
             self._state._undo_to(self)
 
 
+class Checkpoint:
+    """A state inside a transaction to which one can come back; see `GraphEditor.checkpoint`."""
+
+    def __init__(self, state: EditorState) -> None:
+        self._state = state
+        self._around = state._open[0]
+        self._start = len(state._journal)
+        self._stale = tuple(state._stale)
+
+    def restore(self) -> None:
+        """Undo every edit since, those of bodies of control flow included.
+
+        Raises:
+            UsageError: EK121, the outermost transaction of that time has ended, or its edits were undone.
+        """
+        state = self._state
+        if not state._open or state._open[0] is not self._around or len(state._journal) < self._start:
+            raise UsageError(Diagnostic(code="EK121", message="this state of the program is settled or undone"))
+        while len(state._journal) > self._start:
+            state._journal.pop().undo()
+        state._stale = dict.fromkeys(self._stale)
+        state._forget()
+        for one in state._open:
+            one._saved.clear()
+
+
 class EditorState:
     """What `GraphEditor` builds on: every change is journaled here.
 
@@ -76,6 +102,19 @@ class EditorState:
         register_names(self.graph)
 
     # Transactions
+
+    def checkpoint(self) -> Checkpoint:
+        """Mark the present state, to come back to it before the outermost transaction ends.
+
+        Raises:
+            UsageError: EK121, no transaction is open.
+        """
+        if not self._open:
+            raise UsageError(Diagnostic(code="EK121", message="states are kept inside a transaction only"))
+        for one in self._open:
+            # What was saved before is not good enough any more: it is older than the mark.
+            one._saved.clear()
+        return Checkpoint(self)
 
     def _begin(self, author: str, *, records_effect: bool) -> Transaction:
         transaction = Transaction(self, author, records_effect=records_effect)

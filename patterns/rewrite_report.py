@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,18 @@ class Application:
     bindings: dict[str, str]
     seconds: float
     graph: str = ""
+
+    def entry(self) -> dict[str, Any]:
+        """Return what a journal says of it, which is the same whenever the same is done."""
+        return {
+            "number": self.number,
+            "rule": self.rule,
+            "graph": self.graph,
+            "root": self.root,
+            "before": list(self.before),
+            "after": list(self.after),
+            "bindings": dict(self.bindings),
+        }
 
 
 @dataclass(frozen=True)
@@ -85,3 +98,10 @@ class RewriteReport:
     def applied(self) -> Counter[str]:
         """How often each rule was applied."""
         return Counter(one.rule for one in self.journal)
+
+    def document(self) -> dict[str, Any]:
+        """Return applications and refusals as JSON takes them, without times: two equal runs give equal documents."""
+        return {
+            "applications": [one.entry() for one in self.journal],
+            "refusals": [asdict(one) for one in self.refusals],
+        }

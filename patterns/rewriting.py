@@ -8,8 +8,10 @@ not keep its word is undone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch.fx import Node
@@ -21,6 +23,7 @@ from .cost_choice import CostChoice, Room
 from .predicate_tree import PredicateTree
 from .program_facts import ProgramFacts
 from .rewrite_application import Refused, RuleApplication, is_wanted
+from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .target_description import Target
 
@@ -81,23 +84,56 @@ class RuleEngine:
             ContractError: EK250, the rules rewrite in a circle; EK251, a rule broke its word and `is_strict`. The
                 program is as it was before.
         """
-        started = time.perf_counter()
-        report = RewriteReport(statistics={rule.id: RuleStatistics() for rule in self.rules})
+        report = RewriteReport()
         with editor.transaction("rules"):
-            self._run_all(editor, options or RewriteOptions(), report, None)
-        report.seconds = time.perf_counter() - started
+            self._rewrite(editor, options or RewriteOptions(), report, None)
         return report
 
+    @contextmanager
+    def reversible(self, editor: GraphEditor, options: RewriteOptions | None = None) -> Iterator[RewriteHistory]:
+        """Rewrite a program as `run` does; as long as the block lasts applications can be undone, the last one first.
+
+        Args:
+            editor: Editor of a copy that the caller owns.
+            options: How.
+
+        Yields:
+            The applications. What stands when the block ends stays; if it raises, nothing does.
+
+        Raises:
+            ContractError: As `run`.
+        """
+        with editor.transaction("rules"):
+            history = RewriteHistory(editor)
+            self._rewrite(editor, options or RewriteOptions(), history.report, history)
+            editor.agree()
+            yield history
+
+    def _rewrite(
+        self, editor: GraphEditor, options: RewriteOptions, report: RewriteReport, history: RewriteHistory | None
+    ) -> None:
+        started = time.perf_counter()
+        report.statistics = {rule.id: RuleStatistics() for rule in self.rules}
+        report.is_limited = options.limit == 0
+        self._run_all(editor, options, report, history, None)
+        report.seconds = time.perf_counter() - started
+
     def _run_all(
-        self, editor: GraphEditor, options: RewriteOptions, report: RewriteReport, outer: ProgramFacts | None
+        self,
+        editor: GraphEditor,
+        options: RewriteOptions,
+        report: RewriteReport,
+        history: RewriteHistory | None,
+        outer: ProgramFacts | None,
     ) -> None:
         """Rewrite a graph, and then the bodies of its control flow, each for itself."""
         run = _Run(self, editor, options, report, outer)
+        run.history = history
         run.run()
         for body in bodies_of(editor):
             if report.is_limited:
                 break
-            self._run_all(body, options, report, run.facts)
+            self._run_all(body, options, report, history, run.facts)
 
 
 class _Run:
@@ -118,6 +154,7 @@ class _Run:
         self.report = report
         self.graph = editor.path if isinstance(editor, BodyEditor) else ""
         self.first = len(report.journal)
+        self.history: RewriteHistory | None = None
         self.application = RuleApplication(editor, self.facts)
         self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
@@ -134,6 +171,12 @@ class _Run:
             if self.options.strategy == "sweep":
                 break
             agenda = sorted((node for node in changed if not node._erased), reverse=True)
+        self._tidy(stored)
+        if self.history is not None:
+            self.history.tidied(self.first, partial(self._tidy, stored))
+
+    def _tidy(self, stored: Sequence[Node]) -> None:
+        """Remove stored tensors that nothing uses any more."""
         orphans = [node for node in stored if not node._erased and not node.users]
         if orphans:
             self.editor.remove_inputs(orphans)
@@ -195,6 +238,7 @@ class _Run:
         # Values that a rewrite leaves behind are read before it, and so are their neighbours.
         inputs = dict.fromkeys(source for matched in state.nodes for source in matched.all_input_nodes)
         before = tuple(matched.name for matched in state.nodes)
+        mark = None if self.history is None else self.history.mark()
         try:
             done = self.application.apply(rule, state, tuning=tuning)
         except Refused as refused:
@@ -204,6 +248,8 @@ class _Run:
         elapsed = time.perf_counter() - started
         statistics.seconds += elapsed
         statistics.applied += 1
+        if self.history is not None and mark is not None:
+            self.history.push(mark)
         self._note(rule, node, before, done.made, state.names, elapsed)
         self._check_end(rule, node, state.nodes, done.made, done.removed)
         return self._dirty(done.made, done.replacements, inputs)

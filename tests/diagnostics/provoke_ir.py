@@ -97,6 +97,11 @@ def constant_for_a_body_that_two_calls_run(_: Path) -> None:
         next(bodies_of(editor)).add_constant(torch.ones(3), name="ones")
 
 
+@provokes("EK121")
+def state_kept_outside_a_transaction(_: Path) -> None:
+    relu_editor()[0].checkpoint()
+
+
 @provokes("EK117")
 def input_that_is_moved(_: Path) -> None:
     editor, relu = relu_editor()

@@ -42,7 +42,7 @@ def test_operands_are_looked_through(editor: GraphEditor) -> None:
 
 def test_constants_of_a_body_are_undone_with_it(editor: GraphEditor) -> None:
     before = state_of(editor.program)
-    with pytest.raises(ValueError, match="stop"), editor.transaction("outer"):
+    with pytest.raises(ValueError, match="stop"), editor.transaction("outer"):  # noqa: PT012
         one = body(editor)
         with one.transaction("inner") as inner:
             node = one.add_constant(torch.arange(3.0), name="ramp")
