@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from exirkit.passes import ApplyRules
-from exirkit.patterns import RewriteOptions, load_book
+from exirkit.patterns import RewriteOptions, load_book, read_target
 from exirkit.program import EdgeProgramManager
 
 from .output_files import write_whole
@@ -26,7 +26,9 @@ def rewritten(edge: EdgeProgramManager, options: LowerOptions) -> EdgeProgramMan
     rules = [rule for name in options.rules for rule in load_book(name).require_valid().rules]
     if options.rewrite_limit == 0:
         return edge
-    passes = {name: ApplyRules(rules, RewriteOptions(limit=options.rewrite_limit)) for name in sorted(edge.methods)}
+    target = read_target(options.optimization.target)
+    choices = RewriteOptions(limit=options.rewrite_limit, target=target)
+    passes = {name: ApplyRules(rules, choices) for name in sorted(edge.methods)}
     result = edge.transform({name: [one] for name, one in passes.items()})
     if options.journal is not None:
         text = json.dumps({name: _journal(one) for name, one in passes.items()}, indent=1) + "\n"
