@@ -50,7 +50,8 @@ def test_the_chain_and_the_pipelines_are_one(exported: ExportedProgram, edge: Ed
     assert made.is_complete
     assert listed(made.program) == listed(edge.exported_program())
     assert made.program.dialect == "EDGE"
-    lowered = Pipeline.shipped("to_executorch").run(made.program).program
+    optimized = Pipeline.shipped("optimize_1").run(made.program).program
+    lowered = Pipeline.shipped("to_executorch").run(optimized).program
     assert listed(lowered) == listed(edge.to_executorch().exported_program())
     assert lowered.dialect == "EXECUTORCH"
     assert listed(exported) == before
@@ -111,7 +112,7 @@ def test_reports_and_stopping(exported: ExportedProgram) -> None:
 def test_titles_are_told(exported: ExportedProgram) -> None:
     lines: list[str] = []
     to_edge(exported, progress=lines.append).to_executorch(progress=lines.append)
-    steps = ["decomposing", "lowering to Edge", "lowering to ExecuTorch", "planning memory"]
+    steps = ["decomposing", "lowering to Edge", "optimizing", "lowering to ExecuTorch", "planning memory"]
     assert lines == [f"forward: {step}" for step in steps]
 
 
