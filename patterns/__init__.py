@@ -12,6 +12,7 @@ from .operator_facts import FAMILIES, operators_with
 from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .python_books import PythonBook
+from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
 from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
@@ -30,6 +31,7 @@ __all__ = [
     "Application",
     "Bisection",
     "BookVerdict",
+    "BuilderTools",
     "CompiledRule",
     "Equivalence",
     "Guard",
@@ -64,6 +66,7 @@ __all__ = [
     "YamlSource",
     "bisect_rewrites",
     "book_from_rules",
+    "builder",
     "check_book",
     "check_rule",
     "explain_rule",
@@ -72,6 +75,7 @@ __all__ = [
     "name_of",
     "operators_with",
     "parse_book",
+    "predicate",
     "read_target",
     "read_yaml",
     "relations_of",

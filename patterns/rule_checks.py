@@ -99,7 +99,8 @@ def check_book(
 def check_rule(rule: CompiledRule, *, trials: int = TRIALS, seed: int = 0, is_strict: bool = False) -> RuleVerdict:
     """Evaluate a rule without values, try it on values of its types, and look for what its parts are good for."""
     started = time.perf_counter()
-    abstract = abstract_findings(rule, seed=seed)
+    # What Python does with tensors without values says nothing about the rule.
+    abstract = [_opaque(rule)] if rule.opaque else abstract_findings(rule, seed=seed)
     verdict = RuleVerdict(rule.id, [one for one in abstract if one.severity == "error"])
     if verdict.is_accepted:
         _try(rule, verdict, trials=trials, seed=seed, is_strict=is_strict)
@@ -121,6 +122,15 @@ def _try(rule: CompiledRule, verdict: RuleVerdict, *, trials: int, seed: int, is
         verdict.found += [
             _without_witness(rule, one, is_strict) for one in verdict.near_misses if _is_missing(rule, one)
         ]
+
+
+def _opaque(rule: CompiledRule) -> Diagnostic:
+    return rule.texts.rule.diagnostic(
+        "EK247",
+        f"rule {rule.id} is opaque in: {', '.join(rule.opaque)}",
+        length=len(rule.id),
+        notes=("it is tried on values, and not looked at without them",),
+    ).model_copy(update={"severity": "note"})
 
 
 def _wrong(rule: CompiledRule, example: Counterexample) -> Diagnostic:
