@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, is_pure, same_argument, underlying
+from exirkit.ir import (
+    DiagnosticError,
+    EdgeOpOverload,
+    GraphEditor,
+    edge_operator,
+    handles_like,
+    is_module_program,
+    is_pure,
+    same_argument,
+    underlying,
+)
 
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
@@ -260,6 +271,9 @@ def _weight(op: Any) -> int:
 def _mutated_inputs(editor: GraphEditor) -> set[Node]:
     signature = editor.program.graph_signature
     targets = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
+    if is_module_program(editor.program):
+        # A graph on its own does not say which of its inputs are written to after it has run.
+        return set(editor.graph.find_nodes(op="placeholder"))
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     return {
         node
@@ -274,21 +288,8 @@ def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
         if node.op == "call_function" and underlying(node.target) is not node.target:
             if isinstance(node.target, EdgeOpOverload):
                 return edge_operator, True
-            return _ForeignHandles(type(node.target)), True
+            return cache(handles_like(node.target)), True
     return (lambda op: op), False
-
-
-class _ForeignHandles:
-    """Makes handles of another library's class, of which a program is full, by asking that library by name."""
-
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
-        self._made: dict[Any, Any] = {}
-
-    def __call__(self, op: Any) -> Any:
-        if op not in self._made:
-            self._made[op] = self.kind(op, op._schema)
-        return self._made[op]
 
 
 class _Constants(Mapping[str, Any]):

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from exirkit.ir import ContractError, Diagnostic, GraphEditor, Location, locate
+from exirkit.ir import ContractError, Diagnostic, GraphEditor, Location, is_module_program, locate
 
 from .compiled_rule import CompiledRule
 from .cost_choice import CostChoice, Room
@@ -25,6 +25,7 @@ from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .target_description import Target
 
 _LONGEST_CYCLE = 12
+_BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,17 @@ class _Run:
         orphans = [node for node in stored if not node._erased and not node.users]
         if orphans:
             self.editor.remove_inputs(orphans)
+        if is_module_program(self.editor.program):
+            self._note_blind_rules()
         self.report.seconds = time.perf_counter() - started
         return self.report
+
+    def _note_blind_rules(self) -> None:
+        """Say which rules might have matched if the inputs of the graph were known for what they are."""
+        for rule in self.engine.rules:
+            statistics = self.report.statistics[rule.id]
+            if rule.asks_for_stored and statistics.tried and not statistics.matched:
+                self.report.refusals.append(Refusal(rule.id, "", _BLIND))
 
     def _stored_in_use(self) -> list[Node]:
         """Return the stored tensors that something uses; those that lose that to a rewrite go with it."""
