@@ -180,7 +180,7 @@ class ConstantValues:
         return None if spec is None or spec.kind not in _STORED else self._tensor(spec)
 
     def _told(self, node: Node) -> torch.Tensor | None:
-        """Return what a graph on its own tells of an input: lifted constants bear their tensor in the recorded value."""
+        """Return what a graph on its own tells of an input: recorded values of lifted constants bear their tensor."""
         told = getattr(node.meta.get("val"), "constant", None) if self._is_module else None
         is_real = isinstance(told, torch.Tensor) and not isinstance(told, FakeTensor)
         return told if is_real else None

@@ -72,9 +72,9 @@ class Normalised(torch.nn.Module):
         super().__init__()
         self.first, self.second = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 8, 3, groups=2, bias=False)
         self.norms = torch.nn.ModuleList([torch.nn.BatchNorm2d(8), torch.nn.BatchNorm2d(8)])
-        for norm in self.norms:
-            norm.running_mean.uniform_(-1, 1)
-            norm.running_var.uniform_(0.5, 2)
+        for mean, variance, _ in zip(*[self.norms.buffers()] * 3, strict=True):
+            mean.uniform_(-1, 1)
+            variance.uniform_(0.5, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norms[1](self.second(torch.relu(self.norms[0](self.first(x)))))

@@ -1,4 +1,4 @@
-"""Passes made from rules work in the official exporter, and its files compute what they should on the official runtime."""
+"""Passes made from rules work in the official exporter, and its files compute what the models do."""
 
 from __future__ import annotations
 
