@@ -111,7 +111,7 @@ class RuleApplication:
         roots = [root for root in state.roots if root is not None]
         before = self._place(roots, state)
         try:
-            with self.editor.transaction(rule.id):
+            with self.editor.transaction(rule.id, records_effect=False):
                 done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
                 if then is not None:
                     then(done)
