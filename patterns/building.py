@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, underlying
+from exirkit.ir import GraphEditor
 
 from .argument_binding import is_tensor_argument
 from .expressions import ExpressionError
@@ -195,12 +195,3 @@ class Results(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(self.length))
-
-
-def handle_for(nodes: Sequence[Node]) -> Any:
-    """Return the function from operators to the targets of the dialect that nodes are in, told by their targets."""
-    for node in nodes:
-        target = node.target
-        if hasattr(target, "_op") and underlying(target) is not target:
-            return type(target)
-    return None

@@ -126,6 +126,11 @@ class CompiledRule:
         return tuple(sorted({name for part in parts if part is not None for name in part.opaque}))
 
     @property
+    def asks_for_stored(self) -> bool:
+        """Whether a variable has to be a stored tensor, or one computed from such."""
+        return any(getattr(variable, "qualifiers", ()) for variable in self.variables.values())
+
+    @property
     def tunings(self) -> tuple[dict[str, int], ...]:
         """All that `tune` allows; the first one counts where nobody chooses."""
         values = self.rule.tune
