@@ -11,6 +11,7 @@ from .near_misses import NearMiss
 from .operator_facts import FAMILIES, operators_with
 from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
+from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .python_books import PythonBook
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
@@ -21,12 +22,15 @@ from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
+from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
     "FAMILIES",
     "Application",
     "BookVerdict",
+    "CheckRequest",
+    "CheckSettings",
     "CompiledRule",
     "Equivalence",
     "Guard",
@@ -50,16 +54,19 @@ __all__ = [
     "RuleStatistics",
     "RuleVerdict",
     "SourceText",
+    "StoredRule",
     "Target",
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",
+    "WitnessBook",
     "Work",
     "YamlError",
     "YamlPath",
     "YamlSource",
     "book_from_rules",
     "check_book",
+    "check_books",
     "check_rule",
     "explain_rule",
     "language_words",
@@ -68,6 +75,7 @@ __all__ = [
     "operators_with",
     "parse_book",
     "read_target",
+    "read_witnesses",
     "read_yaml",
     "relations_of",
     "relations_of_book",
@@ -76,7 +84,10 @@ __all__ = [
     "rulebook_schema_text",
     "shipped_books",
     "shipped_targets",
+    "shipped_witnesses",
+    "stored_rule",
     "trace_rule",
+    "witness_text",
     "work_of",
     "write_book",
 ]

@@ -10,7 +10,14 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError
-from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, Pipeline, live_nbytes, peak_nbytes, planned_nbytes
+from exirkit.passes import (
+    ExecutorchBackendConfig,
+    MemoryPlanningPass,
+    Pipeline,
+    live_nbytes,
+    peak_nbytes,
+    planned_nbytes,
+)
 from exirkit.patterns import Target, read_target
 
 from .arguments import Progress, say
