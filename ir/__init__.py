@@ -1,5 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
+from .body_editor import BodyEditor, bodies_of, shared_results
 from .defined_operators import DefinedOperator, defined_operator
 from .diagnostics import (
     ContractError,
@@ -23,7 +24,7 @@ from .dim_order import (
     stride_from_dim_order,
 )
 from .editor import INFER, GraphEditor
-from .editor_state import Transaction
+from .editor_state import Checkpoint, Transaction
 from .effect import Effect
 from .fake_execution import infer_value
 from .memory_ops import AllocSpec, alloc, free, view
@@ -49,7 +50,7 @@ from .programs import (
     fake_mode_of,
 )
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
-from .purity import is_pure
+from .purity import has_effect, is_pure
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
 __all__ = [
@@ -63,6 +64,8 @@ __all__ = [
     "PROVENANCE_KEYS",
     "AllocSpec",
     "BackendOpOverload",
+    "BodyEditor",
+    "Checkpoint",
     "ContractError",
     "DefinedOperator",
     "Diagnostic",
@@ -84,6 +87,7 @@ __all__ = [
     "UnknownOperatorError",
     "UsageError",
     "alloc",
+    "bodies_of",
     "called_graphs",
     "contiguous_stride",
     "copy_graph_module",
@@ -98,6 +102,7 @@ __all__ = [
     "find_out_variant",
     "find_plugins",
     "free",
+    "has_effect",
     "has_unbacked_symbols",
     "infer_value",
     "inherited",
@@ -112,6 +117,7 @@ __all__ = [
     "same_argument",
     "same_value",
     "sample_ints",
+    "shared_results",
     "source_line",
     "stride_from_dim_order",
     "underlying",

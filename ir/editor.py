@@ -260,6 +260,16 @@ class GraphEditor(EditorInputs):
         self._propagate_up_to(self.graph.output_node())
         self._stale.clear()
 
+    def agree(self) -> None:
+        """Bring values and signature up to date in the middle of a transaction, as happens when the outermost one ends.
+
+        Raises:
+            ModelError: As `propagate`.
+            ContractError: EK113, the number of inputs or outputs has changed behind the signature's back.
+        """
+        self.propagate()
+        self._agree_signature()
+
     def _propagate_up_to(self, end: Node) -> None:
         queue = list(self._stale)
         heapq.heapify(queue)

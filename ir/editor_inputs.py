@@ -106,6 +106,12 @@ class EditorInputs(EditorState):
                 self._drop_entry(self.program._state_dict, spec.target)
                 self._drop_entry(self.program._constants, spec.target)
 
+    def _is_removable(self, node: Node) -> bool:
+        """Tell whether an unused input is a stored tensor that the program does not write to."""
+        spec = self._specs().get(node)
+        written = {one.target for one in self.program._graph_signature.output_specs if one.kind not in TO_USER_INPUT}
+        return spec is not None and spec.kind in _STORED and spec.target not in written
+
     def set_tensor(self, node: Node, tensor: torch.Tensor) -> None:
         """Replace the tensor behind a parameter, buffer or constant placeholder.
 

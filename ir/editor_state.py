@@ -53,6 +53,32 @@ class Transaction:
             self._state._undo_to(self)
 
 
+class Checkpoint:
+    """A state inside a transaction to which one can come back; see `GraphEditor.checkpoint`."""
+
+    def __init__(self, state: EditorState) -> None:
+        self._state = state
+        self._around = state._open[0]
+        self._start = len(state._journal)
+        self._stale = tuple(state._stale)
+
+    def restore(self) -> None:
+        """Undo every edit since, those of bodies of control flow included.
+
+        Raises:
+            UsageError: EK121, the outermost transaction of that time has ended, or its edits were undone.
+        """
+        state = self._state
+        if not state._open or state._open[0] is not self._around or len(state._journal) < self._start:
+            raise UsageError(Diagnostic(code="EK121", message="this state of the program is settled or undone"))
+        while len(state._journal) > self._start:
+            state._journal.pop().undo()
+        state._stale = dict.fromkeys(self._stale)
+        state._forget()
+        for one in state._open:
+            one._saved.clear()
+
+
 class EditorState:
     """What `GraphEditor` builds on: every change is journaled here.
 
@@ -70,9 +96,24 @@ class EditorState:
         self._journal: list[Change] = []
         self._open: list[Transaction] = []
         self._stale: dict[Node, None] = {}
+        # Editors of the bodies of control flow; they share the journal.
+        self._bodies: dict[str, EditorState] = {}
         register_names(self.graph)
 
     # Transactions
+
+    def checkpoint(self) -> Checkpoint:
+        """Mark the present state, to come back to it before the outermost transaction ends.
+
+        Raises:
+            UsageError: EK121, no transaction is open.
+        """
+        if not self._open:
+            raise UsageError(Diagnostic(code="EK121", message="states are kept inside a transaction only"))
+        for one in self._open:
+            # What was saved before is not good enough any more: it is older than the mark.
+            one._saved.clear()
+        return Checkpoint(self)
 
     def _begin(self, author: str) -> Transaction:
         transaction = Transaction(self, author)
@@ -96,6 +137,8 @@ class EditorState:
         if isinstance(module, _LazyGraphModule):
             # Somebody may have run or printed the module between two edits; its code is made again when next needed.
             module.recompile()
+        for body in self._bodies.values():
+            EditorState._settle(body)
 
     def _forget(self) -> None:
         """Drop what was derived from a program that may be another one now."""

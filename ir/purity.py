@@ -31,6 +31,20 @@ def is_pure(node: Node) -> bool:
     return not is_impure(target, args=node.args, kwargs=dict(node.kwargs))
 
 
+def has_effect(node: Node) -> bool:
+    """Tell whether a call does something that others see even if nothing uses its value.
+
+    That is less than not to be pure: a random draw has no effect in this sense, since whoever replaces the call
+    replaces the draw.
+    """
+    if node.op != "call_function":
+        return False
+    schema = getattr(underlying(node.target), "_schema", None)
+    if schema is None:
+        return not is_pure(node)
+    return bool(schema.is_mutable or not schema.returns)
+
+
 def _is_pure_body(node: Node) -> bool:
     if node.op != "get_attr":
         return True

@@ -13,6 +13,8 @@ from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .python_books import PythonBook
+from .rewrite_bisection import Bisection, bisect_rewrites
+from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
@@ -28,6 +30,7 @@ from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 __all__ = [
     "FAMILIES",
     "Application",
+    "Bisection",
     "BookVerdict",
     "CheckRequest",
     "CheckSettings",
@@ -44,6 +47,7 @@ __all__ = [
     "PythonBook",
     "Refusal",
     "Relations",
+    "RewriteHistory",
     "RewriteOptions",
     "RewriteReport",
     "Rule",
@@ -64,6 +68,7 @@ __all__ = [
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "bisect_rewrites",
     "book_from_rules",
     "check_book",
     "check_books",

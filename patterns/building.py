@@ -72,7 +72,7 @@ class GraphBuilder:
         known = next((u for u in node.users if u.target is operator.getitem and u.args[1] == index), None)
         return known if known is not None else self._make(operator.getitem, (node, index), {})
 
-    def node_of(self, value: Any, like: torch.Tensor | None = None) -> Node:
+    def node_of(self, value: Any, like: Any = None) -> Node:
         """Return the node of a result of the replacement.
 
         Raises:
@@ -81,7 +81,7 @@ class GraphBuilder:
         found = self.argument(value)
         if isinstance(found, Node):
             return found
-        if isinstance(found, int | float | bool) and like is not None:
+        if isinstance(found, int | float | bool) and isinstance(like, torch.Tensor):
             return self._constant(torch.tensor(found, dtype=like.dtype))
         raise ExpressionError(f"a replacement gives tensors, not a {type(found).__name__}")
 

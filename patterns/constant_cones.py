@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import is_pure, underlying
+from exirkit.ir import BodyEditor, is_pure, underlying
 
 DEFAULT_BUDGET_NBYTES = 1 << 30
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -187,3 +187,44 @@ class ConstantValues:
         for part in str(node.target).split("."):
             found = getattr(found, part, None)
         return found
+
+
+class BodyConstants(ConstantValues):
+    """Constants of a body of control flow: what it is handed is known if it is in the graph around it.
+
+    Args:
+        editor: Editor of the body.
+        outer: Constants of the graph that calls it.
+    """
+
+    def __init__(self, editor: BodyEditor, outer: ConstantValues) -> None:
+        super().__init__(editor.program, budget_nbytes=outer.budget_nbytes)
+        self.editor = editor
+        self.outer = outer
+
+    def is_shared(self, node: Node) -> bool:
+        """Whether several inputs stand for the same stored tensor."""
+        operand = self._operand(node)
+        return operand is not None and self.outer.is_shared(operand)
+
+    def is_mutable(self, node: Node) -> bool:
+        """Whether the program writes to a buffer or input."""
+        operand = self._operand(node)
+        return operand is not None and self.outer.is_mutable(operand)
+
+    def _may_be_constant(self, node: Node) -> bool:
+        if node.op != "placeholder":
+            return super()._may_be_constant(node)
+        operand = self._operand(node)
+        return operand is not None and self.outer.is_constant(operand)
+
+    def _kind(self, node: Node) -> InputKind | None:
+        operand = self._operand(node)
+        return None if operand is None else self.outer._kind(operand)
+
+    def _stored(self, node: Node) -> torch.Tensor | None:
+        operand = self._operand(node)
+        return None if operand is None else self.outer.value(operand)
+
+    def _operand(self, node: Node) -> Node | None:
+        return self.editor.operand_of(node) if node.op == "placeholder" else None

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, is_pure, underlying
+from exirkit.ir import BodyEditor, GraphEditor, is_pure, underlying
 
-from .constant_cones import ConstantValues
+from .constant_cones import BodyConstants, ConstantValues
 from .operator_table import name_of
 from .target_description import Target
 
@@ -25,13 +25,21 @@ class ProgramFacts:
         editor: Editor of the program.
         options: Options that rules may ask for.
         target: Description of the target, for rules that choose by what it has.
+        outer: Facts of the graph that runs this one, if this is a body of control flow.
     """
 
     def __init__(
-        self, editor: GraphEditor, options: Mapping[str, Any] | None = None, target: Target | None = None
+        self,
+        editor: GraphEditor,
+        options: Mapping[str, Any] | None = None,
+        target: Target | None = None,
+        outer: ProgramFacts | None = None,
     ) -> None:
         self.editor = editor
-        self.constants = ConstantValues(editor.program)
+        if isinstance(editor, BodyEditor) and outer is not None:
+            self.constants: ConstantValues = BodyConstants(editor, outer.constants)
+        else:
+            self.constants = ConstantValues(editor.program)
         self.options = dict(options or {})
         self.target = target
 

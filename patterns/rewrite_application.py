@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import DiagnosticError, EdgeOpOverload, GraphEditor, edge_operator, is_pure, same_argument, underlying
+from exirkit.ir import (
+    BodyEditor,
+    DiagnosticError,
+    EdgeOpOverload,
+    GraphEditor,
+    edge_operator,
+    has_effect,
+    is_pure,
+    shared_results,
+    underlying,
+)
 
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
@@ -18,6 +28,7 @@ from .matching_state import State, Trace, numbers_read
 from .operator_facts import traits_of
 from .program_compiler import FACTS
 from .program_facts import RULE_KEY, ProgramFacts
+from .same_expression import is_same_expression
 from .undecided import UndecidedError, compare, truth
 
 
@@ -64,6 +75,9 @@ class RuleApplication:
         state = State(self.facts, {}, trace=trace)
         if not rule.match(node, state):
             return None
+        if not any(root is not None and is_wanted(root) for root in state.roots):
+            state.fail("nothing uses the result", node)
+            return None
         if not self._results_are_covered(rule, state) or not self._inside_is_private(rule, state):
             return None
         for unwanted in rule.unless:
@@ -102,7 +116,8 @@ class RuleApplication:
         except (ExpressionError, UndecidedError) as error:
             raise Refused(str(error)) from error
         except DiagnosticError as error:
-            raise Refused(error.diagnostics[0].message, is_fault=True) from error
+            first = error.diagnostics[0]
+            raise Refused(first.message, is_fault=first.code != "EK120") from error
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
@@ -124,16 +139,20 @@ class RuleApplication:
         if len(results) != len(state.roots):
             raise Refused(f"{len(results)} results for {len(state.roots)} roots", is_fault=True)
         done = Applied(made=builder.made)
-        for root, result in zip(state.roots, results, strict=True):
-            if root is None:
-                continue
-            value = root.meta.get("val")
-            new = builder.node_of(result, value if isinstance(value, torch.Tensor) else None)
-            if _is_same_call(root, new):
-                raise Refused("the replacement is what is there already")
+        pairs = [
+            (root, builder.node_of(result, root.meta.get("val")))
+            for root, result in zip(state.roots, results, strict=True)
+            if root is not None
+        ]
+        self._check_news(pairs, state, builder)
+        is_isolated = isinstance(self.editor, BodyEditor) and self.editor.is_isolated
+        shared = shared_results(self.editor.graph) if is_isolated else 0
+        for root, new in pairs:
             self._check_word(rule, root, new)
             self.editor.replace(root, new)
             done.replacements.append(new)
+        if is_isolated and shared_results(self.editor.graph) > shared:
+            raise Refused("a body of control flow may not return what shares memory with its inputs or results")
         for node in builder.made:
             self.editor.set_meta(node, RULE_KEY, (*origins[0].meta.get(RULE_KEY, ()), rule.id))
             for key, entry in rule.rule.meta.tags.items():
@@ -143,13 +162,26 @@ class RuleApplication:
 
     def _sweep(self, state: State, builder: GraphBuilder, done: Applied) -> None:
         """Take out what nothing uses any more, new nodes that were not needed as well."""
-        for node in [*(root for root in state.roots if root is not None), *state.nodes, *reversed(builder.made)]:
+        for node in [*(root for root in state.roots if root is not None), *state.nodes]:
+            self._take_out(node)
+        for node in reversed(builder.made):
             self.editor.erase_unused(node)
         done.removed = sum(node._erased for node in state.nodes)
         done.made = [node for node in builder.made if not node._erased]
         unused = [node for node in builder.constants if not node._erased and not node.users]
         if unused:
             self.editor.remove_inputs(unused)
+
+    def _take_out(self, node: Node) -> None:
+        """Erase a replaced call that nothing uses, random ones as well: the rule answers for what they drew."""
+        for result in [user for user in node.users if _is_dead(user)]:
+            self.editor.erase_unused(result)
+        if node._erased or node.users or node.op != "call_function":
+            return
+        producers = node.all_input_nodes
+        self.editor.erase(node)
+        for producer in producers:
+            self.editor.erase_unused(producer)
 
     # Before
 
@@ -205,6 +237,14 @@ class RuleApplication:
 
     # After
 
+    def _check_news(self, pairs: Sequence[tuple[Node, Node]], state: State, builder: GraphBuilder) -> None:
+        """A replacement is something new, and it does what the match does besides returning values."""
+        made = [*builder.made, *builder.constants]
+        if all(is_same_expression(root, new, made, self.facts.value) for root, new in pairs):
+            raise Refused("the replacement is what is there already")
+        if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
+            raise Refused("the call does more than to return a value, and the replacement does not", is_fault=True)
+
     def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
         old, value = root.meta.get("val"), new.meta.get("val")
         if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
@@ -237,11 +277,9 @@ def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
     return tuple(dict.fromkeys([anchor, *others]))
 
 
-def _is_same_call(old: Node, new: Node) -> bool:
-    if new is old:
-        return True
-    is_like = new.op == old.op == "call_function" and new.target is old.target
-    return is_like and same_argument(new.args, old.args) and same_argument(new.kwargs, old.kwargs)
+def is_wanted(node: Node) -> bool:
+    """Tell whether a call makes a difference: something uses it, or it does more than to return a value."""
+    return bool(node.users) or has_effect(node)
 
 
 def _is_dead(node: Node) -> bool:

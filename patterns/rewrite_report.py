@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,8 @@ class Application:
     Attributes:
         number: Counted from 1.
         rule: Id of the rule.
+        graph: Which graph: nothing for that of the program, otherwise the attributes that lead to a body of control
+            flow, with dots between them.
         root: Name of the first root that was replaced.
         before: Names of the matched nodes, roots first.
         after: Names of the new nodes.
@@ -27,6 +30,19 @@ class Application:
     after: tuple[str, ...]
     bindings: dict[str, str]
     seconds: float
+    graph: str = ""
+
+    def entry(self) -> dict[str, Any]:
+        """Return what a journal says of it, which is the same whenever the same is done."""
+        return {
+            "number": self.number,
+            "rule": self.rule,
+            "graph": self.graph,
+            "root": self.root,
+            "before": list(self.before),
+            "after": list(self.after),
+            "bindings": dict(self.bindings),
+        }
 
 
 @dataclass(frozen=True)
@@ -38,12 +54,14 @@ class Refusal:
         node: Name of the node.
         reason: Why.
         is_fault: The rule did not keep its word: its result had another dtype, shape or layout.
+        graph: Which graph, as in `Application`.
     """
 
     rule: str
     node: str
     reason: str
     is_fault: bool = False
+    graph: str = ""
 
 
 @dataclass
@@ -80,3 +98,10 @@ class RewriteReport:
     def applied(self) -> Counter[str]:
         """How often each rule was applied."""
         return Counter(one.rule for one in self.journal)
+
+    def document(self) -> dict[str, Any]:
+        """Return applications and refusals as JSON takes them, without times: two equal runs give equal documents."""
+        return {
+            "applications": [one.entry() for one in self.journal],
+            "refusals": [asdict(one) for one in self.refusals],
+        }

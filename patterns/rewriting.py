@@ -8,19 +8,22 @@ not keep its word is undone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch.fx import Node
 
-from exirkit.ir import ContractError, Diagnostic, GraphEditor, Location, locate
+from exirkit.ir import BodyEditor, ContractError, Diagnostic, GraphEditor, Location, bodies_of, locate
 
 from .compiled_rule import CompiledRule
 from .cost_choice import CostChoice, Room
 from .predicate_tree import PredicateTree
 from .program_facts import ProgramFacts
-from .rewrite_application import Refused, RuleApplication
+from .rewrite_application import Refused, RuleApplication, is_wanted
+from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .target_description import Target
 
@@ -66,7 +69,9 @@ class RuleEngine:
         self.height = max((rule.height for rule in self.rules), default=1)
 
     def run(self, editor: GraphEditor, options: RewriteOptions | None = None) -> RewriteReport:
-        """Rewrite a program in place, inside a transaction of its own.
+        """Rewrite a program in place, inside a transaction of its own: its graph, and the bodies of its control flow.
+
+        Patterns never cross from one graph to another. A body can look through operands at what the program stores.
 
         Args:
             editor: Editor of a copy that the caller owns.
@@ -79,19 +84,77 @@ class RuleEngine:
             ContractError: EK250, the rules rewrite in a circle; EK251, a rule broke its word and `is_strict`. The
                 program is as it was before.
         """
+        report = RewriteReport()
         with editor.transaction("rules"):
-            return _Run(self, editor, options or RewriteOptions()).run()
+            self._rewrite(editor, options or RewriteOptions(), report, None)
+        return report
+
+    @contextmanager
+    def reversible(self, editor: GraphEditor, options: RewriteOptions | None = None) -> Iterator[RewriteHistory]:
+        """Rewrite a program as `run` does; as long as the block lasts applications can be undone, the last one first.
+
+        Args:
+            editor: Editor of a copy that the caller owns.
+            options: How.
+
+        Yields:
+            The applications. What stands when the block ends stays; if it raises, nothing does.
+
+        Raises:
+            ContractError: As `run`.
+        """
+        with editor.transaction("rules"):
+            history = RewriteHistory(editor)
+            self._rewrite(editor, options or RewriteOptions(), history.report, history)
+            editor.agree()
+            yield history
+
+    def _rewrite(
+        self, editor: GraphEditor, options: RewriteOptions, report: RewriteReport, history: RewriteHistory | None
+    ) -> None:
+        started = time.perf_counter()
+        report.statistics = {rule.id: RuleStatistics() for rule in self.rules}
+        report.is_limited = options.limit == 0
+        self._run_all(editor, options, report, history, None)
+        report.seconds = time.perf_counter() - started
+
+    def _run_all(
+        self,
+        editor: GraphEditor,
+        options: RewriteOptions,
+        report: RewriteReport,
+        history: RewriteHistory | None,
+        outer: ProgramFacts | None,
+    ) -> None:
+        """Rewrite a graph, and then the bodies of its control flow, each for itself."""
+        run = _Run(self, editor, options, report, outer)
+        run.history = history
+        run.run()
+        for body in bodies_of(editor):
+            if report.is_limited:
+                break
+            self._run_all(body, options, report, history, run.facts)
 
 
 class _Run:
-    """One run of an engine over one program."""
+    """One run of an engine over one graph."""
 
-    def __init__(self, engine: RuleEngine, editor: GraphEditor, options: RewriteOptions) -> None:
+    def __init__(
+        self,
+        engine: RuleEngine,
+        editor: GraphEditor,
+        options: RewriteOptions,
+        report: RewriteReport,
+        outer: ProgramFacts | None,
+    ) -> None:
         self.engine = engine
         self.editor = editor
         self.options = options
-        self.facts = ProgramFacts(editor, options.options, options.target)
-        self.report = RewriteReport(statistics={rule.id: RuleStatistics() for rule in engine.rules})
+        self.facts = ProgramFacts(editor, options.options, options.target, outer)
+        self.report = report
+        self.graph = editor.path if isinstance(editor, BodyEditor) else ""
+        self.first = len(report.journal)
+        self.history: RewriteHistory | None = None
         self.application = RuleApplication(editor, self.facts)
         self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
@@ -100,8 +163,7 @@ class _Run:
         self.most = options.bound * (len(editor.graph.nodes) + 1)
         self.longest = 100 + 2 * len(editor.graph.nodes)
 
-    def run(self) -> RewriteReport:
-        started = time.perf_counter()
+    def run(self) -> None:
         stored = self._stored_in_use()
         agenda: list[Node] = [node for node in reversed(self.editor.graph.nodes) if node.op == "call_function"]
         while agenda and not self.report.is_limited:
@@ -109,11 +171,15 @@ class _Run:
             if self.options.strategy == "sweep":
                 break
             agenda = sorted((node for node in changed if not node._erased), reverse=True)
+        self._tidy(stored)
+        if self.history is not None:
+            self.history.tidied(self.first, partial(self._tidy, stored))
+
+    def _tidy(self, stored: Sequence[Node]) -> None:
+        """Remove stored tensors that nothing uses any more."""
         orphans = [node for node in stored if not node._erased and not node.users]
         if orphans:
             self.editor.remove_inputs(orphans)
-        self.report.seconds = time.perf_counter() - started
-        return self.report
 
     def _stored_in_use(self) -> list[Node]:
         """Return the stored tensors that something uses; those that lose that to a rewrite go with it."""
@@ -129,7 +195,7 @@ class _Run:
         changed: dict[Node, None] = {}
         tree = self.engine.tree
         for node in agenda:
-            if node._erased:
+            if node._erased or not is_wanted(node):
                 continue
             root = tree.root_of(node.target)
             if root is None:
@@ -172,6 +238,7 @@ class _Run:
         # Values that a rewrite leaves behind are read before it, and so are their neighbours.
         inputs = dict.fromkeys(source for matched in state.nodes for source in matched.all_input_nodes)
         before = tuple(matched.name for matched in state.nodes)
+        mark = None if self.history is None else self.history.mark()
         try:
             done = self.application.apply(rule, state, tuning=tuning)
         except Refused as refused:
@@ -181,6 +248,8 @@ class _Run:
         elapsed = time.perf_counter() - started
         statistics.seconds += elapsed
         statistics.applied += 1
+        if self.history is not None and mark is not None:
+            self.history.push(mark)
         self._note(rule, node, before, done.made, state.names, elapsed)
         self._check_end(rule, node, state.nodes, done.made, done.removed)
         return self._dirty(done.made, done.replacements, inputs)
@@ -221,6 +290,7 @@ class _Run:
             after=tuple(one.name for one in made),
             bindings={key: _shown(value) for key, value in names.items() if not key.startswith("$")},
             seconds=seconds,
+            graph=self.graph,
         )
         self.report.journal.append(application)
         if self.options.on_application is not None:
@@ -228,7 +298,7 @@ class _Run:
         self.report.is_limited = len(self.report.journal) == self.options.limit
 
     def _refuse(self, rule: CompiledRule, node: Node, refused: Refused) -> None:
-        self.report.refusals.append(Refusal(rule.id, node.name, refused.reason, refused.is_fault))
+        self.report.refusals.append(Refusal(rule.id, node.name, refused.reason, refused.is_fault, self.graph))
         if refused.is_fault and self.options.is_strict:
             raise ContractError(
                 Diagnostic(
@@ -251,7 +321,9 @@ class _Run:
             self.generation[one] = age
             self.author[one] = (rule.id, parent)
         bound = getattr(rule.rule.measure, "bound", None)
-        if len(self.report.journal) <= self.most and age <= (self.longest if bound is None else bound + self.longest):
+        if len(self.report.journal) - self.first <= self.most and age <= (
+            self.longest if bound is None else bound + self.longest
+        ):
             return
         cycle: list[str] = [rule.id]
         while parent is not None and len(cycle) < _LONGEST_CYCLE:

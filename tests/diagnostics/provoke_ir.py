@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from tests.diagnostics.programs import call_of, edge, exported
@@ -10,7 +11,7 @@ from tests.diagnostics.provocation import provokes
 from torch.fx import Node
 
 from exirkit import GraphEditor, ops
-from exirkit.ir import dim_order_from_memory_format, stride_from_dim_order
+from exirkit.ir import bodies_of, copy_program, dim_order_from_memory_format, stride_from_dim_order
 
 
 @provokes("EK101")
@@ -81,6 +82,24 @@ def node_that_is_used(_: Path) -> None:
 def input_that_is_not_stored(_: Path) -> None:
     editor, relu = relu_editor()
     editor.remove_input(relu.all_input_nodes[0])
+
+
+@provokes("EK120")
+def constant_for_a_body_that_two_calls_run(_: Path) -> None:
+    class Branches(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: x.cos(), lambda x: x.sin(), (x,))
+
+    editor = GraphEditor(copy_program(torch.export.export(Branches(), (torch.ones(3),))))
+    call = next(node for node in editor.graph.nodes if node.name == "cond")
+    with editor.transaction("twice"):
+        editor.call(call.target, call.args, before=call.next, origins=call, val=call.meta["val"])
+        next(bodies_of(editor)).add_constant(torch.ones(3), name="ones")
+
+
+@provokes("EK121")
+def state_kept_outside_a_transaction(_: Path) -> None:
+    relu_editor()[0].checkpoint()
 
 
 @provokes("EK117")

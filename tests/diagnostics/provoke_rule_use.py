@@ -9,7 +9,7 @@ from tests.diagnostics.programs import exported
 from tests.diagnostics.provocation import provokes
 
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
-from exirkit.patterns import explain_rule, parse_book, rule_pages, trace_rule
+from exirkit.patterns import RuleEngine, bisect_rewrites, explain_rule, parse_book, rule_pages, trace_rule
 
 BOOK = """rulebook: 1
 rules:
@@ -62,3 +62,14 @@ def decision_about_nothing(_: Path) -> object:
 @provokes("EK266")
 def function_of_nothing(_: Path) -> object:
     return trace_rule(lambda x: torch.ones(2), torch.abs, {"x": torch.ones(2)}, rule_id="my-rule")
+
+
+@provokes("EK252")
+def program_that_is_bad_already(_: Path) -> object:
+    return bisect_rewrites(exported(torch.relu, torch.ones(2)), [], lambda program: False)
+
+
+@provokes("EK253")
+def nothing_to_undo(_: Path) -> object:
+    with RuleEngine([]).reversible(GraphEditor(copy_program(exported(torch.relu, torch.ones(2))))) as history:
+        return history.undo()

@@ -248,3 +248,65 @@ def test_a_rule_that_changes_nothing_ends() -> None:
     rewritten(editor, through)
     assert targets(editor.program) == ["add", "exp"]
     check(editor, before, x, y)
+
+
+def test_replaced_random_calls_go() -> None:
+    """A call with a draw of numbers is not pure, but once it is replaced nothing is left of it to match."""
+    q, k, v = (torch.randn(1, 2, 4, 8) for _ in range(3))
+    mask = torch.randn(4, 4)
+    sdpa = ATEN.scaled_dot_product_attention.default
+    editor = exported(lambda _, q, k, v, m: (sdpa(q, k, v, m),), q, k, v, mask, keep=(sdpa,))
+    before = outputs(editor.program, q, k, v, mask)
+    rules = [*load_book("decompose").rules, *load_book("attention").rules]
+    chosen = [rule for rule in rules if rule.id in ("decompose.sdpa-masked", "attention.unsafe-softmax")]
+    report = RuleEngine(chosen).run(editor)
+    assert report.applied == {"decompose.sdpa-masked": 1}
+    assert "scaled_dot_product_attention" not in targets(editor.program)
+    for one, other in zip(outputs(editor.program, q, k, v, mask), before, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_unused_calls_do_not_match() -> None:
+    x = torch.randn(3)
+    editor = exported(lambda _, x: (x * 2,), x)
+    product = next(node for node in editor.graph.nodes if node.op == "call_function")
+    with editor.transaction("test"):
+        editor.call(ATEN.exp.default, (product,), before=editor.graph.output_node())
+    text = (
+        "- {id: e, vars: {x: 'f32 [*S]'}, match: 'return aten.exp.default(x)', replace: 'return aten.exp2.default(x)'}"
+    )
+    assert not rewritten(editor, text).journal
+
+
+def test_replacement_that_is_there_already_is_none() -> None:
+    x, m = torch.randn(3), torch.randn(3)
+    text = """
+- id: again
+  vars: {x: "f32 [*S]", m: "f32 [~S] | none"}
+  match: return aten.exp.default(opt(aten.add.Tensor(x, m)))
+  replace: return aten.exp.default(aten.add.Tensor(x, m, alpha=1)) if m is not None else aten.exp.default(x)
+"""
+    for editor in (exported(lambda _, x, m: ((x + m).exp(),), x, m), exported(lambda _, x, m: (x.exp() * m,), x, m)):
+        report = rewritten(editor, text)
+        assert not report.journal
+        assert {one.reason for one in report.refusals} == {"the replacement is what is there already"}
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_equal_constants_are_what_is_there_already(factor: float) -> None:
+    x = torch.randn(3)
+    text = f"""
+- id: scale
+  vars: {{x: "f32 [*S]", c: "const f32 [K]"}}
+  match: return aten.mul.Tensor(x, c)
+  let: "d = c * {factor}"
+  replace: return aten.mul.Tensor(x, d)
+"""
+    editor = exported(lambda m, x: (x * m.scale.weight,), x, scale=_Holder(torch.full((3,), 2.0)))
+    assert len(rewritten(editor, text, limit=3).journal) == (0 if factor == 1.0 else 3)
+
+
+class _Holder(torch.nn.Module):
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = torch.nn.Buffer(weight)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from exirkit.passes import ApplyRules
@@ -38,7 +37,4 @@ def rewritten(edge: EdgeProgramManager, options: LowerOptions) -> EdgeProgramMan
 def _journal(apply: ApplyRules) -> dict[str, Any]:
     report = apply.report
     assert report is not None, "the pass has run"
-    return {
-        "applications": [{**asdict(one), "seconds": round(one.seconds, 6)} for one in report.journal],
-        "refusals": [asdict(one) for one in report.refusals],
-    }
+    return report.document()
