@@ -206,12 +206,23 @@ class RuleTrials:
         problem = disagreement(trial.expected, found, self.rule.rule.equiv)
         if problem is None or self.rule.rule.equiv.is_exact:
             return problem
-        return disagreement(trial.expected, found, self.rule.rule.equiv, self._precise(trial))
+        precise = self._precise(trial)
+        problem = disagreement(trial.expected, found, self.rule.rule.equiv, precise)
+        if problem is None or precise is None:
+            return problem
+        shaken = self._precise(trial, is_shaken=True)
+        return disagreement(trial.expected, found, self.rule.rule.equiv, precise, shaken)
 
-    def _precise(self, trial: Trial) -> list[Any] | None:
-        """Return the results of the pattern in float64, or None if it does not run in that."""
+    def _precise(self, trial: Trial, *, is_shaken: bool = False) -> list[Any] | None:
+        """Return the results of the pattern in float64, or None if it does not run in that.
+
+        Args:
+            trial: Values.
+            is_shaken: Change the last bits of the values before.
+        """
+        change = _shaken if is_shaken else torch.Tensor.double
         names = {
-            name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            name: change(value) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
             for name, value in trial.names.items()
             if name not in self.rule.pattern.named
         }
@@ -283,6 +294,13 @@ class RuleTrials:
             if isinstance(value := trial.names.get(name), torch.Tensor)
         ]
         return " ".join(part for part in (trial.shape.text, *dtypes[:2]) if part)
+
+
+def _shaken(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64 with the last bits of its own dtype moved up and down."""
+    generator = torch.Generator().manual_seed(value.numel())
+    signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+    return value.double() * (1 + signs * torch.finfo(value.dtype).eps)
 
 
 def _without_overflow(value: Any) -> Any:
