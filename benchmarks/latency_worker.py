@@ -1,6 +1,9 @@
-"""Time two programs on the official runtime, turn by turn in one process, and print the shortest time of each as JSON.
+"""Time eager PyTorch and programs on the official runtime, turn by turn in one process; print shortest times as JSON.
 
-Usage: python -m benchmarks.latency_worker A.pte B.pte INPUTS.pt ROUNDS
+Usage: python -m benchmarks.latency_worker MODEL ROUNDS FILE.pte...
+
+The first time is that of eager PyTorch, on one thread. Differences are from the first file, relative to its largest
+value.
 """
 
 from __future__ import annotations
@@ -10,8 +13,13 @@ import logging
 import sys
 import time
 import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
+
+from benchmarks.models import build
 
 # A slow program is timed less often: the longer a call takes, the less it varies.
 BUDGET_S = 12.0
@@ -19,30 +27,44 @@ FEWEST_ROUNDS = 4
 
 
 def main() -> int:
-    first, second, inputs_file, rounds = sys.argv[1:]
+    name, rounds, *files = sys.argv[1:]
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
     from executorch.extension.pybindings.portable_lib import _load_for_executorch
 
-    inputs = torch.load(inputs_file, weights_only=True)
-    modules = [_load_for_executorch(path) for path in (first, second)]
-    outputs = [module.forward(inputs) for module in modules]
-    differ = max(
-        (float((left.double() - right.double()).abs().max()) if left.numel() else 0.0)
-        for left, right in zip(*outputs, strict=True)
-    )
-    seconds: list[list[float]] = [[], []]
+    benchmark = build(name)
+    inputs = list(benchmark.inputs)
+    module = benchmark.module.eval().requires_grad_(False)
+    runs: list[Callable[[], Any]] = [lambda: module(*inputs)]
+    runs += [partial(_load_for_executorch(path).forward, inputs) for path in files]
+    with torch.no_grad():
+        first, *others = [run() for run in runs[1:]]
+        seconds = alternately(runs, int(rounds))
+    print(json.dumps({"seconds": seconds, "differences": [difference(first, other) for other in (first, *others)]}))
+    return 0
+
+
+def alternately(runs: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
+    """Return the shortest time of each run in seconds."""
+    seconds: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + BUDGET_S
-    for turn in range(int(rounds)):
+    for turn in range(rounds):
         if turn >= FEWEST_ROUNDS and time.perf_counter() > end:
             break
         # Whoever goes second finds warm caches, so they take turns at going first.
-        for which in (0, 1) if turn % 2 else (1, 0):
+        for which in range(len(runs)) if turn % 2 else reversed(range(len(runs))):
             start = time.perf_counter()
-            modules[which].forward(inputs)
+            runs[which]()
             seconds[which].append(time.perf_counter() - start)
-    print(json.dumps({"seconds": [min(one) for one in seconds], "difference": differ}))
-    return 0
+    return [min(one) for one in seconds]
+
+
+def difference(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> float:
+    """Return the largest difference of results, relative to the largest value."""
+    largest = max((float(one.double().abs().max()) for one in left if one.numel()), default=0.0)
+    far = max((float((a.double() - b.double()).abs().max()) for a, b in zip(left, right, strict=True) if a.numel()))
+    return far / largest if largest else far
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """Lower the same exported programs with the official exporter and with exirkit, and print both side by side.
 
+A second table shows the speed of the programs: of ours at both levels of optimization, and for scale of eager PyTorch
+on one thread and of the official exporter's with XNNPACK.
+
 Usage: python -m benchmarks.lowering [MODEL ...] [--json FILE] [--rounds N]
 
 Ratios are official over ours for time, memory and size: above 1 is better for us.
@@ -25,6 +28,7 @@ from rich.table import Table
 
 from benchmarks.models import MODELS, build
 
+EXPORTERS = ("official", "ours", "ours-O2", "xnnpack")
 COLUMNS = {
     "to_edge": ("to_edge_seconds", "s"),
     "to_executorch": ("to_executorch_seconds", "s"),
@@ -58,34 +62,37 @@ def main() -> int:
             if options.json:
                 options.json.write_text(json.dumps(figures, indent=1))
     report(figures)
+    report_speed(figures)
     return 0
 
 
 def _in_short(pair: dict[str, dict[str, float]]) -> str:
-    official, ours = pair["official"], pair["ours"]
+    official, ours, fast = pair["official"], pair["ours"], pair["ours-O2"]
     shown = {"lowering": "lowering_seconds", "arena": "arena_bytes", "latency": "latency_seconds"}
-    return ", ".join(f"{title} {official[key] / max(ours[key], 1e-12):.2f}x" for title, key in shown.items())
+    at_default = [f"{title} {official[key] / max(ours[key], 1e-12):.2f}x" for title, key in shown.items()]
+    return ", ".join([*at_default, f"-O2 latency {official['latency_seconds'] / fast['latency_seconds']:.2f}x"])
 
 
 def measure(name: str, folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Lower one model with both exporters and time both programs."""
     benchmark = build(name)
-    source, inputs = folder / "program.pt2", folder / "inputs.pt"
+    source = folder / "program.pt2"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.export.save(benchmark.export(), source)
-    torch.save(list(benchmark.inputs), inputs)
-    programs = {exporter: folder / f"{exporter}.pte" for exporter in ("official", "ours")}
+    programs = {exporter: folder / f"{exporter}.pte" for exporter in EXPORTERS}
     figures = {
         exporter: _worker("benchmarks.lowering_worker", exporter, source, target)
         for exporter, target in programs.items()
     }
-    latency = _worker("benchmarks.latency_worker", programs["official"], programs["ours"], inputs, rounds)
-    for exporter, seconds in zip(figures, latency["seconds"], strict=True):
+    latency = _worker("benchmarks.latency_worker", name, rounds, *programs.values())
+    for exporter, seconds, far in zip(EXPORTERS, latency["seconds"][1:], latency["differences"], strict=True):
         one = figures[exporter]
         one["latency_seconds"] = seconds
+        one["difference"] = far
         one["lowering_seconds"] = one["to_edge_seconds"] + one["to_executorch_seconds"] + one["write_seconds"]
         one["peak_over_weights"] = one["peak_bytes"] / max(1, one["weight_bytes"])
+    figures["eager"] = {"latency_seconds": latency["seconds"][0]}
     return figures
 
 
@@ -117,6 +124,32 @@ def report(figures: dict[str, dict[str, dict[str, float]]]) -> None:
     table.add_section()
     table.add_row("geometric mean", *means)
     table.add_row("worst", *[f"{min(values):.2f}" for values in ratios.values()])
+    Console(width=max(200, Console().width)).print(table)
+
+
+def report_speed(figures: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Print how fast the programs are, for scale beside eager PyTorch and XNNPACK, and what speed costs in memory."""
+    table = Table(title="latency on the official runtime: how many times as fast as the official exporter's program")
+    titles = ("model", "official", "-O1", "-O2", "eager", "XNNPACK", "arena", "-O1", "-O2", "XNNPACK", "file -O2",
+              "lowering -O2", "difference -O2")  # fmt: skip
+    for title in titles:
+        table.add_column(title, justify="left" if title == "model" else "right")
+    ratios: list[list[float]] = []
+    for name, one in figures.items():
+        official, fast = one["official"], one["ours-O2"]
+        times = [one[key]["latency_seconds"] for key in ("ours", "ours-O2", "eager", "xnnpack")]
+        faster = [official["latency_seconds"] / max(time, 1e-9) for time in times]
+        arenas = [one[key]["arena_bytes"] / max(1, official["arena_bytes"]) for key in ("ours", "ours-O2", "xnnpack")]
+        sizes = [*arenas, fast["file_bytes"] / official["file_bytes"]]
+        speed = official["lowering_seconds"] / fast["lowering_seconds"]
+        ratios.append([*faster, *sizes, speed])
+        cells = [f"{ratio:.2f}" for ratio in (*faster, *sizes, speed)]
+        milliseconds, kibibytes = _short(official["latency_seconds"], "s"), _short(official["arena_bytes"], "B")
+        table.add_row(name, milliseconds, *cells[:4], kibibytes, *cells[4:], f"{fast['difference']:.0e}")
+    columns = [[max(value, 1e-9) for value in column] for column in zip(*ratios, strict=True)]
+    means = [f"{math.exp(sum(map(math.log, column)) / len(column)):.2f}" for column in columns]
+    table.add_section()
+    table.add_row("geometric mean", "", *means[:4], "", *means[4:], "")
     Console(width=max(200, Console().width)).print(table)
 
 

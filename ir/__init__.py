@@ -27,6 +27,8 @@ from .editor import INFER, GraphEditor
 from .editor_state import Checkpoint, Transaction
 from .effect import Effect
 from .fake_execution import infer_value
+from .foreign_handles import handles_like
+from .graph_modules import is_module_program, module_of_program, program_of_module
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, same_argument, same_value
 from .operators import (
@@ -102,18 +104,22 @@ __all__ = [
     "find_out_variant",
     "find_plugins",
     "free",
+    "handles_like",
     "has_effect",
     "has_unbacked_symbols",
     "infer_value",
     "inherited",
     "is_channels_last_dim_order",
     "is_contiguous_dim_order",
+    "is_module_program",
     "is_pure",
     "load_plugin",
     "load_plugins",
     "locate",
     "memory_format_from_dim_order",
+    "module_of_program",
     "ops",
+    "program_of_module",
     "same_argument",
     "same_value",
     "sample_ints",

@@ -40,13 +40,14 @@ class GraphEditor(EditorInputs):
     """
 
     @contextmanager
-    def transaction(self, author: str) -> Iterator[Transaction]:
+    def transaction(self, author: str, *, records_effect: bool = True) -> Iterator[Transaction]:
         """Group edits: all of them happen or, if the body raises, none.
 
         Transactions nest. One that fails inside another undoes its own edits only, and the outer one may go on.
 
         Args:
             author: Name of the pass or rule, for the journal and for messages.
+            records_effect: Find out in the end what the edits amount to; costs time for every transaction.
 
         Yields:
             The transaction; `modified` and `effect` are set when the block ends.
@@ -55,7 +56,7 @@ class GraphEditor(EditorInputs):
             ModelError: EK111, a call that was not made here does not take what its arguments have become.
             ContractError: EK113, the number of inputs or outputs has changed behind the signature's back.
         """
-        transaction = self._begin(author)
+        transaction = self._begin(author, records_effect=records_effect)
         try:
             yield transaction
             self.propagate()

@@ -31,11 +31,12 @@ class Transaction:
 
     Attributes:
         author: Pass or rule that makes the edits.
-        effect: What the edits amount to, once the transaction has ended.
+        effect: What the edits amount to, once the transaction has ended, if that was asked for.
     """
 
-    def __init__(self, state: EditorState, author: str) -> None:
+    def __init__(self, state: EditorState, author: str, *, records_effect: bool) -> None:
         self.author = author
+        self.records_effect = records_effect
         self.effect = Effect()
         self._state = state
         self._start = len(state._journal)
@@ -115,13 +116,14 @@ class EditorState:
             one._saved.clear()
         return Checkpoint(self)
 
-    def _begin(self, author: str) -> Transaction:
-        transaction = Transaction(self, author)
+    def _begin(self, author: str, *, records_effect: bool) -> Transaction:
+        transaction = Transaction(self, author, records_effect=records_effect)
         self._open.append(transaction)
         return transaction
 
     def _end(self, transaction: Transaction) -> None:
-        transaction.effect = effect_of(self._journal[transaction._start :])
+        if transaction.records_effect:
+            transaction.effect = effect_of(self._journal[transaction._start :])
         self._open.remove(transaction)
         if not self._open:
             self._settle()

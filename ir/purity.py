@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from torch._library.utils import is_impure
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
+from torch.fx.node import _side_effectful_functions
 
 from .memory_ops import free
 from .operators import underlying
@@ -28,7 +31,15 @@ def is_pure(node: Node) -> bool:
     if isinstance(target, HigherOrderOperator) and not all(map(_is_pure_body, node.all_input_nodes)):
         return False
     # Handles are unknown to torch, so it is asked about what they stand for.
+    if isinstance(target, OpOverload):
+        return target not in _side_effectful_functions and not _has_effect(target)
     return not is_impure(target, args=node.args, kwargs=dict(node.kwargs))
+
+
+@cache
+def _has_effect(op: OpOverload) -> bool:
+    """For an overload the answer of torch depends on nothing else, and it takes its time."""
+    return bool(is_impure(op))
 
 
 def has_effect(node: Node) -> bool:

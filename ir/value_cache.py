@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensorMode
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
 
-from .fake_execution import fake_like
 from .metadata import is_static
 
 _PLAIN = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What is remembered of a tensor; a fake tensor would keep the mode of its program alive."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+# For all programs of the process: what static sizes lead to belongs to none of them.
+_LAYOUTS: dict[Any, _Layout | tuple[type, tuple[_Layout, ...]]] = {}
+_MOST = 20_000
 
 
 class ValueCache:
@@ -23,7 +38,6 @@ class ValueCache:
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
-        self._values: dict[Any, Any] = {}
 
     def get(self, key: Any) -> Any:
         """Return the remembered value, or None.
@@ -31,15 +45,32 @@ class ValueCache:
         The tensors are new: torch notes on a fake tensor how many elements of it are not zero, and two nodes may differ
         in that though they agree in all else.
         """
-        value = self._values.get(key)
-        if isinstance(value, list | tuple):
-            return type(value)(fake_like(self._mode, one) for one in value)
-        return None if value is None else fake_like(self._mode, value)
+        known = _LAYOUTS.get(self._in_context(key))
+        if known is None:
+            return None
+        if isinstance(known, _Layout):
+            return self._made(known)
+        kind, layouts = known
+        return kind(self._made(one) for one in layouts)
 
     def put(self, key: Any, value: Any) -> None:
         """Remember a value, unless it has dynamic sizes or begins inside another tensor."""
-        if all(_is_plain(one) for one in (value if type(value) in (list, tuple) else (value,))):
-            self._values[key] = value
+        values = value if type(value) in (list, tuple) else (value,)
+        if not all(_is_plain(one) for one in values):
+            return
+        if len(_LAYOUTS) >= _MOST:
+            _LAYOUTS.clear()
+        layouts = tuple(_Layout(tuple(one.shape), one.stride(), one.dtype, one.device) for one in values)
+        _LAYOUTS[self._in_context(key)] = layouts[0] if values is not value else (type(value), layouts)
+
+    def _made(self, layout: _Layout) -> torch.Tensor:
+        with torch._C._DisableTorchDispatch():
+            memory = torch.empty_strided(layout.shape, layout.strides, dtype=layout.dtype, device="meta")
+        return FakeTensor(self._mode, memory, layout.device)
+
+    def _in_context(self, key: Any) -> Any:
+        # What operators make of plain numbers depends on it.
+        return torch.get_default_dtype(), key
 
 
 def call_key(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

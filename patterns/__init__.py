@@ -13,6 +13,7 @@ from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .python_books import PythonBook
+from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
 from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
@@ -32,6 +33,7 @@ __all__ = [
     "Application",
     "Bisection",
     "BookVerdict",
+    "BuilderTools",
     "CheckRequest",
     "CheckSettings",
     "CompiledRule",
@@ -70,6 +72,7 @@ __all__ = [
     "YamlSource",
     "bisect_rewrites",
     "book_from_rules",
+    "builder",
     "check_book",
     "check_books",
     "check_rule",
@@ -79,6 +82,7 @@ __all__ = [
     "name_of",
     "operators_with",
     "parse_book",
+    "predicate",
     "read_target",
     "read_witnesses",
     "read_yaml",

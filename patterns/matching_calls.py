@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
@@ -29,7 +29,11 @@ from .terms import (
     Variable,
     optional_names,
 )
+from .terms import Sequence as ListTerm
 from .variable_types import OperatorVariable
+
+_MOST_DIMS = 8
+"""Rank up to which lists of dims that count from the end are matched; operators of the runtime take no more."""
 
 if TYPE_CHECKING:
     from .matching import PatternCompiler
@@ -142,6 +146,8 @@ def compile_argument(
     """Match one argument, found by name."""
     if is_dim and isinstance(argument, Literal):
         return compile_dim_literal(compiler, name, argument, holder, then)
+    if is_dim and isinstance(argument, ListTerm) and any(map(_counts_from_end, argument.items)):
+        return compile_dim_list(compiler, name, argument, holder, then)
     matcher = compiler.term(argument, then)
     if is_dim and isinstance(argument, Variable):
         return compile_dim_variable(compiler, name, matcher, holder)
@@ -157,6 +163,31 @@ def compile_dim_literal(compiler: PatternCompiler, name: str, argument: Literal,
         if same_literal(from_front(argument.value, rank), value):
             return then(state)
         return state.fail(f"dim {argument.value!r} is expected", value, argument)
+
+    return match
+
+
+def _counts_from_end(item: Any) -> bool:
+    return isinstance(item, Literal) and isinstance(item.value, int) and item.value < 0
+
+
+def compile_dim_list(compiler: PatternCompiler, name: str, argument: ListTerm, holder: list[Any], then: Then) -> Then:
+    """Dims in a list are compared modulo the rank too: there is a list for every rank."""
+
+    def at_rank(rank: int) -> Matcher:
+        items = tuple(
+            replace(one, value=from_front(one.value, rank)) if _counts_from_end(one) else one for one in argument.items
+        )
+        return compiler.term(replace(argument, items=items), then)
+
+    matchers = {rank: at_rank(rank) for rank in range(1, _MOST_DIMS + 1)}
+
+    def match(state: State) -> bool:
+        arguments = holder[-1]
+        value, matcher = arguments[name], matchers.get(arguments.rank_of(name) or 0)
+        return (
+            matcher(value, state) if matcher is not None else state.fail("a list of dims is expected", value, argument)
+        )
 
     return match
 

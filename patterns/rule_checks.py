@@ -150,7 +150,8 @@ def check_rule(
         is_fast: With stored witnesses nothing is searched.
     """
     started = time.perf_counter()
-    abstract = abstract_findings(rule, seed=seed)
+    # What Python does with tensors without values says nothing about the rule.
+    abstract = [_opaque(rule)] if rule.opaque else abstract_findings(rule, seed=seed)
     verdict = RuleVerdict(rule.id, [one for one in abstract if one.severity == "error"])
     if verdict.is_accepted:
         bench = RuleTrials(rule, seed=seed)
@@ -229,6 +230,15 @@ def _mislabelled(rule: CompiledRule, one: NearMiss, kind: str) -> Diagnostic:
 
 def _place(rule: CompiledRule, text: str) -> SourceText:
     return rule.texts.where[next(at for at, guard in enumerate(rule.guards) if guard.text == text)]
+
+
+def _opaque(rule: CompiledRule) -> Diagnostic:
+    return rule.texts.rule.diagnostic(
+        "EK247",
+        f"rule {rule.id} is opaque in: {', '.join(rule.opaque)}",
+        length=len(rule.id),
+        notes=("it is tried on values, and not looked at without them",),
+    ).model_copy(update={"severity": "note"})
 
 
 def _wrong(rule: CompiledRule, example: Counterexample) -> Diagnostic:
