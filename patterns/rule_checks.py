@@ -86,7 +86,7 @@ def check_book(
         progress: Called before each rule.
         witnesses: Stored ones.
         is_fast: Those that fit the text of a rule are tried again, and nothing is searched.
-        is_complete: A rule whose witnesses are not stored is an error, where there are `witnesses`.
+        is_complete: A rule whose witnesses are not stored, or show nothing, is an error, where there are `witnesses`.
     """
     verdict = BookVerdict(book.file, list(book.found))
     wanted = None if only is None else set(only)
@@ -125,7 +125,10 @@ def check_one(
     """Check a rule of a book, with what is stored about it; the arguments are those of `check_book`."""
     stored = None if witnesses is None else fitting(rule, book, witnesses)
     verdict = check_rule(rule, trials=trials, seed=seed, is_strict=is_strict, stored=stored, is_fast=is_fast)
-    if witnesses is not None and is_complete and stored is None:
+    if not is_complete:
+        # They were searched again.
+        verdict.found = [one for one in verdict.found if one.code != "EK273"]
+    elif witnesses is not None and stored is None:
         verdict.found.append(_not_stored(rule, is_known=witnesses.of(rule.id) is not None))
     return verdict
 

@@ -102,7 +102,7 @@ def check_files(
         is_strict=options.strict,
         only=frozenset(options.rules),
         is_fast=options.fast,
-        is_complete=options.witnesses is not None,
+        is_complete=options.witnesses is not None and not options.update,
     )
     verdicts = check_books(
         requests,
@@ -128,8 +128,6 @@ def _places(names: Sequence[str], options: CheckOptions) -> dict[str, Path | Non
         if options.update:
             raise _usage("--update writes the file that --witnesses names", "--witnesses FILE.json --update")
         return dict.fromkeys(names)
-    if options.update and options.fast:
-        raise _usage("--update searches witnesses, and --fast does not", "leave one of them out")
     is_directory = given.is_dir()
     if len(names) > 1 and not is_directory:
         raise _usage("several books have a directory of witnesses", "--witnesses DIR, which has to be there")
@@ -149,7 +147,7 @@ def _usage(message: str, hint: str) -> CommandError:
 
 
 def _stored(name: str, place: Path | None, options: CheckOptions) -> WitnessBook | None:
-    if options.update:
+    if options.update and not (options.fast and place is not None and place.is_file()):
         return None
     if place is not None:
         return read_witnesses(place)

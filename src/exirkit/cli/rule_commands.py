@@ -36,7 +36,10 @@ def check(
     witnesses: Annotated[
         Path | None, typer.Option(metavar="FILE.json|DIR", help="Where the witnesses of the parts of rules are kept.")
     ] = None,
-    update: Annotated[bool, typer.Option("--update", help="Search witnesses and write them there.")] = False,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="Search witnesses and write them there; with --fast those that are missing."),
+    ] = False,
     fast: Annotated[
         bool, typer.Option("--fast", help="Try stored witnesses that fit the text of a rule; do not search.")
     ] = False,
