@@ -12,6 +12,7 @@ from .near_misses import NearMiss
 from .operator_facts import FAMILIES, operators_with
 from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
+from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .python_books import PythonBook
 from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
@@ -26,6 +27,7 @@ from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
 from .unfusing import unfuse
+from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
@@ -34,6 +36,8 @@ __all__ = [
     "Bisection",
     "BookVerdict",
     "BuilderTools",
+    "CheckRequest",
+    "CheckSettings",
     "CompiledRule",
     "Equivalence",
     "Guard",
@@ -58,10 +62,12 @@ __all__ = [
     "RuleStatistics",
     "RuleVerdict",
     "SourceText",
+    "StoredRule",
     "Target",
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",
+    "WitnessBook",
     "Work",
     "YamlError",
     "YamlPath",
@@ -72,6 +78,7 @@ __all__ = [
     "bound_book",
     "builder",
     "check_book",
+    "check_books",
     "check_rule",
     "explain_rule",
     "language_words",
@@ -81,6 +88,7 @@ __all__ = [
     "parse_book",
     "predicate",
     "read_target",
+    "read_witnesses",
     "read_yaml",
     "relations_of",
     "relations_of_book",
@@ -89,8 +97,11 @@ __all__ = [
     "rulebook_schema_text",
     "shipped_books",
     "shipped_targets",
+    "shipped_witnesses",
+    "stored_rule",
     "trace_rule",
     "unfuse",
+    "witness_text",
     "work_of",
     "write_book",
 ]
