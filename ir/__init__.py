@@ -1,6 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
-from .body_editor import BodyEditor, bodies_of, shared_results
+from .body_editor import BodyEditor, SealedBodyError, bodies_of, shared_results
 from .defined_operators import DefinedOperator, defined_operator
 from .diagnostics import (
     ContractError,
@@ -27,6 +27,8 @@ from .editor import INFER, GraphEditor
 from .editor_state import Checkpoint, Transaction
 from .effect import Effect
 from .fake_execution import infer_value
+from .foreign_handles import handles_like
+from .graph_modules import is_module_program, module_of_program, program_of_module
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, same_argument, same_value
 from .operators import (
@@ -81,6 +83,7 @@ __all__ = [
     "Location",
     "MissingOutVariantError",
     "ModelError",
+    "SealedBodyError",
     "TensorShapeDynamism",
     "TensorSpec",
     "Transaction",
@@ -102,18 +105,22 @@ __all__ = [
     "find_out_variant",
     "find_plugins",
     "free",
+    "handles_like",
     "has_effect",
     "has_unbacked_symbols",
     "infer_value",
     "inherited",
     "is_channels_last_dim_order",
     "is_contiguous_dim_order",
+    "is_module_program",
     "is_pure",
     "load_plugin",
     "load_plugins",
     "locate",
     "memory_format_from_dim_order",
+    "module_of_program",
     "ops",
+    "program_of_module",
     "same_argument",
     "same_value",
     "sample_ints",

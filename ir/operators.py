@@ -16,6 +16,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from .defined_operators import DefinedOperator, defined_operator, defined_operator_names
 from .diagnostics import Diagnostic, UsageError
+from .foreign_handles import operator_behind
 from .out_variants import find_out_variant
 
 
@@ -199,8 +200,16 @@ _EDGE_HANDLES: dict[OpOverload | DefinedOperator, EdgeOpOverload] = {}
 
 
 def underlying(target: Any) -> Any:
-    """Return the torch overload (or exirkit operator) behind a graph target; other targets come back as they are."""
-    return target._op if isinstance(target, EdgeOpOverload) else target
+    """Return the torch overload (or exirkit operator) behind a graph target; other targets come back as they are.
+
+    Handles of other libraries, of which programs lowered by the official package are full, count as well.
+    """
+    if isinstance(target, EdgeOpOverload):
+        return target._op
+    if isinstance(target, OpOverload | DefinedOperator):
+        return target
+    behind = operator_behind(target)
+    return target if behind is None else behind
 
 
 def _torch_packet(namespace: str, name: str) -> OpOverloadPacket | None:

@@ -6,11 +6,24 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self, overload
 
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
+from exirkit.ir import (
+    ContractError,
+    Diagnostic,
+    DiagnosticError,
+    GraphEditor,
+    UsageError,
+    copy_program,
+    module_of_program,
+    program_of_module,
+)
+
+from .official_passes import join_official_passes
+from .pass_base import ExportedProgramPassResult, PassResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,11 @@ class Pass(ABC):
     """
 
     name: ClassVar[str]
+
+    def __new__(cls, *args: object, **options: object) -> Self:
+        """Make a pass that the official pass manager, if it is there, gives whole programs to."""
+        join_official_passes(Pass)
+        return super().__new__(cls)
 
     @abstractmethod
     def edit(self, editor: GraphEditor) -> None:
@@ -88,6 +106,41 @@ class Pass(ABC):
         copied = copy_program(program)
         report = self.run(GraphEditor(copied))
         return (copied if report.modified else program), report
+
+    @overload
+    def __call__(self, program: GraphModule) -> PassResult: ...
+
+    @overload
+    def __call__(self, program: ExportedProgram) -> ExportedProgramPassResult: ...
+
+    def __call__(self, program: GraphModule | ExportedProgram) -> PassResult | ExportedProgramPassResult:
+        """Run on a copy of a program, or of a graph module on its own, as pass managers of all kinds do.
+
+        A graph module does not say what its inputs stand for: only tensors that hang on it (`get_attr`) are constants,
+        and new constants hang on the module that is returned.
+
+        Returns:
+            The copy (what was given, if nothing was modified), and whether it was modified.
+
+        Raises:
+            UsageError: EK424, it is neither.
+            DiagnosticError: As `run`.
+        """
+        if isinstance(program, ExportedProgram):
+            changed, report = self.apply(program)
+            return ExportedProgramPassResult(changed, report.modified)
+        if not isinstance(program, GraphModule):
+            raise UsageError(
+                Diagnostic(
+                    code="EK424",
+                    message=f"pass {self.name} was called with a {type(program).__name__}",
+                    expected="a torch.fx.GraphModule or a torch.export.ExportedProgram",
+                )
+            )
+        copied = program_of_module(program)
+        if not self.run(GraphEditor(copied)).modified:
+            return PassResult(program, False)
+        return PassResult(module_of_program(copied, program), True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

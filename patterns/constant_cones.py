@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import BodyEditor, is_pure, underlying
+from exirkit.ir import BodyEditor, is_module_program, is_pure, underlying
 
 DEFAULT_BUDGET_NBYTES = 1 << 30
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -36,6 +37,7 @@ class ConstantValues:
         self._specs: dict[str, Any] = {}
         self._spec_count = -1
         self._written: frozenset[str] = frozenset()
+        self._is_module = is_module_program(program)
 
     def is_constant(self, node: Node) -> bool:
         """Whether the value of a node is known."""
@@ -105,7 +107,7 @@ class ConstantValues:
 
     def _may_be_constant(self, node: Node) -> bool:
         if node.op == "placeholder":
-            return self.is_stored(node) and not self.is_mutable(node)
+            return self._told(node) is not None or (self.is_stored(node) and not self.is_mutable(node))
         if node.op == "get_attr":
             return isinstance(self._attribute(node), torch.Tensor)
         if node.op != "call_function" or not is_pure(node):
@@ -147,7 +149,8 @@ class ConstantValues:
 
     def _evaluated(self, node: Node) -> Any:
         if node.op == "placeholder":
-            return self._stored(node)
+            told = self._told(node)
+            return self._stored(node) if told is None else told
         if node.op == "get_attr":
             return self._attribute(node)
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._value_of)
@@ -175,6 +178,12 @@ class ConstantValues:
     def _stored(self, node: Node) -> torch.Tensor | None:
         spec = self._spec(node)
         return None if spec is None or spec.kind not in _STORED else self._tensor(spec)
+
+    def _told(self, node: Node) -> torch.Tensor | None:
+        """Return what a graph on its own tells of an input: recorded values of lifted constants bear their tensor."""
+        told = getattr(node.meta.get("val"), "constant", None) if self._is_module else None
+        is_real = isinstance(told, torch.Tensor) and not isinstance(told, FakeTensor)
+        return told if is_real else None
 
     def _tensor(self, spec: Any) -> torch.Tensor | None:
         found = self.program.state_dict.get(spec.target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,8 +15,11 @@ from exirkit.ir import (
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
+    SealedBodyError,
     edge_operator,
+    handles_like,
     has_effect,
+    is_module_program,
     is_pure,
     shared_results,
     underlying,
@@ -116,8 +120,8 @@ class RuleApplication:
         except (ExpressionError, UndecidedError) as error:
             raise Refused(str(error)) from error
         except DiagnosticError as error:
-            first = error.diagnostics[0]
-            raise Refused(first.message, is_fault=first.code != "EK120") from error
+            is_fault = not isinstance(error, SealedBodyError)
+            raise Refused(error.diagnostics[0].message, is_fault=is_fault) from error
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
@@ -213,7 +217,9 @@ class RuleApplication:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
         dying = sum(_weight(underlying(node.target)) for node in roots)
         made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
-        return made <= dying or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
+        # Nobody knows what a builder makes.
+        is_known = not any(case.replace.opaque for case in rule.cases)
+        return (is_known and made <= dying) or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
 
     def _place(self, roots: Sequence[Node], state: State) -> Node:
         """Return the node in front of which the replacement can stand: before any user, behind all inputs."""
@@ -298,6 +304,9 @@ def _weight(op: Any) -> int:
 def _mutated_inputs(editor: GraphEditor) -> set[Node]:
     signature = editor.program.graph_signature
     targets = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
+    if is_module_program(editor.program):
+        # A graph on its own does not say which of its inputs are written to after it has run.
+        return set(editor.graph.find_nodes(op="placeholder"))
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     return {
         node
@@ -312,21 +321,8 @@ def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
         if node.op == "call_function" and underlying(node.target) is not node.target:
             if isinstance(node.target, EdgeOpOverload):
                 return edge_operator, True
-            return _ForeignHandles(type(node.target)), True
+            return cache(handles_like(node.target)), True
     return (lambda op: op), False
-
-
-class _ForeignHandles:
-    """Makes handles of another library's class, of which a program is full, by asking that library by name."""
-
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
-        self._made: dict[Any, Any] = {}
-
-    def __call__(self, op: Any) -> Any:
-        if op not in self._made:
-            self._made[op] = self.kind(op, op._schema)
-        return self._made[op]
 
 
 class _Constants(Mapping[str, Any]):

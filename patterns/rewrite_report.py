@@ -51,7 +51,7 @@ class Refusal:
 
     Attributes:
         rule: Id of the rule.
-        node: Name of the node.
+        node: Name of the node; empty for a rule that could not match anywhere in the program.
         reason: Why.
         is_fault: The rule did not keep its word: its result had another dtype, shape or layout.
         graph: Which graph, as in `Application`.

@@ -16,7 +16,16 @@ from typing import Any
 
 from torch.fx import Node
 
-from exirkit.ir import BodyEditor, ContractError, Diagnostic, GraphEditor, Location, bodies_of, locate
+from exirkit.ir import (
+    BodyEditor,
+    ContractError,
+    Diagnostic,
+    GraphEditor,
+    Location,
+    bodies_of,
+    is_module_program,
+    locate,
+)
 
 from .compiled_rule import CompiledRule
 from .cost_choice import CostChoice, Room
@@ -28,6 +37,7 @@ from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .target_description import Target
 
 _LONGEST_CYCLE = 12
+_BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,16 @@ class RuleEngine:
         report.statistics = {rule.id: RuleStatistics() for rule in self.rules}
         report.is_limited = options.limit == 0
         self._run_all(editor, options, report, history, None)
+        if is_module_program(editor.program):
+            self._note_blind_rules(report)
         report.seconds = time.perf_counter() - started
+
+    def _note_blind_rules(self, report: RewriteReport) -> None:
+        """Say which rules might have matched if the inputs of the graph were known for what they are."""
+        for rule in self.rules:
+            statistics = report.statistics[rule.id]
+            if rule.asks_for_stored and statistics.tried and not statistics.matched:
+                report.refusals.append(Refusal(rule.id, "", _BLIND))
 
     def _run_all(
         self,
