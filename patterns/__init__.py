@@ -3,6 +3,7 @@
 from .book_pages import rule_pages
 from .book_schema import rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
+from .bound_patterns import bind_pattern_to_op, bound_book
 from .compiled_rule import CompiledRule
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
@@ -25,6 +26,7 @@ from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
+from .unfusing import unfuse
 from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
@@ -70,8 +72,10 @@ __all__ = [
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "bind_pattern_to_op",
     "bisect_rewrites",
     "book_from_rules",
+    "bound_book",
     "builder",
     "check_book",
     "check_books",
@@ -96,6 +100,7 @@ __all__ = [
     "shipped_witnesses",
     "stored_rule",
     "trace_rule",
+    "unfuse",
     "witness_text",
     "work_of",
     "write_book",

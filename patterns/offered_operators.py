@@ -28,7 +28,7 @@ def operators_offered(namespace: str) -> Mapping[str, Operator]:
     or what YAML would say of them.
 
     Raises:
-        UsageError: EK118, EK119, the plug-in cannot be used.
+        UsageError: The plug-in cannot be loaded; EK233, it is no mapping.
         ModelError: Its definitions are wrong.
     """
     if namespace not in find_plugins(OPERATORS):
@@ -37,7 +37,7 @@ def operators_offered(namespace: str) -> Mapping[str, Operator]:
     if not isinstance(offered, Mapping):
         kind = type(offered).__name__
         message = f"{OPERATORS} {namespace!r} is a {kind}, not a mapping of names to definitions"
-        raise UsageError(Diagnostic(code="EK118", message=message))
+        raise UsageError(Diagnostic(code="EK233", message=message))
     table = OperatorTable()
     for name, given in offered.items():
         _define(str(name), given, f"<{OPERATORS} {namespace}>", table)

@@ -15,6 +15,7 @@ from exirkit.ir import (
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
+    SealedBodyError,
     edge_operator,
     handles_like,
     has_effect,
@@ -119,8 +120,8 @@ class RuleApplication:
         except (ExpressionError, UndecidedError) as error:
             raise Refused(str(error)) from error
         except DiagnosticError as error:
-            first = error.diagnostics[0]
-            raise Refused(first.message, is_fault=first.code != "EK120") from error
+            is_fault = not isinstance(error, SealedBodyError)
+            raise Refused(error.diagnostics[0].message, is_fault=is_fault) from error
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)

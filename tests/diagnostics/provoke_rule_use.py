@@ -11,6 +11,7 @@ from tests.diagnostics.provocation import provokes
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
 from exirkit.patterns import (
     RuleEngine,
+    bind_pattern_to_op,
     bisect_rewrites,
     check_book,
     explain_rule,
@@ -98,3 +99,8 @@ def _is_even(n: int) -> bool:
 @provokes("EK254")
 def predicate_with_the_name_of_a_word(_: Path) -> None:
     predicate("rank", pure=True)(_is_even)
+
+
+@provokes("EK232")
+def pattern_for_no_operator(_: Path) -> None:
+    bind_pattern_to_op(torch.library.Library("provoked", "FRAGMENT"), "add_relu")(torch.relu)
