@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -78,6 +79,8 @@ def fire(trials: RuleTrials, trial: Trial) -> tuple[RewriteReport, str | None]:
     """
     program, inputs = program_of(trials, trial)
     editor = GraphEditor(copy_program(program))
-    report = RuleEngine([trials.rule]).run(editor)
+    # Whether it gains anything is not asked here.
+    rule = replace(trials.rule, rule=trials.rule.rule.model_copy(update={"choose": "always"}))
+    report = RuleEngine([rule]).run(editor)
     results = editor.program.module()(*inputs)
     return report, trials.compared(trial, list(results))

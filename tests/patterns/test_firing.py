@@ -11,7 +11,14 @@ from exirkit.patterns.pattern_programs import fire
 from exirkit.patterns.rule_trials import RuleTrials
 
 BOOKS = [*shipped_books(), str(Path(__file__).parent / "example_rules.yaml")]
-RULES = [(book, rule.id) for book in BOOKS for rule in load_book(book).rules]
+# torch.export takes these operators apart, and Edge puts them together again: tests of the chain let such rules fire.
+ONLY_IN_EDGE = "dim_order_ops."
+RULES = [
+    (book, rule.id)
+    for book in BOOKS
+    for rule in load_book(book).rules
+    if not any(name.startswith(ONLY_IN_EDGE) for name in rule.anchor_names)
+]
 
 
 @pytest.mark.slow
@@ -28,6 +35,6 @@ def test_rule_fires_on_a_program_made_from_itself(book: str, rule: str) -> None:
         assert problem is None, f"seed {trial.seed}: {problem}"
         assert not [one for one in report.refusals if one.is_fault], report.refusals
         fired += bool(report.journal)
-        if seen == 4:
+        if seen >= 4 and (fired or seen == 30):
             break
     assert fired, "it never fired"

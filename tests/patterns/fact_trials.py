@@ -1,0 +1,61 @@
+"""What trials of the facts about operators have in common."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import torch
+import yaml
+
+from exirkit.ir import underlying
+from exirkit.patterns import OperatorTable
+from exirkit.patterns.operator_facts import FactsForm
+
+
+def facts() -> FactsForm:
+    """Return the facts as they are shipped."""
+    text = files("exirkit.patterns").joinpath("operator_facts.yaml").read_text("utf-8")
+    return FactsForm.model_validate(yaml.safe_load(text))
+
+
+def planted(**changes: Any) -> FactsForm:
+    """Return the facts with some of them changed."""
+    return FactsForm.model_validate({**facts().model_dump(), **changes})
+
+
+def find(name: str) -> Any:
+    """Return an operator that can be called."""
+    return underlying(OperatorTable().find(name))
+
+
+def tensor(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return a tensor without equal elements, so that every exchange is seen."""
+    count = 1
+    for size in shape:
+        count *= size
+    values = list(range(count))
+    rng.shuffle(values)
+    made = torch.tensor(values, dtype=torch.float64).reshape(shape) - count // 3
+    return (made % 3 > 1) if dtype == torch.bool else (made * (0.37 if dtype.is_floating_point else 1)).to(dtype)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two results are equal, element for element, as far as layout and dtype."""
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(same(*pair) for pair in zip(one, other, strict=True))
+    return bool(
+        one.dtype == other.dtype
+        and one.shape == other.shape
+        and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+    )
+
+
+def outcome(op: Callable[..., Any], *args: Any, **others: Any) -> Any:
+    """Return the results of a call, or None if the operator does not take its arguments."""
+    try:
+        return op(*args, **others)
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        return None
