@@ -18,7 +18,7 @@ from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .rule_relations import Relations, relations_of, relations_of_book
+from .rule_relations import Relations, relations_between, relations_of, relations_of_book
 from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
@@ -74,6 +74,7 @@ __all__ = [
     "parse_book",
     "read_target",
     "read_yaml",
+    "relations_between",
     "relations_of",
     "relations_of_book",
     "rule_pages",

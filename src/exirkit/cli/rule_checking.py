@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exirkit.ir import ModelError
-from exirkit.patterns import BookVerdict, LoadedBook, RuleVerdict, check_book, language_words, load_book, shipped_books
+from exirkit.patterns import (
+    BookVerdict,
+    LoadedBook,
+    RuleVerdict,
+    check_book,
+    language_words,
+    load_book,
+    relations_between,
+    shipped_books,
+)
 
 from .console import Steps
 from .reports import Finding
@@ -18,6 +28,19 @@ from .rule_reports import (
     WordReport,
     WordsReport,
 )
+
+
+@dataclass(frozen=True)
+class CheckTexts:
+    """What is printed below the table.
+
+    Attributes:
+        found: What is wrong, or may be.
+        notes: What is worth knowing.
+    """
+
+    found: list[str]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -37,35 +60,62 @@ class CheckOptions:
     strict: bool
 
 
-def check_file(name: str, options: CheckOptions, steps: Steps) -> tuple[RuleCheckReport, list[str]]:
-    """Check a book.
+def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tuple[RuleCheckReport, CheckTexts]:
+    """Check books; of several also what their rules do to each other, as they do when they are applied together.
 
     Args:
-        name: Path of a file, or name of a shipped book.
+        names: Paths of files, or names of shipped books.
         options: How.
         steps: Is told of every rule.
 
     Returns:
-        The report, and the text of every finding.
+        The report, and the texts of what was found.
 
     Raises:
-        OSError: The file cannot be read.
-        UsageError: EK206, the book has no such rule.
+        OSError: A file cannot be read.
+        UsageError: EK206, none of the books has such a rule.
     """
-    steps(f"loading {name}")
-    book = load_book(name)
-    for rule in options.rules:
-        book.rule(rule)
-    verdict = check_book(
-        book,
-        trials=options.trials,
-        seed=options.seed,
-        is_strict=options.strict,
-        only=options.rules or None,
-        progress=lambda rule, number, count: steps(f"{number}/{count} {rule}"),
-    )
+    books = []
+    for name in dict.fromkeys(names):
+        steps(f"loading {name}")
+        books.append(load_book(name))
+    chosen = _chosen(books, options.rules)
+    verdict = BookVerdict(", ".join(book.file for book in books))
+    for book in books:
+        if options.rules and not chosen[book.file]:
+            continue
+        one = check_book(
+            book,
+            trials=options.trials,
+            seed=options.seed,
+            is_strict=options.strict,
+            only=chosen[book.file] or None,
+            progress=lambda rule, number, count: steps(f"{number}/{count} {rule}"),
+        )
+        verdict.found += one.found
+        verdict.rules += one.rules
+        verdict.notes += one.notes
+    if len(books) > 1 and not options.rules:
+        steps("what the books do to each other")
+        between = relations_between(books)
+        severity = "error" if options.strict else "warning"
+        verdict.found += [one.model_copy(update={"severity": severity}) for one in between.found]
+        verdict.notes += between.notes
     found = [*verdict.found, *(one for rule in verdict.rules for one in rule.found)]
-    return _report(verdict, options.seed), [one.render() for one in found]
+    return _report(verdict, options.seed), CheckTexts(
+        [one.render() for one in found], [one.render() for one in verdict.notes]
+    )
+
+
+def _chosen(books: Sequence[LoadedBook], rules: Sequence[str]) -> dict[str, list[str]]:
+    """Return the rules to check by book; each has to be in one of the books."""
+    chosen: dict[str, list[str]] = {book.file: [] for book in books}
+    for rule in rules:
+        holders = [book for book in books if any(one.id == rule for one in book.rules)]
+        for book in holders or books[:1]:
+            book.rule(rule)
+            chosen[book.file].append(rule)
+    return chosen
 
 
 def list_book(name: str | None) -> RuleListReport:
@@ -98,6 +148,7 @@ def _report(verdict: BookVerdict, seed: int) -> RuleCheckReport:
         seed=seed,
         rules=[_rule_report(rule) for rule in verdict.rules],
         diagnostics=[Finding.model_validate(one.model_dump()) for one in verdict.found],
+        notes=[Finding.model_validate(one.model_dump()) for one in verdict.notes],
     )
 
 

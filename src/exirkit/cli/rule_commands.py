@@ -21,34 +21,35 @@ class TraceDialect(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-BookFile = Annotated[str, typer.Argument(metavar="BOOK.yaml|NAME", show_default=False)]
 
 
 @rule_app.command()
 def check(
-    book: BookFile,
+    books: Annotated[list[str], typer.Argument(metavar="BOOK.yaml|NAME...", show_default=False)],
     rules: Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Only this rule; repeatable.")] = None,
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="Samples that each rule must be right for.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="A guard without a witness is an error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print what is no fault but worth knowing, too.")] = False,
     json: Json = False,
 ) -> None:
-    """Check every rule of a book: exit code 0 if all are accepted, 1 otherwise.
+    """Check every rule of books: exit code 0 if all are accepted, 1 otherwise.
 
     Each rule is read against the schemas of its operators, run on values made from the types of its variables, and
-    tried without each of its guards, literals and repetitions to see what they are for.
+    tried without each of its guards, literals and repetitions to see what they are for. Then it is asked what the
+    rules do to each other: those of a book, and those of different books, which are taken to be applied together.
     """
     with Steps() as steps:
         steps("loading torch")
-        from .rule_checking import CheckOptions, check_file
+        from .rule_checking import CheckOptions, check_files
 
-        report, texts = check_file(book, CheckOptions(tuple(rules or ()), trials, seed, strict), steps)
+        report, texts = check_files(books, CheckOptions(tuple(rules or ()), trials, seed, strict), steps)
     if json:
         print_json(report)
     else:
         from .rule_rendering import print_checked
 
-        print_checked(report, texts)
+        print_checked(report, texts, is_verbose=verbose)
     raise typer.Exit(0 if report.ok else 1)
 
 

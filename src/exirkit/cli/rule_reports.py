@@ -30,13 +30,17 @@ class RuleReport(Report):
 
 
 class RuleCheckReport(Report):
-    """The verdict on a book."""
+    """The verdict on a book, or on several that are applied together; their names are in `file` then.
+
+    `notes` are no faults: rules whose order decides, and circles without a count that is known to decrease.
+    """
 
     ok: bool
     file: str
     seed: int
     rules: list[RuleReport]
     diagnostics: list[Finding]
+    notes: list[Finding] = Field(default_factory=list)
 
 
 class ListedRule(Report):
