@@ -11,7 +11,9 @@ from .near_misses import NearMiss
 from .operator_facts import FAMILIES, operators_with
 from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
+from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .python_books import PythonBook
+from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
 from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
@@ -23,6 +25,7 @@ from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
+from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
@@ -30,6 +33,9 @@ __all__ = [
     "Application",
     "Bisection",
     "BookVerdict",
+    "BuilderTools",
+    "CheckRequest",
+    "CheckSettings",
     "CompiledRule",
     "Equivalence",
     "Guard",
@@ -54,17 +60,21 @@ __all__ = [
     "RuleStatistics",
     "RuleVerdict",
     "SourceText",
+    "StoredRule",
     "Target",
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",
+    "WitnessBook",
     "Work",
     "YamlError",
     "YamlPath",
     "YamlSource",
     "bisect_rewrites",
     "book_from_rules",
+    "builder",
     "check_book",
+    "check_books",
     "check_rule",
     "explain_rule",
     "language_words",
@@ -72,7 +82,9 @@ __all__ = [
     "name_of",
     "operators_with",
     "parse_book",
+    "predicate",
     "read_target",
+    "read_witnesses",
     "read_yaml",
     "relations_between",
     "relations_of",
@@ -82,7 +94,10 @@ __all__ = [
     "rulebook_schema_text",
     "shipped_books",
     "shipped_targets",
+    "shipped_witnesses",
+    "stored_rule",
     "trace_rule",
+    "witness_text",
     "work_of",
     "write_book",
 ]

@@ -216,7 +216,9 @@ class RuleApplication:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
         dying = sum(_weight(underlying(node.target)) for node in roots)
         made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
-        return made <= dying or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
+        # Nobody knows what a builder makes.
+        is_known = not any(case.replace.opaque for case in rule.cases)
+        return (is_known and made <= dying) or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
 
     def _place(self, roots: Sequence[Node], state: State) -> Node:
         """Return the node in front of which the replacement can stand: before any user, behind all inputs."""

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from exirkit.ir import ModelError
+from exirkit.ir import Diagnostic, ModelError
 from exirkit.patterns import (
     BookVerdict,
+    CheckRequest,
+    CheckSettings,
     LoadedBook,
+    Relations,
     RuleVerdict,
-    check_book,
+    StoredRule,
+    WitnessBook,
+    check_books,
     language_words,
     load_book,
+    read_witnesses,
     relations_between,
     shipped_books,
+    shipped_witnesses,
+    stored_rule,
+    witness_text,
 )
 
 from .console import Steps
+from .failures import WRONG_USAGE, CommandError
+from .output_files import check_writable, write_whole
 from .reports import Finding
 from .rule_reports import (
+    CatalogueReport,
     ListedRule,
     RuleCheckReport,
     RuleListReport,
@@ -31,8 +44,34 @@ from .rule_reports import (
 
 
 @dataclass(frozen=True)
+class CheckOptions:
+    """How to check.
+
+    Attributes:
+        rules: Ids of the rules to check; all when empty.
+        trials: Samples per rule.
+        seed: Of the samples.
+        strict: A guard without a witness is an error.
+        witnesses: File, or directory of files, of stored witnesses.
+        update: Search witnesses and write them there.
+        fast: Stored witnesses take the place of a search.
+        jobs: Processes.
+    """
+
+    rules: tuple[str, ...]
+    trials: int
+    seed: int
+    strict: bool
+    witnesses: Path | None = None
+    update: bool = False
+    fast: bool = False
+    jobs: int = 1
+    together: bool = False
+
+
+@dataclass(frozen=True)
 class CheckTexts:
-    """What is printed below the table.
+    """What is printed below a table.
 
     Attributes:
         found: What is wrong, or may be.
@@ -42,80 +81,131 @@ class CheckTexts:
     found: list[str]
     notes: list[str]
 
-
-@dataclass(frozen=True)
-class CheckOptions:
-    """How to check.
-
-    Attributes:
-        rules: Ids of the rules to check; all when empty.
-        trials: Samples per rule.
-        seed: Of the samples.
-        strict: A guard without a witness is an error.
-    """
-
-    rules: tuple[str, ...]
-    trials: int
-    seed: int
-    strict: bool
+    @classmethod
+    def of(cls, found: Sequence[Diagnostic], notes: Sequence[Diagnostic]) -> CheckTexts:
+        """Return the texts of findings."""
+        return cls([one.render() for one in found], [one.render() for one in notes])
 
 
-def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tuple[RuleCheckReport, CheckTexts]:
-    """Check books; of several also what their rules do to each other, as they do when they are applied together.
+def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tuple[CatalogueReport, list[CheckTexts]]:
+    """Check books.
 
     Args:
-        names: Paths of files, or names of shipped books.
+        names: Paths of files, or names of shipped books; without any, all shipped books.
         options: How.
         steps: Is told of every rule.
 
     Returns:
-        The report, and the texts of what was found.
+        The report, and the texts of what was found: for each book, and last for all of them together.
 
     Raises:
         OSError: A file cannot be read.
-        UsageError: EK206, none of the books has such a rule.
+        UsageError: EK206, the book has no such rule.
+        CommandError: EK711, the options do not go together; EK712, the witnesses cannot be written.
+        ModelError: EK274, stored witnesses cannot be read.
     """
-    books = []
-    for name in dict.fromkeys(names):
+    import torch
+
+    # Trials are small: what a second thread would gain is lost in waking it.
+    torch.set_num_threads(1)
+    chosen = list(names) or list(shipped_books())
+    places = _places(chosen, options)
+    for name in chosen:
         steps(f"loading {name}")
-        books.append(load_book(name))
-    chosen = _chosen(books, options.rules)
-    verdict = BookVerdict(", ".join(book.file for book in books))
-    for book in books:
-        if options.rules and not chosen[book.file]:
-            continue
-        one = check_book(
-            book,
-            trials=options.trials,
-            seed=options.seed,
-            is_strict=options.strict,
-            only=chosen[book.file] or None,
-            progress=lambda rule, number, count: steps(f"{number}/{count} {rule}"),
-        )
-        verdict.found += one.found
-        verdict.rules += one.rules
-        verdict.notes += one.notes
-    if len(books) > 1 and not options.rules:
-        steps("what the books do to each other")
-        between = relations_between(books)
-        severity = "error" if options.strict else "warning"
-        verdict.found += [one.model_copy(update={"severity": severity}) for one in between.found]
-        verdict.notes += between.notes
-    found = [*verdict.found, *(one for rule in verdict.rules for one in rule.found)]
-    return _report(verdict, options.seed), CheckTexts(
-        [one.render() for one in found], [one.render() for one in verdict.notes]
-    )
-
-
-def _chosen(books: Sequence[LoadedBook], rules: Sequence[str]) -> dict[str, list[str]]:
-    """Return the rules to check by book; each has to be in one of the books."""
-    chosen: dict[str, list[str]] = {book.file: [] for book in books}
-    for rule in rules:
-        holders = [book for book in books if any(one.id == rule for one in book.rules)]
-        for book in holders or books[:1]:
+        book = load_book(name)
+        for rule in options.rules:
             book.rule(rule)
-            chosen[book.file].append(rule)
-    return chosen
+    requests = [CheckRequest(name, _stored(name, places[name], options)) for name in chosen]
+    settings = CheckSettings(
+        trials=options.trials,
+        seed=options.seed,
+        is_strict=options.strict,
+        only=frozenset(options.rules),
+        is_fast=options.fast,
+        is_complete=options.witnesses is not None and not options.update,
+    )
+    verdicts = check_books(
+        requests,
+        settings,
+        jobs=options.jobs,
+        progress=lambda rule, number, count: steps(f"{number}/{count} {rule}"),
+    )
+    if options.update:
+        for name, verdict in zip(chosen, verdicts, strict=True):
+            _write(name, verdict, places[name], options)
+    texts = [CheckTexts.of([*v.found, *(one for rule in v.rules for one in rule.found)], v.notes) for v in verdicts]
+    between = _between(chosen, options, steps)
+    texts.append(CheckTexts.of(between.found, between.notes))
+    report = CatalogueReport(
+        ok=all(one.is_accepted for one in verdicts) and not (options.strict and between.found),
+        seed=options.seed,
+        books=[_report(verdict, options.seed) for verdict in verdicts],
+        diagnostics=[_finding(one) for one in between.found],
+        notes=[_finding(one) for one in between.notes],
+    )
+    return report, texts
+
+
+def _between(names: Sequence[str], options: CheckOptions, steps: Steps) -> Relations:
+    """Return what the rules of one book do to those of another, if they are said to be applied together."""
+    if not options.together:
+        return Relations()
+    steps("what the books do to each other")
+    between = relations_between([load_book(name) for name in names])
+    severity = "error" if options.strict else "warning"
+    return Relations([one.model_copy(update={"severity": severity}) for one in between.found], between.notes)
+
+
+def _places(names: Sequence[str], options: CheckOptions) -> dict[str, Path | None]:
+    """Return the file of witnesses of each book.
+
+    Raises:
+        CommandError: EK711, there is none to update, or one for several books; EK712, it cannot be written.
+    """
+    given = options.witnesses
+    if given is None:
+        if options.update:
+            raise _usage("--update writes the file that --witnesses names", "--witnesses FILE.json --update")
+        return dict.fromkeys(names)
+    is_directory = given.is_dir()
+    if len(names) > 1 and not is_directory:
+        raise _usage("several books have a directory of witnesses", "--witnesses DIR, which has to be there")
+    places: dict[str, Path | None] = {
+        name: given / f"{Path(name).name.removesuffix('.yaml')}.json" if is_directory else given for name in names
+    }
+    if len(set(places.values())) < len(names):
+        raise _usage("two of these books would have one file of witnesses", "check them one after the other")
+    for place in places.values():
+        if options.update and place is not None:
+            check_writable(place, ".json")
+    return places
+
+
+def _usage(message: str, hint: str) -> CommandError:
+    return CommandError(code="EK711", message=message, hint=hint, exit_code=WRONG_USAGE)
+
+
+def _stored(name: str, place: Path | None, options: CheckOptions) -> WitnessBook | None:
+    if options.update and not (options.fast and place is not None and place.is_file()):
+        return None
+    if place is not None:
+        return read_witnesses(place)
+    return shipped_witnesses(name) if options.fast and name in shipped_books() else None
+
+
+def _write(name: str, verdict: BookVerdict, place: Path | None, options: CheckOptions) -> None:
+    """Write the witnesses of the rules that were accepted; those of rules that were not checked stay."""
+    assert place is not None, "the options were looked at before"
+    book = load_book(name)
+    kept: dict[str, StoredRule] = {}
+    if options.rules and place.is_file():
+        kept = {one.rule: one for one in read_witnesses(place).rules}
+    for found in verdict.rules:
+        if found.positives is not None and found.is_accepted:
+            rule = book.rule(found.rule)
+            kept[rule.id] = stored_rule(rule, book, options.seed, found.positives.passed, found.near_misses)
+    text = witness_text(kept[rule.id] for rule in book.rules if rule.id in kept)
+    write_whole(place, lambda file: file.write(text.encode()))
 
 
 def list_book(name: str | None) -> RuleListReport:
@@ -146,13 +236,13 @@ def _report(verdict: BookVerdict, seed: int) -> RuleCheckReport:
         ok=verdict.is_accepted,
         file=verdict.file,
         seed=seed,
-        rules=[_rule_report(rule) for rule in verdict.rules],
-        diagnostics=[Finding.model_validate(one.model_dump()) for one in verdict.found],
-        notes=[Finding.model_validate(one.model_dump()) for one in verdict.notes],
+        rules=[_rule_report(rule, seed) for rule in verdict.rules],
+        diagnostics=[_finding(one) for one in verdict.found],
+        notes=[_finding(one) for one in verdict.notes],
     )
 
 
-def _rule_report(verdict: RuleVerdict) -> RuleReport:
+def _rule_report(verdict: RuleVerdict, seed: int) -> RuleReport:
     positives = verdict.positives
     return RuleReport(
         rule=verdict.rule,
@@ -160,9 +250,22 @@ def _rule_report(verdict: RuleVerdict) -> RuleReport:
         trials=positives.passed if positives else 0,
         rejected=positives.rejected.total() if positives else 0,
         witnesses=[
-            WitnessReport(part=one.what, text=one.text, witness=one.witness, difference=one.problem, tried=one.tried)
+            WitnessReport(
+                part=one.what,
+                text=one.text,
+                outcome=one.outcome,
+                witness=one.witness,
+                instead=one.instead,
+                seed=None if one.number is None else f"{seed}:{one.number}",
+                difference=one.problem,
+                tried=one.tried,
+            )
             for one in verdict.near_misses
         ],
-        diagnostics=[Finding.model_validate(one.model_dump()) for one in verdict.found],
+        diagnostics=[_finding(one) for one in verdict.found],
         seconds=round(verdict.seconds, 3),
     )
+
+
+def _finding(one: Diagnostic) -> Finding:
+    return Finding.model_validate(one.model_dump())

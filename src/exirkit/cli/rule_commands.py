@@ -21,35 +21,55 @@ class TraceDialect(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+BookFile = Annotated[str, typer.Argument(metavar="BOOK.yaml|NAME", show_default=False)]
 
 
 @rule_app.command()
 def check(
-    books: Annotated[list[str], typer.Argument(metavar="BOOK.yaml|NAME...", show_default=False)],
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
     rules: Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Only this rule; repeatable.")] = None,
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="Samples that each rule must be right for.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
-    strict: Annotated[bool, typer.Option("--strict", help="A guard without a witness is an error.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A guard without a witness, or called what it is not, is an error.")
+    ] = False,
+    witnesses: Annotated[
+        Path | None, typer.Option(metavar="FILE.json|DIR", help="Where the witnesses of the parts of rules are kept.")
+    ] = None,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="Search witnesses and write them there; with --fast those that are missing."),
+    ] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Try stored witnesses that fit the text of a rule; do not search.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="Processes.")] = 1,
+    together: Annotated[
+        bool, typer.Option("--together", help="The books are applied together: see what they do to each other.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print what is no fault but worth knowing, too.")] = False,
     json: Json = False,
 ) -> None:
-    """Check every rule of books: exit code 0 if all are accepted, 1 otherwise.
+    """Check every rule of a book: exit code 0 if all are accepted, 1 otherwise.
 
     Each rule is read against the schemas of its operators, run on values made from the types of its variables, and
-    tried without each of its guards, literals and repetitions to see what they are for. Then it is asked what the
-    rules do to each other: those of a book, and those of different books, which are taken to be applied together.
+    tried without each of its guards, literals and repetitions to see what they are for. Without a book, all that come
+    with exirkit are checked.
     """
     with Steps() as steps:
         steps("loading torch")
         from .rule_checking import CheckOptions, check_files
 
-        report, texts = check_files(books, CheckOptions(tuple(rules or ()), trials, seed, strict), steps)
+        options = CheckOptions(tuple(rules or ()), trials, seed, strict, witnesses, update, fast, jobs, together)
+        report, texts = check_files(tuple(books or ()), options, steps)
     if json:
-        print_json(report)
+        print_json(report.books[0] if books and len(books) == 1 else report)
     else:
-        from .rule_rendering import print_checked
+        from .rule_rendering import print_checked, print_findings
 
-        print_checked(report, texts, is_verbose=verbose)
+        for one, found in zip(report.books, texts, strict=False):
+            print_checked(one, found, is_verbose=verbose)
+        print_findings(texts[-1], is_verbose=verbose)
     raise typer.Exit(0 if report.ok else 1)
 
 

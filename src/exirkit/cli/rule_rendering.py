@@ -22,13 +22,18 @@ def print_checked(report: RuleCheckReport, texts: CheckTexts, *, is_verbose: boo
     console = stdout_console()
     if rows:
         console.print(table(["verdict", "rule", ">samples", ">guards with witness", ">time"], rows))
+    print_findings(texts, is_verbose=is_verbose)
+    accepted = sum(rule.ok for rule in report.rules)
+    verdict = "accepted" if report.ok else "REJECTED"
+    typer.echo(f"\n{printable(report.file)}: {verdict}, {accepted} of {len(report.rules)} rules (seed {report.seed})")
+
+
+def print_findings(texts: CheckTexts, *, is_verbose: bool) -> None:
+    """Print what was found, and the notes or how many there are."""
     for text in [*texts.found, *(texts.notes if is_verbose else ())]:
         typer.echo("\n" + "\n".join(printable(line) for line in text.splitlines()))
     if texts.notes and not is_verbose:
         typer.echo(f"\nnotes: {len(texts.notes)}, shown with --verbose")
-    accepted = sum(rule.ok for rule in report.rules)
-    verdict = "accepted" if report.ok else "REJECTED"
-    typer.echo(f"\n{printable(report.file)}: {verdict}, {accepted} of {len(report.rules)} rules (seed {report.seed})")
 
 
 def print_rules(report: RuleListReport) -> None:

@@ -12,7 +12,10 @@ class WitnessReport(Report):
 
     part: str
     text: str
+    outcome: str
     witness: dict[str, str] | None = None
+    instead: str | None = None
+    seed: str | None = None
     difference: str | None = None
     tried: int = 0
 
@@ -30,7 +33,7 @@ class RuleReport(Report):
 
 
 class RuleCheckReport(Report):
-    """The verdict on a book, or on several that are applied together; their names are in `file` then.
+    """The verdict on a book.
 
     `notes` are no faults: rules whose order decides, and circles without a count that is known to decrease.
     """
@@ -40,6 +43,16 @@ class RuleCheckReport(Report):
     seed: int
     rules: list[RuleReport]
     diagnostics: list[Finding]
+    notes: list[Finding] = Field(default_factory=list)
+
+
+class CatalogueReport(Report):
+    """The verdict on several books, and what the rules of one do to those of another if that was asked for."""
+
+    ok: bool
+    seed: int
+    books: list[RuleCheckReport]
+    diagnostics: list[Finding] = Field(default_factory=list)
     notes: list[Finding] = Field(default_factory=list)
 
 
