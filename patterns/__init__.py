@@ -21,7 +21,7 @@ from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
 from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .rule_relations import Relations, relations_of, relations_of_book
+from .rule_relations import Relations, relations_between, relations_of, relations_of_book
 from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
@@ -90,6 +90,7 @@ __all__ = [
     "read_target",
     "read_witnesses",
     "read_yaml",
+    "relations_between",
     "relations_of",
     "relations_of_book",
     "rule_pages",

@@ -73,6 +73,21 @@ def relations_of(rules: Sequence[CompiledRule], *, seed: int = 0) -> Relations:
     return relations
 
 
+def relations_between(books: Sequence[LoadedBook]) -> Relations:
+    """Return what rules of different books do to each other when all of them are applied together.
+
+    Args:
+        books: Loaded books. What the rules of one book do to each other is left out.
+    """
+    together = relations_of([rule for book in books for rule in book.rules])
+    alone = [relations_of(book.rules) for book in books]
+    known = {(one.code, one.message) for each in alone for one in (*each.found, *each.notes)}
+    return Relations(
+        [one for one in together.found if (one.code, one.message) not in known],
+        [one for one in together.notes if (one.code, one.message) not in known],
+    )
+
+
 def _is_in(rule_id: str, patterns: Sequence[str]) -> bool:
     return any(rule_id == one or (one.endswith("*") and rule_id.startswith(one[:-1])) for one in patterns)
 

@@ -84,3 +84,54 @@ def test_lowering_with_rules(tmp_path: Path) -> None:
     assert limited.returncode == 0
     journal = json.loads((tmp_path / "journal.json").read_text())["forward"]
     assert [one["rule"] for one in journal["applications"]] == applied[:1]
+
+
+MEETING = """rulebook: 1
+rules:
+- id: neg-as-product
+  vars: {x: "f32 [*S]"}
+  match: return aten.neg.default(x)
+  replace: return aten.mul.Scalar(x, -1)
+- id: abs-of-neg
+  vars: {x: "f32 [*S]"}
+  match: return aten.abs.default(aten.neg.default(x))
+  replace: return aten.abs.default(x)
+"""
+BACK = """rulebook: 1
+rules:
+- id: product-as-neg
+  vars: {x: "f32 [*S]"}
+  match: return aten.mul.Scalar(x, -1)
+  replace: return aten.neg.default(x)
+"""
+
+
+@pytest.mark.slow
+def test_books_that_undo_each_other_are_found_together(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(MEETING)
+    (tmp_path / "other.yaml").write_text(BACK)
+    for name in ("one.yaml", "other.yaml"):
+        assert json.loads(rule("check", name, "--strict", "--json", cwd=tmp_path).stdout)["ok"]
+    apart = json.loads(rule("check", "one.yaml", "other.yaml", "--json", cwd=tmp_path).stdout)
+    assert (apart["ok"], apart["diagnostics"]) == (True, [])
+    together = rule("check", "one.yaml", "other.yaml", "--together", "--json", cwd=tmp_path)
+    report = json.loads(together.stdout)
+    assert (together.returncode, report["ok"]) == (0, True)
+    assert [(one["code"], one["severity"]) for one in report["diagnostics"]] == [("EK245", "warning")]
+    assert [book["diagnostics"] for book in report["books"]] == [[], []]
+    strict = rule("check", "one.yaml", "other.yaml", "--together", "--strict", cwd=tmp_path)
+    assert strict.returncode == 1
+    assert "rules undo each other" in strict.stdout
+
+
+@pytest.mark.slow
+def test_notes_are_printed_on_request(tmp_path: Path) -> None:
+    (tmp_path / "book.yaml").write_text(GOOD + MEETING.partition("rules:\n")[2])
+    plain = rule("check", "book.yaml", cwd=tmp_path)
+    notes = json.loads(rule("check", "book.yaml", "--json", cwd=tmp_path).stdout)["notes"]
+    assert {one["code"] for one in notes} == {"EK244"}
+    assert f"notes: {len(notes)}, shown with --verbose" in plain.stdout
+    assert "EK244" not in plain.stdout
+    verbose = rule("check", "book.yaml", "--verbose", cwd=tmp_path)
+    assert verbose.stdout.count("note[EK244]") == len(notes)
+    assert "shown with --verbose" not in verbose.stdout

@@ -15,6 +15,7 @@ import torch
 from tests.official.rule_cases import RuleCase
 from tests.official.wire import Header, pack, unpack
 from tests.official.worker import read_exactly, write_all
+from torch.export import ExportedProgram
 
 from exirkit import ApplyRules, load_book
 from exirkit.patterns.pattern_programs import program_of
@@ -41,8 +42,18 @@ def lower(request: Header) -> tuple[Header, list[bytes]]:
     refusals = [refusal for one in reports if one is not None for refusal in one.refusals]
     faults = [f"{one.rule} at {one.node}: {one.reason}" for one in refusals if one.is_fault]
     blind = sorted({one.rule for one in refusals if not one.node})
+    strangers = _not_the_librarys_own(edge.exported_program())
     pte = edge.to_executorch().buffer
-    return {"applied": dict(applied), "faults": faults, "blind": blind}, [bytes(pte)]
+    return {"applied": dict(applied), "faults": faults, "blind": blind, "strangers": strangers}, [bytes(pte)]
+
+
+def _not_the_librarys_own(program: ExportedProgram) -> list[str]:
+    """Return calls whose target is not the very handle that the library gives out, which its passes compare with."""
+    registry = importlib.import_module("executorch.exir.dialects._ops").ops.edge
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    named = [one for one in targets if hasattr(one, "_schema")]
+    own = [functools.reduce(getattr, one.__name__.split("."), registry) for one in named]
+    return [str(one) for one, other in zip(named, own, strict=True) if one is not other]
 
 
 def _through(exporter: Any, route: str, case: RuleCase, passes: list[ApplyRules]) -> Any:

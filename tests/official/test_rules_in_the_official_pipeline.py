@@ -60,6 +60,7 @@ def test_rules_in_the_official_exporter(
     is_blind = route == "module" and case.module is not None
     assert answer["applied"] == dict(case.module or {} if is_blind else case.applied)
     assert answer["faults"] == []
+    assert answer["strangers"] == []
     check_outputs(official_runtime, name, pte)
 
 

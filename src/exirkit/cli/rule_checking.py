@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exirkit.ir import ModelError
+from exirkit.ir import Diagnostic, ModelError
 from exirkit.patterns import (
     BookVerdict,
     CheckRequest,
     CheckSettings,
     LoadedBook,
+    Relations,
     RuleVerdict,
     StoredRule,
     WitnessBook,
@@ -19,6 +20,7 @@ from exirkit.patterns import (
     language_words,
     load_book,
     read_witnesses,
+    relations_between,
     shipped_books,
     shipped_witnesses,
     stored_rule,
@@ -30,6 +32,7 @@ from .failures import WRONG_USAGE, CommandError
 from .output_files import check_writable, write_whole
 from .reports import Finding
 from .rule_reports import (
+    CatalogueReport,
     ListedRule,
     RuleCheckReport,
     RuleListReport,
@@ -63,11 +66,28 @@ class CheckOptions:
     update: bool = False
     fast: bool = False
     jobs: int = 1
+    together: bool = False
 
 
-def check_files(
-    names: Sequence[str], options: CheckOptions, steps: Steps
-) -> tuple[list[RuleCheckReport], list[list[str]]]:
+@dataclass(frozen=True)
+class CheckTexts:
+    """What is printed below a table.
+
+    Attributes:
+        found: What is wrong, or may be.
+        notes: What is worth knowing.
+    """
+
+    found: list[str]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, found: Sequence[Diagnostic], notes: Sequence[Diagnostic]) -> CheckTexts:
+        """Return the texts of findings."""
+        return cls([one.render() for one in found], [one.render() for one in notes])
+
+
+def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tuple[CatalogueReport, list[CheckTexts]]:
     """Check books.
 
     Args:
@@ -76,7 +96,7 @@ def check_files(
         steps: Is told of every rule.
 
     Returns:
-        A report for each book, and the texts of its findings.
+        The report, and the texts of what was found: for each book, and last for all of them together.
 
     Raises:
         OSError: A file cannot be read.
@@ -113,8 +133,27 @@ def check_files(
     if options.update:
         for name, verdict in zip(chosen, verdicts, strict=True):
             _write(name, verdict, places[name], options)
-    texts = [[one.render() for one in [*v.found, *(one for rule in v.rules for one in rule.found)]] for v in verdicts]
-    return [_report(verdict, options.seed) for verdict in verdicts], texts
+    texts = [CheckTexts.of([*v.found, *(one for rule in v.rules for one in rule.found)], v.notes) for v in verdicts]
+    between = _between(chosen, options, steps)
+    texts.append(CheckTexts.of(between.found, between.notes))
+    report = CatalogueReport(
+        ok=all(one.is_accepted for one in verdicts) and not (options.strict and between.found),
+        seed=options.seed,
+        books=[_report(verdict, options.seed) for verdict in verdicts],
+        diagnostics=[_finding(one) for one in between.found],
+        notes=[_finding(one) for one in between.notes],
+    )
+    return report, texts
+
+
+def _between(names: Sequence[str], options: CheckOptions, steps: Steps) -> Relations:
+    """Return what the rules of one book do to those of another, if they are said to be applied together."""
+    if not options.together:
+        return Relations()
+    steps("what the books do to each other")
+    between = relations_between([load_book(name) for name in names])
+    severity = "error" if options.strict else "warning"
+    return Relations([one.model_copy(update={"severity": severity}) for one in between.found], between.notes)
 
 
 def _places(names: Sequence[str], options: CheckOptions) -> dict[str, Path | None]:
@@ -198,7 +237,8 @@ def _report(verdict: BookVerdict, seed: int) -> RuleCheckReport:
         file=verdict.file,
         seed=seed,
         rules=[_rule_report(rule, seed) for rule in verdict.rules],
-        diagnostics=[Finding.model_validate(one.model_dump()) for one in verdict.found],
+        diagnostics=[_finding(one) for one in verdict.found],
+        notes=[_finding(one) for one in verdict.notes],
     )
 
 
@@ -222,6 +262,10 @@ def _rule_report(verdict: RuleVerdict, seed: int) -> RuleReport:
             )
             for one in verdict.near_misses
         ],
-        diagnostics=[Finding.model_validate(one.model_dump()) for one in verdict.found],
+        diagnostics=[_finding(one) for one in verdict.found],
         seconds=round(verdict.seconds, 3),
     )
+
+
+def _finding(one: Diagnostic) -> Finding:
+    return Finding.model_validate(one.model_dump())

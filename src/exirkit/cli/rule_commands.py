@@ -44,6 +44,10 @@ def check(
         bool, typer.Option("--fast", help="Try stored witnesses that fit the text of a rule; do not search.")
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="Processes.")] = 1,
+    together: Annotated[
+        bool, typer.Option("--together", help="The books are applied together: see what they do to each other.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print what is no fault but worth knowing, too.")] = False,
     json: Json = False,
 ) -> None:
     """Check every rule of a book: exit code 0 if all are accepted, 1 otherwise.
@@ -56,19 +60,17 @@ def check(
         steps("loading torch")
         from .rule_checking import CheckOptions, check_files
 
-        options = CheckOptions(tuple(rules or ()), trials, seed, strict, witnesses, update, fast, jobs)
-        reports, texts = check_files(tuple(books or ()), options, steps)
-    is_ok = all(report.ok for report in reports)
+        options = CheckOptions(tuple(rules or ()), trials, seed, strict, witnesses, update, fast, jobs, together)
+        report, texts = check_files(tuple(books or ()), options, steps)
     if json:
-        from .rule_reports import CatalogueReport
-
-        print_json(reports[0] if books and len(books) == 1 else CatalogueReport(ok=is_ok, seed=seed, books=reports))
+        print_json(report.books[0] if books and len(books) == 1 else report)
     else:
-        from .rule_rendering import print_checked
+        from .rule_rendering import print_checked, print_findings
 
-        for report, found in zip(reports, texts, strict=True):
-            print_checked(report, found)
-    raise typer.Exit(0 if is_ok else 1)
+        for one, found in zip(report.books, texts, strict=False):
+            print_checked(one, found, is_verbose=verbose)
+        print_findings(texts[-1], is_verbose=verbose)
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @rule_app.command()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import typer
 
 from .console import stdout_console, table
 from .failures import printable
+from .rule_checking import CheckTexts
 from .rule_reports import RuleCheckReport, RuleListReport, WordsReport
 
 
-def print_checked(report: RuleCheckReport, texts: Sequence[str]) -> None:
-    """Print a line per rule, and all findings."""
+def print_checked(report: RuleCheckReport, texts: CheckTexts, *, is_verbose: bool) -> None:
+    """Print a line per rule, all findings, and the notes if they are asked for."""
     rows = []
     for rule in report.rules:
         guards = [one for one in rule.witnesses if one.part == "guard"]
@@ -23,11 +22,18 @@ def print_checked(report: RuleCheckReport, texts: Sequence[str]) -> None:
     console = stdout_console()
     if rows:
         console.print(table(["verdict", "rule", ">samples", ">guards with witness", ">time"], rows))
-    for text in texts:
-        typer.echo("\n" + "\n".join(printable(line) for line in text.splitlines()))
+    print_findings(texts, is_verbose=is_verbose)
     accepted = sum(rule.ok for rule in report.rules)
     verdict = "accepted" if report.ok else "REJECTED"
     typer.echo(f"\n{printable(report.file)}: {verdict}, {accepted} of {len(report.rules)} rules (seed {report.seed})")
+
+
+def print_findings(texts: CheckTexts, *, is_verbose: bool) -> None:
+    """Print what was found, and the notes or how many there are."""
+    for text in [*texts.found, *(texts.notes if is_verbose else ())]:
+        typer.echo("\n" + "\n".join(printable(line) for line in text.splitlines()))
+    if texts.notes and not is_verbose:
+        typer.echo(f"\nnotes: {len(texts.notes)}, shown with --verbose")
 
 
 def print_rules(report: RuleListReport) -> None:

@@ -33,21 +33,27 @@ class RuleReport(Report):
 
 
 class RuleCheckReport(Report):
-    """The verdict on a book."""
+    """The verdict on a book.
+
+    `notes` are no faults: rules whose order decides, and circles without a count that is known to decrease.
+    """
 
     ok: bool
     file: str
     seed: int
     rules: list[RuleReport]
     diagnostics: list[Finding]
+    notes: list[Finding] = Field(default_factory=list)
 
 
 class CatalogueReport(Report):
-    """The verdict on several books."""
+    """The verdict on several books, and what the rules of one do to those of another if that was asked for."""
 
     ok: bool
     seed: int
     books: list[RuleCheckReport]
+    diagnostics: list[Finding] = Field(default_factory=list)
+    notes: list[Finding] = Field(default_factory=list)
 
 
 class ListedRule(Report):
