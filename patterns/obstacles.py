@@ -17,7 +17,7 @@ from .explaining_matcher import Stop
 from .expressions import ExpressionCompiler, ExpressionError, parse_expression
 from .matching_state import CompiledGuard, MatchedNames, State
 from .operator_table import OperatorTable, name_of
-from .program_compiler import ProgramCalls
+from .program_calls import ProgramCalls
 from .program_facts import ProgramFacts
 from .rewrite_application import Refused
 from .scope import Scope
