@@ -1,6 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
-from .body_editor import BodyEditor, bodies_of, shared_results
+from .body_editor import BodyEditor, SealedBodyError, bodies_of, shared_results
 from .defined_operators import DefinedOperator, defined_operator
 from .diagnostics import (
     ContractError,
@@ -83,6 +83,7 @@ __all__ = [
     "Location",
     "MissingOutVariantError",
     "ModelError",
+    "SealedBodyError",
     "TensorShapeDynamism",
     "TensorSpec",
     "Transaction",

@@ -22,6 +22,10 @@ from .editor_state import Transaction
 from .provenance import inherited, locate
 
 
+class SealedBodyError(ModelError):
+    """A body of control flow cannot be given another operand, which is nobody's fault."""
+
+
 @dataclass(frozen=True)
 class _Layout:
     """Where a call of control flow has its bodies and their operands.
@@ -103,7 +107,7 @@ class BodyEditor(GraphEditor):
             The placeholder of the body. The other body of the same call gets one too.
 
         Raises:
-            ModelError: EK120, the calls cannot be given another operand.
+            SealedBodyError: EK120, the calls cannot be given another operand.
         """
         call, layout = self._only_call()
         outer = self.parent.add_constant(tensor, name=name, origins=call)
@@ -128,7 +132,7 @@ class BodyEditor(GraphEditor):
         outer = self.operand_of(node)
         try:
             call, layout = self._only_call()
-        except ModelError:
+        except SealedBodyError:
             return
         handed = _operands(call, layout.operands[-1])
         index = self._inputs().index(node) - len(self._inputs())
@@ -166,7 +170,7 @@ class BodyEditor(GraphEditor):
         calls = self._calls()
         layout = _layout_of(calls[0]) if len(calls) == 1 else None
         if layout is None or any(len(body._calls()) > 1 for body in self._siblings(calls[0], layout)):
-            raise ModelError(
+            raise SealedBodyError(
                 Diagnostic(
                     code="EK120",
                     message=f"the body {self.path} cannot be given another operand",

@@ -56,6 +56,7 @@ from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
 from .separate_outputs import SeparateOutputs
 from .to_edge import decomposition_passes, to_edge_passes
 from .to_executorch import to_executorch_passes
+from .unfuse_operators import UnfuseOperators
 from .use_dim_order_operators import UseDimOrderOperators
 from .user_passes import CompleteMetadata, apply_user_passes
 from .write_back_mutations import WriteBackMutations
@@ -120,6 +121,7 @@ __all__ = [
     "StageReport",
     "SymbolsToTensors",
     "ToOutVarPass",
+    "UnfuseOperators",
     "UseDimOrderOperators",
     "WholeGraphNeededError",
     "WriteBackMutations",

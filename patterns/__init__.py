@@ -3,6 +3,7 @@
 from .book_pages import rule_pages
 from .book_schema import rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
+from .bound_patterns import bind_pattern_to_op, bound_book
 from .compiled_rule import CompiledRule
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
@@ -11,7 +12,9 @@ from .near_misses import NearMiss
 from .operator_facts import FAMILIES, operators_with
 from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
+from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .python_books import PythonBook
+from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
 from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
@@ -23,6 +26,8 @@ from .source_text import SourceText
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
+from .unfusing import unfuse
+from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
@@ -30,6 +35,9 @@ __all__ = [
     "Application",
     "Bisection",
     "BookVerdict",
+    "BuilderTools",
+    "CheckRequest",
+    "CheckSettings",
     "CompiledRule",
     "Equivalence",
     "Guard",
@@ -54,17 +62,23 @@ __all__ = [
     "RuleStatistics",
     "RuleVerdict",
     "SourceText",
+    "StoredRule",
     "Target",
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",
+    "WitnessBook",
     "Work",
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "bind_pattern_to_op",
     "bisect_rewrites",
     "book_from_rules",
+    "bound_book",
+    "builder",
     "check_book",
+    "check_books",
     "check_rule",
     "explain_rule",
     "language_words",
@@ -72,7 +86,9 @@ __all__ = [
     "name_of",
     "operators_with",
     "parse_book",
+    "predicate",
     "read_target",
+    "read_witnesses",
     "read_yaml",
     "relations_of",
     "relations_of_book",
@@ -81,7 +97,11 @@ __all__ = [
     "rulebook_schema_text",
     "shipped_books",
     "shipped_targets",
+    "shipped_witnesses",
+    "stored_rule",
     "trace_rule",
+    "unfuse",
+    "witness_text",
     "work_of",
     "write_book",
 ]

@@ -35,9 +35,10 @@ from .defined_ops import TensorBuilder
 from .expressions import ExpressionError, parse_statements
 from .pattern_execution import CannotRunError, PatternRun, Shape
 from .program_compiler import FACTS, Builder
-from .rule_trials import RAISED, TrialFacts
+from .rule_trials import RAISED
 from .source_text import SourceText
 from .terms import Operator
+from .trial_facts import TrialFacts
 from .undecided import UndecidedError, truth
 
 _CONFIRMATIONS = 25

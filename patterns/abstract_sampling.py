@@ -85,7 +85,7 @@ class AssignmentMaker:
             return None
 
     def _names(self, sample: Sample) -> dict[str, Any]:
-        names: dict[str, Any] = {**sample.symbols, **sample.values}
+        names: dict[str, Any] = {**sample.symbols, **sample.values, **self.rule.tunings[0]}
         for name, variable in self.rule.variables.items():
             if isinstance(variable, OperatorVariable):
                 names[name] = self.rng.choice(variable.operators())
@@ -99,6 +99,8 @@ class AssignmentMaker:
                 draft = draw.draft(cell, _on_meta)
             except UnsolvedError:
                 continue
+            for equation in self.sampler.equations:
+                equation.apply(draft.values, draft.names)
             if all(holds(draft.names) for holds in self.sampler.conditions):
                 return self.sampler.finished(draft)
         return None

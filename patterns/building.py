@@ -86,7 +86,13 @@ class GraphBuilder:
         raise ExpressionError(f"a replacement gives tensors, not a {type(found).__name__}")
 
     def argument(self, value: Any) -> Any:
-        """Return a value as an argument of a node."""
+        """Return a value as an argument of a node.
+
+        Raises:
+            ExpressionError: It is a node that cannot be used at this place, or a number that cannot be computed.
+        """
+        if isinstance(value, Node):
+            return self._usable(value)
         if isinstance(value, torch.Tensor):
             return self._constant(value)
         if isinstance(value, torch.SymInt):
@@ -98,6 +104,13 @@ class GraphBuilder:
         if isinstance(value, list | tuple | range):
             return [self.argument(one) for one in value]
         return value
+
+    def _usable(self, node: Node) -> Node:
+        if node._erased or node.graph is not self.editor.graph:
+            raise ExpressionError(f"%{node.name} is no node of the graph that is rewritten")
+        if not node < self.before:
+            raise ExpressionError(f"%{node.name} is computed later than the replacement stands")
+        return node
 
     def _argument(self, argument: Any, value: Any) -> Any:
         is_number = isinstance(value, int | float | bool)

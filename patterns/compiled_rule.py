@@ -118,6 +118,14 @@ class CompiledRule:
         return self.rule.id
 
     @property
+    def opaque(self) -> tuple[str, ...]:
+        """Registered predicates and builders that it uses, of which nothing is known but what trials show."""
+        programs = [self.let, *(one for case in self.cases for one in (case.let, case.replace))]
+        guards = [*self.guards, *(case.when for case in self.cases)]
+        parts: list[Program | CompiledGuard | None] = [*guards, *programs]
+        return tuple(sorted({name for part in parts if part is not None for name in part.opaque}))
+
+    @property
     def asks_for_stored(self) -> bool:
         """Whether a variable has to be a stored tensor, or one computed from such."""
         return any(getattr(variable, "qualifiers", ()) for variable in self.variables.values())
@@ -229,9 +237,9 @@ def _guards(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list
     for guard, text in zip(rule.where, texts.where, strict=True):
         compiled = compile_guard(text, scope)
         if compiled is not None:
-            closure, needs, _ = compiled
+            closure, needs, opaque = compiled
             _check_known(needs, given, text, scope)
-            made.append(CompiledGuard(guard.expr, closure, needs - {FACTS}, guard.kind, guard.assume))
+            made.append(CompiledGuard(guard.expr, closure, needs - {FACTS}, guard.kind, guard.assume, opaque))
     return made
 
 
@@ -243,7 +251,7 @@ def _cases(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[
             compiled = compile_guard(when_text, scope)
             if compiled is not None:
                 _check_known(compiled[1], known, when_text, scope)
-                when = CompiledGuard(when_text.value, compiled[0], compiled[1])
+                when = CompiledGuard(when_text.value, compiled[0], compiled[1], opaque=compiled[2])
         elif index + 1 < len(texts.cases):
             scope.complain(texts.cases[index + 1][2], "EK217", "this case is never reached", None)
         if let_text is not None:

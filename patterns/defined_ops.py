@@ -70,6 +70,21 @@ def definition_of(op: Operator) -> Program | None:
     return known[2] if known is not None else None
 
 
+def keep_definition(
+    qualified: str, definition: OperatorDefinition, op: Operator, program: Program, library: torch.library.Library
+) -> None:
+    """Let an operator that somebody else has registered count as one that a book defines.
+
+    Args:
+        qualified: `namespace::name`.
+        definition: Schema and meaning.
+        op: The operator.
+        program: The compiled meaning.
+        library: Library that must stay alive.
+    """
+    _KEPT[qualified] = (f"{definition.schema_}\n{definition.define}", op, program, library)
+
+
 def _argument_names(text: str, place: SourceText, scope: Scope) -> list[str] | None:
     head, arrow, _ = text.partition("->")
     inside = head.strip()

@@ -30,12 +30,14 @@ class Word:
         compute: What it does.
         needs_facts: Whether it takes the facts of the graph first.
         doc: One line for the reference.
+        is_opaque: It was registered from outside, and nobody knows what it does.
     """
 
     name: str
     compute: Function
     needs_facts: bool = False
     doc: str = ""
+    is_opaque: bool = False
 
 
 WORDS: dict[str, Word] = {}

@@ -27,6 +27,7 @@ class CompiledGuard:
     needs: frozenset[str]
     kind: str = "sound"
     assume: bool = False
+    opaque: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -17,7 +17,11 @@ _AS_BAD = 8.0
 
 
 def disagreement(
-    expected: Sequence[Any], found: Sequence[Any], contract: Equivalence, precise: Sequence[Any] | None = None
+    expected: Sequence[Any],
+    found: Sequence[Any],
+    contract: Equivalence,
+    precise: Sequence[Any] | None = None,
+    shaken: Sequence[Any] | None = None,
 ) -> str | None:
     """Return the first difference between the results of a pattern and of its replacement, or None.
 
@@ -26,17 +30,19 @@ def disagreement(
         found: Results of the replacement.
         contract: What counts as equal.
         precise: Results of the pattern in float64; being near those is as good, since the pattern rounds as well.
+        shaken: Likewise, of values whose last bits are others: nobody can ask for more than the values decide.
     """
     if len(expected) != len(found):
         return f"{len(found)} results in place of {len(expected)}"
     for index, (one, other) in enumerate(zip(expected, found, strict=True)):
-        problem = _different(one, other, contract, precise[index] if precise is not None else None)
+        exact = None if precise is None else precise[index]
+        problem = _different(one, other, contract, exact, None if shaken is None else shaken[index])
         if problem is not None:
             return problem if len(expected) == 1 else f"result {index}: {problem}"
     return None
 
 
-def _different(expected: Any, found: Any, contract: Equivalence, precise: Any) -> str | None:
+def _different(expected: Any, found: Any, contract: Equivalence, precise: Any, shaken: Any) -> str | None:
     if not isinstance(expected, torch.Tensor):
         return None if type(expected) is type(found) and expected == found else f"{found!r} in place of {expected!r}"
     if isinstance(found, int | float | bool):
@@ -51,7 +57,7 @@ def _different(expected: Any, found: Any, contract: Equivalence, precise: Any) -
         return f"strides {list(found.stride())} in place of {list(expected.stride())}"
     if contract.rng == "any" or not expected.numel():
         return None
-    return _different_values(expected.detach(), found.detach(), contract, precise)
+    return _different_values(expected.detach(), found.detach(), contract, precise, shaken)
 
 
 def _steps(tensor: torch.Tensor) -> list[int]:
@@ -60,7 +66,11 @@ def _steps(tensor: torch.Tensor) -> list[int]:
 
 
 def _different_values(
-    expected: torch.Tensor, found: torch.Tensor, contract: Equivalence, precise: torch.Tensor | None
+    expected: torch.Tensor,
+    found: torch.Tensor,
+    contract: Equivalence,
+    precise: torch.Tensor | None,
+    shaken: torch.Tensor | None = None,
 ) -> str | None:
     if not expected.dtype.is_floating_point and not expected.dtype.is_complex:
         return _different_integers(expected, found, contract.lsb or 0)
@@ -69,14 +79,17 @@ def _different_values(
     wrong = _wrong(expected, found, contract)
     if precise is not None and bool(wrong.any()):
         # The replacement may round as badly as the pattern does, not worse.
-        errors = torch.nan_to_num((expected.double() - precise.double()).abs(), nan=0.0, posinf=0.0)
-        slack = _AS_BAD * float(errors.max())
+        slack = _AS_BAD * max(_apart(expected, precise), 0.0 if shaken is None else _apart(shaken, precise))
         wrong &= _wrong(precise.to(expected.dtype), found, contract, slack)
         # What overflows in one order of computing and not in another is beyond any contract.
         wrong &= ~(precise.double().abs() >= torch.finfo(expected.dtype).max / 4) | torch.isinf(precise)
     if bool(wrong.any()):
         return _worst(expected, found, wrong)
     return None if contract.is_exact else _hidden(expected, found)
+
+
+def _apart(one: torch.Tensor, precise: torch.Tensor) -> float:
+    return float(torch.nan_to_num((one.double() - precise.double()).abs(), nan=0.0, posinf=0.0).max())
 
 
 def _wrong(expected: torch.Tensor, found: torch.Tensor, contract: Equivalence, slack: float = 0.0) -> torch.Tensor:

@@ -17,6 +17,9 @@ from .terms import Operator
 # Libraries whose operators exist once a module has been imported.
 _REGISTERED_BY = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
 
+# Namespaces of torch and of exirkit, in which no distribution offers operators.
+_KNOWN = frozenset({"aten", "prim", "prims", "quantized_decomposed", "dim_order_ops"})
+
 
 class UnknownNameError(Exception):
     """No operator has the name.
@@ -50,6 +53,9 @@ class OperatorTable:
         if len(parts) not in (2, 3) or not all(part.isidentifier() for part in parts):
             raise UnknownNameError(f"{dotted!r} is no operator", "operators are written aten.add.Tensor")
         namespace, name, *overload = parts
+        offered = self._offered(dotted, namespace)
+        if offered is not None:
+            return offered
         if namespace in _REGISTERED_BY:
             importlib.import_module(_REGISTERED_BY[namespace])
         try:
@@ -61,6 +67,15 @@ class OperatorTable:
             raise UnknownNameError(f"there is no operator {dotted}", self._similar(dotted)) from None
         except (AttributeError, RuntimeError):
             raise UnknownNameError(f"there is no operator {dotted}", self._similar(dotted)) from None
+
+    def _offered(self, dotted: str, namespace: str) -> Operator | None:
+        """Return an operator that an installed distribution offers; it is asked for what nobody has registered."""
+        if namespace in _KNOWN or hasattr(getattr(torch.ops, namespace), dotted.split(".")[1]):
+            return None
+        from .offered_operators import operators_offered
+
+        offered = operators_offered(namespace)
+        return offered.get(dotted) or offered.get(dotted.removesuffix(".default"))
 
     def _only_overload(self, dotted: str, packet: Any) -> Operator:
         names = packet.overloads()

@@ -93,6 +93,9 @@ class PatternRun:
         builder: Meaning of calls.
         changed: Literals to take in the place of others, by identity of the term: for near misses.
         split: Value for the second and later occurrences of variables, by name: likewise.
+
+    Attributes:
+        was_changed: Whether the run came to one of those.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class PatternRun:
         self.split = dict(split or {})
         self._done: dict[int, Any] = {}
         self._met: set[str] = set()
+        self.was_changed = False
 
     def run(self) -> list[Any]:
         """Return the values of the roots.
@@ -142,6 +146,7 @@ class PatternRun:
 
     def _variable(self, term: Variable) -> Any:
         if term.name in self.split and term.name in self._met:
+            self.was_changed = True
             return self.split[term.name]
         self._met.add(term.name)
         if term.name not in self.names:
@@ -150,7 +155,7 @@ class PatternRun:
 
     def _compute(self, term: Any) -> Any:
         compute: dict[type, Callable[[Any], Any]] = {
-            Literal: lambda one: self.changed.get(id(one), one.value),
+            Literal: self._literal,
             Symbol: lambda one: self.names[one.name],
             Item: lambda one: self.value(one.base)[one.index],
             Sequence: self._list,
@@ -163,6 +168,12 @@ class PatternRun:
         if type(term) not in compute:
             raise CannotRunError("`_` stands where an argument is needed")
         return compute[type(term)](term)
+
+    def _literal(self, term: Literal) -> Any:
+        if id(term) not in self.changed:
+            return term.value
+        self.was_changed = True
+        return self.changed[id(term)]
 
     def _list(self, term: Sequence) -> list[Any]:
         made: list[Any] = []

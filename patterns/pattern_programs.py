@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ _STORED = ("const", "param", "buffer")
 class _PatternModule(torch.nn.Module):
     """Computes a pattern; constants of the rule are stored, its other tensors are inputs."""
 
-    def __init__(self, trials: RuleTrials, trial: Trial) -> None:
+    def __init__(self, trials: RuleTrials, trial: Trial, also: Sequence[str] = ()) -> None:
         super().__init__()
+        self.also = tuple(also)
         self.trials = trials
         self.trial = trial
         self.inputs: list[str] = []
@@ -47,17 +49,21 @@ class _PatternModule(torch.nn.Module):
         names = {key: value for key, value in self.trial.names.items() if key not in named}
         names.update(zip(self.inputs, values, strict=True))
         names.update({name: getattr(self, attribute) for name, attribute in self.stored.items()})
-        return tuple(PatternRun(self.trials.rule.pattern, names, self.trial.shape, TensorBuilder()).run())
+        results = PatternRun(self.trials.rule.pattern, names, self.trial.shape, TensorBuilder()).run()
+        return (*results, *(names[name] for name in self.also))
 
 
-def program_of(trials: RuleTrials, trial: Trial) -> tuple[ExportedProgram, tuple[torch.Tensor, ...]]:
+def program_of(
+    trials: RuleTrials, trial: Trial, *, also: Sequence[str] = ()
+) -> tuple[ExportedProgram, tuple[torch.Tensor, ...]]:
     """Return a program that computes the pattern of a rule, and the inputs for which it was made.
 
     Args:
         trials: Of the rule.
         trial: Values, and a way through the pattern.
+        also: Names of values inside the pattern that the program returns as well.
     """
-    module = _PatternModule(trials, trial)
+    module = _PatternModule(trials, trial, also)
     inputs = tuple(trial.names[name] for name in module.inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

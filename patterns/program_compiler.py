@@ -28,6 +28,7 @@ from .expressions import (
 )
 from .functions import WORDS, Word, tensor_facts
 from .operator_table import CONSTANTS, UnknownNameError, dotted_name
+from .registered import builder_named, builder_names, run_builder, word_named
 from .scope import Scope
 from .source_text import SourceText
 from .terms import Operator
@@ -58,6 +59,7 @@ class Program:
         uses: Names that it needs.
         operators: Operators that it calls.
         assigns: Names that it gives.
+        opaque: Registered predicates and builders that it uses.
     """
 
     steps: tuple[tuple[tuple[str, ...], Compiled], ...]
@@ -65,6 +67,7 @@ class Program:
     uses: frozenset[str]
     operators: tuple[Operator, ...] = ()
     assigns: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
 
     def run(self, names: Names, builder: Builder | None = None) -> list[Any]:
         """Compute the results.
@@ -130,6 +133,13 @@ class ProgramCalls(CallCompiler):
     allows_operators: bool
     operators: list[Operator] = field(default_factory=list)
     uses_words: set[str] = field(default_factory=set)
+    uses_builders: set[str] = field(default_factory=set)
+
+    @property
+    def opaque(self) -> tuple[str, ...]:
+        """Registered predicates and builders that were called."""
+        words = {name for name in self.uses_words if WORDS[name].is_opaque}
+        return tuple(sorted(words | self.uses_builders))
 
     def name(self, node: ast.Name) -> Compiled | None:
         """Compile the names of dtypes and formats."""
@@ -176,7 +186,9 @@ class ProgramCalls(CallCompiler):
             return self._word(node, WORDS[dotted], compiler)
         if "." not in dotted and isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_variable(node, dotted, compiler)
-        found = WORDS.get(dotted)
+        if dotted.startswith("build."):
+            return self._builder(node, dotted.removeprefix("build."), compiler)
+        found = word_named(dotted)
         if found is not None:
             self.uses_words.add(dotted)
             return self._word(node, found, compiler)
@@ -184,6 +196,26 @@ class ProgramCalls(CallCompiler):
         if macro is not None:
             return macro
         return self._operator(node, dotted, compiler)
+
+    def _builder(self, node: ast.Call, name: str, compiler: ExpressionCompiler) -> Compiled:
+        if not self.allows_operators:
+            raise ExpressionError("builders belong into `replace`", node)
+        found = builder_named(name)
+        if found is None:
+            close = difflib.get_close_matches(name, builder_names(), n=1)
+            hint = f"did you mean build.{close[0]}?" if close else "register a function with @builder(...)"
+            raise ExpressionError(f"no builder {name!r} is registered", node.func, hint)
+        self.uses_builders.add(f"build.{name}")
+        parts = [compiler.compile(each) for each in node.args]
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise ExpressionError("`**` is not part of the language", node)
+        named = {str(keyword.arg): compiler.compile(keyword.value) for keyword in node.keywords}
+
+        def build(names: Names) -> Any:
+            args, kwargs = [part(names) for part in parts], {key: part(names) for key, part in named.items()}
+            return run_builder(found, names[BUILDER], names.get(FACTS), args, kwargs)
+
+        return build
 
     def _word(self, node: ast.Call, found: Word, compiler: ExpressionCompiler) -> Compiled:
         parts = [
@@ -316,11 +348,12 @@ _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def compile_guard(text: SourceText, scope: Scope) -> tuple[Compiled, frozenset[str], frozenset[str]] | None:
+def compile_guard(text: SourceText, scope: Scope) -> tuple[Compiled, frozenset[str], tuple[str, ...]] | None:
     """Compile a condition.
 
     Returns:
-        The closure, the names it needs, and the words it uses; or None, and the complaint is in the scope.
+        The closure, the names it needs, and the registered predicates it uses; or None, and the complaint is in the
+        scope.
     """
     calls = ProgramCalls(scope, allows_operators=False)
     compiler = ExpressionCompiler(calls)
@@ -332,7 +365,7 @@ def compile_guard(text: SourceText, scope: Scope) -> tuple[Compiled, frozenset[s
     except RecursionError:
         scope.complain(text, "EK220", "this condition nests too deeply", None)
         return None
-    return compiled, frozenset(compiler.free), frozenset(calls.uses_words)
+    return compiled, frozenset(compiler.free), calls.opaque
 
 
 def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> Program | None:
@@ -364,7 +397,7 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
         scope.complain(text, "EK221", "this program nests too deeply", None)
     if len(scope.found) > before:
         return None
-    return Program(tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned))
+    return Program(tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque)
 
 
 def _statements(text: str, is_let: bool) -> list[ast.stmt]:

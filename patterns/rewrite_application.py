@@ -15,6 +15,7 @@ from exirkit.ir import (
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
+    SealedBodyError,
     edge_operator,
     handles_like,
     has_effect,
@@ -119,8 +120,8 @@ class RuleApplication:
         except (ExpressionError, UndecidedError) as error:
             raise Refused(str(error)) from error
         except DiagnosticError as error:
-            first = error.diagnostics[0]
-            raise Refused(first.message, is_fault=first.code != "EK120") from error
+            is_fault = not isinstance(error, SealedBodyError)
+            raise Refused(error.diagnostics[0].message, is_fault=is_fault) from error
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
@@ -216,7 +217,9 @@ class RuleApplication:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
         dying = sum(_weight(underlying(node.target)) for node in roots)
         made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
-        return made <= dying or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
+        # Nobody knows what a builder makes.
+        is_known = not any(case.replace.opaque for case in rule.cases)
+        return (is_known and made <= dying) or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
 
     def _place(self, roots: Sequence[Node], state: State) -> Node:
         """Return the node in front of which the replacement can stand: before any user, behind all inputs."""

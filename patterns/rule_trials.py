@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,11 +14,12 @@ from .compiled_rule import CompiledRule
 from .defined_ops import TensorBuilder
 from .empty_operands import is_undefined
 from .expressions import ExpressionError
+from .guard_repairs import repairs_of
 from .numeric_agreement import disagreement
 from .open_arguments import chosen_values, least_values, open_arguments, shown_values
 from .pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from .program_compiler import FACTS
-from .terms import Alternatives, Variable, children, walk
+from .trial_facts import TrialFacts
 from .undecided import UndecidedError, truth
 from .variable_constraints import condition
 from .variable_sampling import Sample, Sampler, SamplingError
@@ -28,97 +29,6 @@ from .variable_types import OperatorVariable, TensorVariable
 RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _MOST_MISSES = 40
 _RAISES = "the pattern raises"
-
-
-class TrialFacts:
-    """Answers of a graph that was built for one rule: everything about it is as the pattern says."""
-
-    def __init__(
-        self, rule: CompiledRule, values: Mapping[str, Any], shape: Shape, options: Mapping[str, Any] | None = None
-    ) -> None:
-        self.rule = rule
-        self.values = values
-        self.shape = shape
-        self.options = dict(options or {})
-
-    def _names_of(self, x: Any) -> Iterator[str]:
-        return (name for name, value in self.values.items() if value is x)
-
-    def is_constant(self, x: Any) -> bool:
-        """Whether a type says that it is constant."""
-        return self.is_kind(x, "const")
-
-    def value(self, x: Any) -> torch.Tensor | None:
-        """Return the tensor itself."""
-        return x if isinstance(x, torch.Tensor) else None
-
-    def users(self, x: Any) -> int:
-        """Return how often the pattern uses a value: as often as a graph of it alone."""
-        for name in self._names_of(x):
-            if name in self.rule.pattern.named:
-                return max(1, _uses(self.rule, name, self.shape))
-        return 1
-
-    def is_kind(self, x: Any, kind: str) -> bool:
-        """Whether the types of variables say so."""
-        for name in self._names_of(x):
-            variable = self.rule.variables.get(name)
-            qualifiers = getattr(variable, "qualifiers", ())
-            if kind in qualifiers or (kind == "const" and {"param", "buffer"} & set(qualifiers)):
-                return True
-        return kind in ("pure", "output") and any(name in self.rule.pattern.named for name in self._names_of(x))
-
-    def operator_name(self, x: Any) -> str:
-        """Return the operator of a named term."""
-        from .operator_table import name_of
-
-        for name in self._names_of(x):
-            op = getattr(self.rule.pattern.named.get(name), "op", None)
-            if op is not None:
-                return name_of(op)
-        return ""
-
-    def range_of(self, size: Any) -> tuple[Any, Any]:
-        """Return the size itself."""
-        return size, size
-
-    def target_has(self, capability: str) -> bool:
-        """Assume that the target can do it."""
-        return True
-
-    def option(self, name: str) -> Any:
-        """Return an option of the trial."""
-        return self.options.get(name)
-
-    def is_legal(self, operator: str) -> bool:
-        """Assume that it is."""
-        return True
-
-    def rules_behind(self, x: Any) -> tuple[str, ...]:
-        """Return nothing: no rule made the values of a trial."""
-        return ()
-
-
-def _uses(rule: CompiledRule, name: str, shape: Shape) -> int:
-    """Return how many calls use a named term, on one way through the pattern."""
-    term = rule.pattern.named[name]
-    seen: set[int] = set()
-    count = 0
-    pending: list[Any] = list(rule.pattern.roots)
-    while pending:
-        one = pending.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        below = list(children(one))
-        if isinstance(one, Alternatives):
-            below = [one.branches[shape.branches.get(id(one), 0)][1]]
-            if below[0] is not term:
-                pending += below
-                continue
-        count += any(child is term for child in below)
-        pending += below
-    return count
 
 
 @dataclass
@@ -183,8 +93,8 @@ class RuleTrials:
     def __init__(self, rule: CompiledRule, *, seed: int = 0) -> None:
         self.rule = rule
         self.seed = seed
-        self._samplers: dict[int | str | None, Sampler] = {}
-        self._unsolvable: set[int | None] = set()
+        self._samplers: dict[int | None, Sampler] = {}
+        self._repairs = repairs_of([guard.text for guard in rule.guards], rule.variables)
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
         self.open_arguments = open_arguments(rule.pattern)
@@ -239,13 +149,12 @@ class RuleTrials:
             sample = self._sample(rng, chosen, unless)
         except SamplingError as error:
             return None, f"no sample: {error}"
-        tunings = self.rule.tunings
-        names: dict[str, Any] = {**sample.symbols, **sample.values, **tunings[number % len(tunings)]}
+        names = self._names(sample, number, unless)
         if chosen == "special" and not self.rule.rule.equiv.is_exact:
-            names.update({name: _without_overflow(value) for name, value in sample.values.items()})
+            names.update({name: _without_overflow(names[name]) for name in sample.values})
         self._choose_operators(names, rng)
         if chosen == "normal" and number % 4 == 0 and not self.rule.rule.equiv.is_exact:
-            names.update({name: self._magnified(name, value) for name, value in sample.values.items()})
+            names.update({name: self._magnified(name, names[name]) for name in sample.values})
         if is_undefined(self.rule, sample.values.values()):
             return None, "an operator that is not defined for empty tensors"
         trial = Trial(seed, replace(shape, opened=least_values(self.open_arguments)), names)
@@ -258,11 +167,19 @@ class RuleTrials:
         if not self.rule.rule.equiv.is_exact and _reduces_nothing(names.values(), trial.expected):
             return None, "a reduction over nothing"
         names[FACTS] = TrialFacts(self.rule, names, trial.shape)
-        reason = self._refusal(names, unless)
-        return (trial, "") if reason is None else (None, reason)
+        problem = self._against_guards(names, unless)
+        return (trial, "") if problem is None else (None, problem)
 
-    def _refusal(self, names: Mapping[str, Any], unless: int | None) -> str | None:
-        """Return which guard does not hold, or holds although it must not."""
+    def _names(self, sample: Sample, number: int, unless: int | None) -> dict[str, Any]:
+        """Return the values of a sample, changed so that guards hold that the sampler does not know."""
+        tunings = self.rule.tunings
+        names: dict[str, Any] = {**sample.symbols, **sample.values, **tunings[number % len(tunings)]}
+        for index, repairs in self._repairs.items():
+            for repair in repairs if index != unless else ():
+                repair(names)
+        return names
+
+    def _against_guards(self, names: Mapping[str, Any], unless: int | None) -> str | None:
         for index, guard in enumerate(self.rule.guards):
             holds = self._holds(guard, names)
             if holds is None:
@@ -333,12 +250,23 @@ class RuleTrials:
         problem = disagreement(trial.expected, found, self.rule.rule.equiv)
         if problem is None or self.rule.rule.equiv.is_exact:
             return problem
-        return disagreement(trial.expected, found, self.rule.rule.equiv, self._precise(trial))
+        precise = self._precise(trial)
+        problem = disagreement(trial.expected, found, self.rule.rule.equiv, precise)
+        if problem is None or precise is None:
+            return problem
+        shaken = self._precise(trial, is_shaken=True)
+        return disagreement(trial.expected, found, self.rule.rule.equiv, precise, shaken)
 
-    def _precise(self, trial: Trial) -> list[Any] | None:
-        """Return the results of the pattern in float64, or None if it does not run in that."""
+    def _precise(self, trial: Trial, *, is_shaken: bool = False) -> list[Any] | None:
+        """Return the results of the pattern in float64, or None if it does not run in that.
+
+        Args:
+            trial: Values.
+            is_shaken: Change the last bits of the values before.
+        """
+        change = _shaken if is_shaken else torch.Tensor.double
         names = {
-            name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            name: change(value) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
             for name, value in trial.names.items()
             if name not in self.rule.pattern.named
         }
@@ -370,23 +298,20 @@ class RuleTrials:
         raise ExpressionError("no case applies")
 
     def _sample(self, rng: random.Random, profile: str, unless: int | None) -> Sample:
-        if unless in self._unsolvable:
-            return self._sampler(None, is_bare=True).sample(rng, profile)
-        try:
-            return self._sampler(unless).sample(rng, profile)
-        except SamplingError:
-            # Guards that the sampler cannot solve for are left to chance.
-            self._unsolvable.add(unless)
-            return self._sampler(None, is_bare=True).sample(rng, profile)
+        return self._sampler(unless).sample(rng, profile)
 
-    def _sampler(self, unless: int | None, *, is_bare: bool = False) -> Sampler:
-        """Return what makes values that satisfy types and guards, but for one guard, or types alone."""
-        key = "bare" if is_bare else unless
-        if key not in self._samplers:
-            gen = [self.rule.rule.gen] if self.rule.rule.gen else []
-            constraints = gen if is_bare else _constraints(self.rule, unless)
-            self._samplers[key] = Sampler(self.rule.variables, gen=constraints)
-        return self._samplers[key]
+    def _sampler(self, unless: int | None) -> Sampler:
+        """Return what makes values that satisfy types and guards, but for one guard."""
+        if unless not in self._samplers:
+            sampler = Sampler(self.rule.variables, gen=_constraints(self.rule, unless))
+            try:
+                # A fixed attempt, so that a trial depends on its number alone and not on those before it.
+                sampler.sample(random.Random(f"{self.rule.id}:{unless}"), self.profile)
+            except SamplingError:
+                # Guards that the sampler cannot solve for are left to chance.
+                sampler = Sampler(self.rule.variables, gen=[self.rule.rule.gen] if self.rule.rule.gen else [])
+            self._samplers[unless] = sampler
+        return self._samplers[unless]
 
     def _choose_operators(self, names: dict[str, Any], rng: random.Random) -> None:
         for name, variable in self.rule.variables.items():
@@ -417,6 +342,13 @@ class RuleTrials:
 
 def _row_by_row(value: Any) -> Any:
     return value.contiguous() if isinstance(value, torch.Tensor) else value
+
+
+def _shaken(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64 with the last bits of its own dtype moved up and down."""
+    generator = torch.Generator().manual_seed(value.numel())
+    signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+    return value.double() * (1 + signs * torch.finfo(value.dtype).eps)
 
 
 def _without_overflow(value: Any) -> Any:
@@ -471,11 +403,3 @@ def _first_line(error: BaseException) -> str:
 def tensor_variables(rule: CompiledRule) -> Sequence[str]:
     """Return the names of variables that are tensors."""
     return [name for name, variable in rule.variables.items() if isinstance(variable, TensorVariable)]
-
-
-def repeated_variables(rule: CompiledRule) -> Sequence[str]:
-    """Return the variables that the pattern has more than once."""
-    counts: Counter[str] = Counter()
-    for root in rule.pattern.roots:
-        counts.update(term.name for term in walk(root) if isinstance(term, Variable))
-    return [name for name, count in counts.items() if count > 1]

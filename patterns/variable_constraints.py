@@ -256,6 +256,11 @@ class _Words(CallCompiler):
         raise ExpressionError("tensors have .shape and .dtype here", node)
 
 
+def words_of_sizes() -> CallCompiler:
+    """Return what compiles calls and attributes where no graph is known."""
+    return _Words()
+
+
 def condition(text: str) -> Condition:
     """Return the condition itself, over values and sizes.
 

@@ -12,6 +12,7 @@ import torch
 from .variable_cells import Cell, CellSpace
 from .variable_constraints import Condition, condition
 from .variable_drawing import Draft, Draw
+from .variable_equations import equations_of
 from .variable_linking import link_variables
 from .variable_sizes import Size
 from .variable_solving import SizeProblem, UnsolvedError
@@ -76,6 +77,7 @@ class Sampler:
         texts = [one for one in given if isinstance(one, str)]
         self.conditions: list[Condition] = [condition(one) if isinstance(one, str) else one for one in given]
         self.problem = SizeProblem(self.variables, texts)
+        self.equations = equations_of(texts, self.variables)
         self.space = CellSpace(self.variables, self.problem)
         self.profile = _known_profile(profile)
         self.max_elements = max_elements
@@ -121,6 +123,8 @@ class Sampler:
             draft = draw.draft(cell or self.space.random(rng), make)
         except UnsolvedError:
             return None
+        for equation in self.equations:
+            equation.apply(draft.values, draft.names)
         if not all(holds(draft.names) for holds in self.conditions):
             return None
         return self.finished(draft)

@@ -46,10 +46,16 @@ if TYPE_CHECKING:
     from exirkit.passes import Pipeline as Pipeline
     from exirkit.passes import ProxyValue as ProxyValue
     from exirkit.passes import ToOutVarPass as ToOutVarPass
+    from exirkit.passes import UnfuseOperators as UnfuseOperators
     from exirkit.passes import greedy as greedy
     from exirkit.passes import map_args as map_args
     from exirkit.passes import naive as naive
+    from exirkit.patterns import bind_pattern_to_op as bind_pattern_to_op
+    from exirkit.patterns import bisect_rewrites as bisect_rewrites
+    from exirkit.patterns import builder as builder
     from exirkit.patterns import load_book as load_book
+    from exirkit.patterns import predicate as predicate
+    from exirkit.patterns import unfuse as unfuse
     from exirkit.program import EdgeProgramManager as EdgeProgramManager
     from exirkit.program import ExecutorchProgramManager as ExecutorchProgramManager
     from exirkit.program import to_edge as to_edge
@@ -91,16 +97,22 @@ _HOMES: dict[str, str] = {
     "ProxyValue": "passes",
     "TensorSpec": "ir",
     "ToOutVarPass": "passes",
+    "UnfuseOperators": "passes",
     "UsageError": "ir",
+    "bind_pattern_to_op": "patterns",
+    "bisect_rewrites": "patterns",
+    "builder": "patterns",
     "emit_program": "emit",
     "greedy": "passes",
     "load_book": "patterns",
     "map_args": "passes",
     "naive": "passes",
     "ops": "ir",
+    "predicate": "patterns",
     "print_program": "emit",
     "to_edge": "program",
     "to_edge_transform_and_lower": "program",
+    "unfuse": "patterns",
 }
 
 __all__ = ["ExportedProgram", "__version__", *_HOMES]

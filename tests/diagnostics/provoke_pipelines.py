@@ -14,6 +14,7 @@ from tests.diagnostics.provocation import provokes
 from exirkit import Pass, to_edge
 from exirkit.ir import GraphEditor, load_plugin
 from exirkit.passes import Pipeline, read_out_variants, shipped_text
+from exirkit.patterns import parse_book
 
 HEAD = "pipeline: 1\nname: mine\ndialect: {from: edge, to: edge}\nstages:\n"
 
@@ -47,6 +48,20 @@ def plugin_whose_module_is_gone(scratch: Path) -> None:
 def plugins_of_one_name(scratch: Path) -> None:
     with installed(scratch, "acme", "bolt"):
         load_plugin("exirkit.passes", "fuse")
+
+
+@provokes("EK233")
+def operators_that_are_none(scratch: Path) -> None:
+    info = scratch / "provoked-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: provoked\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[exirkit.operators]\nprovoked_ops = json:dumps\n")
+    sys.path.insert(0, str(scratch))
+    text = "rulebook: 1\nrules:\n- {id: a, vars: {x: any}, match: return provoked_ops.a(x), replace: return x}\n"
+    try:
+        parse_book(text)
+    finally:
+        sys.path.remove(str(scratch))
 
 
 @provokes("EK436")

@@ -9,7 +9,17 @@ from tests.diagnostics.programs import exported
 from tests.diagnostics.provocation import provokes
 
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
-from exirkit.patterns import RuleEngine, bisect_rewrites, explain_rule, parse_book, rule_pages, trace_rule
+from exirkit.patterns import (
+    RuleEngine,
+    bind_pattern_to_op,
+    bisect_rewrites,
+    check_book,
+    explain_rule,
+    parse_book,
+    predicate,
+    rule_pages,
+    trace_rule,
+)
 
 BOOK = """rulebook: 1
 rules:
@@ -73,3 +83,24 @@ def program_that_is_bad_already(_: Path) -> object:
 def nothing_to_undo(_: Path) -> object:
     with RuleEngine([]).reversible(GraphEditor(copy_program(exported(torch.relu, torch.ones(2))))) as history:
         return history.undo()
+
+
+@provokes("EK247")
+def rule_with_a_predicate(_: Path) -> object:
+    predicate("provoked_is_even", pure=True)(_is_even)
+    text = BOOK.replace("  match:", "  where: provoked_is_even(len(S) * 2)\n  match:").replace("clamp_min", "relu")
+    return check_book(parse_book(text.replace("(x), 0)", "(x))"), "book.yaml"), trials=5).rules[0].found
+
+
+def _is_even(n: int) -> bool:
+    return n % 2 == 0
+
+
+@provokes("EK254")
+def predicate_with_the_name_of_a_word(_: Path) -> None:
+    predicate("rank", pure=True)(_is_even)
+
+
+@provokes("EK232")
+def pattern_for_no_operator(_: Path) -> None:
+    bind_pattern_to_op(torch.library.Library("provoked", "FRAGMENT"), "add_relu")(torch.relu)

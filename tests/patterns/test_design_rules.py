@@ -69,7 +69,7 @@ def guards_with_witness(book: LoadedBook) -> dict[str, list[str]]:
 @pytest.mark.slow
 def test_guards_have_witnesses() -> None:
     found = guards_with_witness(GOOD)
-    assert found["fold.conv_bn"] == ["not tr"]
+    assert found["fold.conv_bn"] == ["users(c) == 1", "not tr"]
     assert found["fuse.sdpa"] == ["p == swap_last(rank(k))"]
     assert len(found["simplify.mul_one"]) == 3
     assert len(found["decompose.var"]) == 2

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from exirkit.ir import ModelError
-from exirkit.patterns import BookVerdict, LoadedBook, RuleVerdict, check_book, language_words, load_book, shipped_books
+from exirkit.patterns import (
+    BookVerdict,
+    CheckRequest,
+    CheckSettings,
+    LoadedBook,
+    RuleVerdict,
+    StoredRule,
+    WitnessBook,
+    check_books,
+    language_words,
+    load_book,
+    read_witnesses,
+    shipped_books,
+    shipped_witnesses,
+    stored_rule,
+    witness_text,
+)
 
 from .console import Steps
+from .failures import WRONG_USAGE, CommandError
+from .output_files import check_writable, write_whole
 from .reports import Finding
 from .rule_reports import (
     ListedRule,
@@ -29,43 +49,124 @@ class CheckOptions:
         trials: Samples per rule.
         seed: Of the samples.
         strict: A guard without a witness is an error.
+        witnesses: File, or directory of files, of stored witnesses.
+        update: Search witnesses and write them there.
+        fast: Stored witnesses take the place of a search.
+        jobs: Processes.
     """
 
     rules: tuple[str, ...]
     trials: int
     seed: int
     strict: bool
+    witnesses: Path | None = None
+    update: bool = False
+    fast: bool = False
+    jobs: int = 1
 
 
-def check_file(name: str, options: CheckOptions, steps: Steps) -> tuple[RuleCheckReport, list[str]]:
-    """Check a book.
+def check_files(
+    names: Sequence[str], options: CheckOptions, steps: Steps
+) -> tuple[list[RuleCheckReport], list[list[str]]]:
+    """Check books.
 
     Args:
-        name: Path of a file, or name of a shipped book.
+        names: Paths of files, or names of shipped books; without any, all shipped books.
         options: How.
         steps: Is told of every rule.
 
     Returns:
-        The report, and the text of every finding.
+        A report for each book, and the texts of its findings.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: A file cannot be read.
         UsageError: EK206, the book has no such rule.
+        CommandError: EK711, the options do not go together; EK712, the witnesses cannot be written.
+        ModelError: EK274, stored witnesses cannot be read.
     """
-    steps(f"loading {name}")
-    book = load_book(name)
-    for rule in options.rules:
-        book.rule(rule)
-    verdict = check_book(
-        book,
+    import torch
+
+    # Trials are small: what a second thread would gain is lost in waking it.
+    torch.set_num_threads(1)
+    chosen = list(names) or list(shipped_books())
+    places = _places(chosen, options)
+    for name in chosen:
+        steps(f"loading {name}")
+        book = load_book(name)
+        for rule in options.rules:
+            book.rule(rule)
+    requests = [CheckRequest(name, _stored(name, places[name], options)) for name in chosen]
+    settings = CheckSettings(
         trials=options.trials,
         seed=options.seed,
         is_strict=options.strict,
-        only=options.rules or None,
+        only=frozenset(options.rules),
+        is_fast=options.fast,
+        is_complete=options.witnesses is not None and not options.update,
+    )
+    verdicts = check_books(
+        requests,
+        settings,
+        jobs=options.jobs,
         progress=lambda rule, number, count: steps(f"{number}/{count} {rule}"),
     )
-    found = [*verdict.found, *(one for rule in verdict.rules for one in rule.found)]
-    return _report(verdict, options.seed), [one.render() for one in found]
+    if options.update:
+        for name, verdict in zip(chosen, verdicts, strict=True):
+            _write(name, verdict, places[name], options)
+    texts = [[one.render() for one in [*v.found, *(one for rule in v.rules for one in rule.found)]] for v in verdicts]
+    return [_report(verdict, options.seed) for verdict in verdicts], texts
+
+
+def _places(names: Sequence[str], options: CheckOptions) -> dict[str, Path | None]:
+    """Return the file of witnesses of each book.
+
+    Raises:
+        CommandError: EK711, there is none to update, or one for several books; EK712, it cannot be written.
+    """
+    given = options.witnesses
+    if given is None:
+        if options.update:
+            raise _usage("--update writes the file that --witnesses names", "--witnesses FILE.json --update")
+        return dict.fromkeys(names)
+    is_directory = given.is_dir()
+    if len(names) > 1 and not is_directory:
+        raise _usage("several books have a directory of witnesses", "--witnesses DIR, which has to be there")
+    places: dict[str, Path | None] = {
+        name: given / f"{Path(name).name.removesuffix('.yaml')}.json" if is_directory else given for name in names
+    }
+    if len(set(places.values())) < len(names):
+        raise _usage("two of these books would have one file of witnesses", "check them one after the other")
+    for place in places.values():
+        if options.update and place is not None:
+            check_writable(place, ".json")
+    return places
+
+
+def _usage(message: str, hint: str) -> CommandError:
+    return CommandError(code="EK711", message=message, hint=hint, exit_code=WRONG_USAGE)
+
+
+def _stored(name: str, place: Path | None, options: CheckOptions) -> WitnessBook | None:
+    if options.update and not (options.fast and place is not None and place.is_file()):
+        return None
+    if place is not None:
+        return read_witnesses(place)
+    return shipped_witnesses(name) if options.fast and name in shipped_books() else None
+
+
+def _write(name: str, verdict: BookVerdict, place: Path | None, options: CheckOptions) -> None:
+    """Write the witnesses of the rules that were accepted; those of rules that were not checked stay."""
+    assert place is not None, "the options were looked at before"
+    book = load_book(name)
+    kept: dict[str, StoredRule] = {}
+    if options.rules and place.is_file():
+        kept = {one.rule: one for one in read_witnesses(place).rules}
+    for found in verdict.rules:
+        if found.positives is not None and found.is_accepted:
+            rule = book.rule(found.rule)
+            kept[rule.id] = stored_rule(rule, book, options.seed, found.positives.passed, found.near_misses)
+    text = witness_text(kept[rule.id] for rule in book.rules if rule.id in kept)
+    write_whole(place, lambda file: file.write(text.encode()))
 
 
 def list_book(name: str | None) -> RuleListReport:
@@ -96,12 +197,12 @@ def _report(verdict: BookVerdict, seed: int) -> RuleCheckReport:
         ok=verdict.is_accepted,
         file=verdict.file,
         seed=seed,
-        rules=[_rule_report(rule) for rule in verdict.rules],
+        rules=[_rule_report(rule, seed) for rule in verdict.rules],
         diagnostics=[Finding.model_validate(one.model_dump()) for one in verdict.found],
     )
 
 
-def _rule_report(verdict: RuleVerdict) -> RuleReport:
+def _rule_report(verdict: RuleVerdict, seed: int) -> RuleReport:
     positives = verdict.positives
     return RuleReport(
         rule=verdict.rule,
@@ -109,7 +210,16 @@ def _rule_report(verdict: RuleVerdict) -> RuleReport:
         trials=positives.passed if positives else 0,
         rejected=positives.rejected.total() if positives else 0,
         witnesses=[
-            WitnessReport(part=one.what, text=one.text, witness=one.witness, difference=one.problem, tried=one.tried)
+            WitnessReport(
+                part=one.what,
+                text=one.text,
+                outcome=one.outcome,
+                witness=one.witness,
+                instead=one.instead,
+                seed=None if one.number is None else f"{seed}:{one.number}",
+                difference=one.problem,
+                tried=one.tried,
+            )
             for one in verdict.near_misses
         ],
         diagnostics=[Finding.model_validate(one.model_dump()) for one in verdict.found],

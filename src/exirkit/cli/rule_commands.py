@@ -26,30 +26,49 @@ BookFile = Annotated[str, typer.Argument(metavar="BOOK.yaml|NAME", show_default=
 
 @rule_app.command()
 def check(
-    book: BookFile,
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
     rules: Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Only this rule; repeatable.")] = None,
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="Samples that each rule must be right for.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
-    strict: Annotated[bool, typer.Option("--strict", help="A guard without a witness is an error.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A guard without a witness, or called what it is not, is an error.")
+    ] = False,
+    witnesses: Annotated[
+        Path | None, typer.Option(metavar="FILE.json|DIR", help="Where the witnesses of the parts of rules are kept.")
+    ] = None,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="Search witnesses and write them there; with --fast those that are missing."),
+    ] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Try stored witnesses that fit the text of a rule; do not search.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="Processes.")] = 1,
     json: Json = False,
 ) -> None:
     """Check every rule of a book: exit code 0 if all are accepted, 1 otherwise.
 
     Each rule is read against the schemas of its operators, run on values made from the types of its variables, and
-    tried without each of its guards, literals and repetitions to see what they are for.
+    tried without each of its guards, literals and repetitions to see what they are for. Without a book, all that come
+    with exirkit are checked.
     """
     with Steps() as steps:
         steps("loading torch")
-        from .rule_checking import CheckOptions, check_file
+        from .rule_checking import CheckOptions, check_files
 
-        report, texts = check_file(book, CheckOptions(tuple(rules or ()), trials, seed, strict), steps)
+        options = CheckOptions(tuple(rules or ()), trials, seed, strict, witnesses, update, fast, jobs)
+        reports, texts = check_files(tuple(books or ()), options, steps)
+    is_ok = all(report.ok for report in reports)
     if json:
-        print_json(report)
+        from .rule_reports import CatalogueReport
+
+        print_json(reports[0] if books and len(books) == 1 else CatalogueReport(ok=is_ok, seed=seed, books=reports))
     else:
         from .rule_rendering import print_checked
 
-        print_checked(report, texts)
-    raise typer.Exit(0 if report.ok else 1)
+        for report, found in zip(reports, texts, strict=True):
+            print_checked(report, found)
+    raise typer.Exit(0 if is_ok else 1)
 
 
 @rule_app.command()

@@ -12,7 +12,10 @@ class WitnessReport(Report):
 
     part: str
     text: str
+    outcome: str
     witness: dict[str, str] | None = None
+    instead: str | None = None
+    seed: str | None = None
     difference: str | None = None
     tried: int = 0
 
@@ -37,6 +40,14 @@ class RuleCheckReport(Report):
     seed: int
     rules: list[RuleReport]
     diagnostics: list[Finding]
+
+
+class CatalogueReport(Report):
+    """The verdict on several books."""
+
+    ok: bool
+    seed: int
+    books: list[RuleCheckReport]
 
 
 class ListedRule(Report):
