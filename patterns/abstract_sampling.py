@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .compiled_rule import CompiledRule
+from .empty_operands import is_undefined
 from .expressions import ExpressionError
 from .operator_facts import operators_with
 from .pattern_execution import Shape, shapes_of
@@ -69,7 +70,7 @@ class AssignmentMaker:
         for number in range(max(_CELLS, least, len(cells)) if cells else 0):
             cell, shape = cells[number % len(cells)], self.shapes[number % len(self.shapes)]
             sample = self._plain(cell)
-            if sample is not None:
+            if sample is not None and not is_undefined(self.rule, sample.values.values()):
                 yield Assignment(self._names(sample), sample.cell, shape)
         if not _sees_no_sizes(self.rule):
             found = self._symbolic(cells)

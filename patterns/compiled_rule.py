@@ -166,6 +166,9 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     if let is not None and texts.let is not None:
         _check_known(let.uses, given, texts.let, scope)
         given |= set(let.assigns)
+    elif texts.let is not None:
+        # What it would have given is not known, and not to be complained about.
+        return None
     cases = _cases(rule, texts, scope, given)
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)

@@ -194,7 +194,10 @@ class Rule(Strict):
     @model_validator(mode="before")
     @classmethod
     def _spelled_out(cls, given: Any) -> Any:
-        """Accept the short forms: a guard as plain text, one pattern instead of a list, a dialect as one word."""
+        """Accept the short forms: a guard as plain text, one pattern instead of a list, a dialect as one word.
+
+        Cases may stand under `replace`, under `cases` in it, or under `cases` in its place.
+        """
         if not isinstance(given, dict):
             return given
         given = dict(given)
@@ -203,6 +206,13 @@ class Rule(Strict):
                 given[key] = [given[key]]
         if isinstance(given.get("where"), list | tuple):
             given["where"] = [{"expr": one} if isinstance(one, str) else one for one in given["where"]]
+        if "cases" in given and "replace" not in given:
+            given["replace"] = given.pop("cases")
+        if isinstance(given.get("replace"), dict):
+            cases = given["replace"]
+            given["replace"] = cases["cases"] if cases.keys() == {"cases"} else [cases]
+        if isinstance(given.get("replace"), list | tuple):
+            given["replace"] = [{"replace": one} if isinstance(one, str) else one for one in given["replace"]]
         if isinstance(given.get("dialect"), str):
             given["dialect"] = {"from": given["dialect"]}
         if isinstance(given.get("vars"), dict):

@@ -17,7 +17,15 @@ from .operator_table import OperatorTable
 from .terms import Operator
 
 Family = Literal[
-    "unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize", "creates"
+    "unary_pointwise",
+    "pointwise",
+    "copy_like",
+    "views",
+    "reductions",
+    "quantize",
+    "dequantize",
+    "creates",
+    "undefined_for_empty",
 ]
 FAMILIES: tuple[Family, ...] = (
     "unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize",

@@ -129,7 +129,7 @@ DTYPES: dict[str, torch.dtype] = {
     "f32": torch.float32, "f64": torch.float64, "c64": torch.complex64, "c128": torch.complex128,
 }  # fmt: skip
 CONSTANTS: dict[str, Any] = {
-    **{name: dtype for name, dtype in DTYPES.items() if name != "bool"},
+    **DTYPES,
     "contiguous_format": torch.contiguous_format,
     "channels_last": torch.channels_last,
     "channels_last_3d": torch.channels_last_3d,

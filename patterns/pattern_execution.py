@@ -41,12 +41,14 @@ class Shape:
         branches: Index of the branch taken, by the identity of the `alt`.
         present: Whether the optional call is there, by the identity of the `opt`.
         passes: How many calls are looked through, by the identity of the `thru`, and which operator.
+        opened: Values of arguments that the pattern leaves open, by the identity of the call and name.
     """
 
     branches: Mapping[int, int] = field(default_factory=dict)
     present: Mapping[int, bool] = field(default_factory=dict)
     passes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     text: str = ""
+    opened: Mapping[tuple[int, str], Any] = field(default_factory=dict)
 
 
 def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
@@ -191,9 +193,10 @@ class PatternRun:
         for argument in term.op._schema.arguments:
             written = term.arguments.get(argument.name)
             if written is None or isinstance(written, Anything):
-                if not argument.has_default_value():
+                key = (id(term), argument.name)
+                if key not in self.shape.opened and not argument.has_default_value():
                     raise CannotRunError(f"argument {argument.name!r} is left open and has no default")
-                value = default_of(argument)
+                value = self.shape.opened[key] if key in self.shape.opened else default_of(argument)
             else:
                 value = self.value(written)
             if argument.kwarg_only or is_gap:

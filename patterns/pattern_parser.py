@@ -167,8 +167,9 @@ class PatternParser:
             case ast.Attribute():
                 return self._attribute(node)
         raise self._fail(
-            "patterns consist of calls, names, literals and lists; what is computed goes into `where`", node
-        )
+            "patterns consist of calls, names, literals and lists; what is computed goes into `where`", node,
+            hint=f"write a name with a type in `vars` here, and `name == {ast.unparse(node)}` under `where`",
+        )  # fmt: skip
 
     def _name(self, node: ast.Name) -> Term:
         place, name = self._place(node), node.id
@@ -202,7 +203,10 @@ class PatternParser:
             value = getattr(torch, node.attr, None)
             if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
                 return Literal(value, place=self._place(node))
-        raise self._fail(f"{dotted or 'this'} cannot be matched; conditions go into `where`", node)
+        raise self._fail(
+            f"{dotted or 'this'} cannot be matched; conditions go into `where`", node,
+            hint=f"write a name with a type in `vars` here, and `name == {ast.unparse(node)}` under `where`",
+        )  # fmt: skip
 
     def _list(self, node: ast.List | ast.Tuple, kind: Any) -> Term:
         items: list[Term | Splat] = []

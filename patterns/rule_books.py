@@ -180,11 +180,13 @@ def compile_book(
     """Compile the rules of a book; whatever is wrong is noted, and the others are compiled all the same."""
     loaded = LoadedBook(book, file, source=source, imported=list(imported))
     macros = dict(MACROS)
+    types: dict[str, str] = {}
     operators: dict[str, Operator] = {}
     for one in loaded.imported:
         operators.update(one.operators)
         if one.book is not None:
             macros.update(one.book.macros)
+            types.update(one.book.types)
     macros.update(book.macros)
     table = OperatorTable(operators)
     for name, definition in book.ops.items():
@@ -213,7 +215,7 @@ def compile_book(
         if open_literals:
             loaded.found += [_named(one, rule.id) for one in open_literals]
             continue
-        rule = _with_types(rule, book.types)
+        rule = _with_types(rule, {**types, **book.types})
         scope = Scope(table, macros=macros)
         compiled = compile_rule(rule, written, scope)
         loaded.found += [_named(one, rule.id) for one in scope.found]
@@ -254,11 +256,13 @@ def _texts(source: YamlSource, book: RuleBook, rule: Rule) -> RuleTexts:
     if isinstance(rule.replace, str):
         cases = ((None, None, known(("replace",), rule.replace)),)
     else:
+        written: list[YamlPath] = [("replace",), ("replace", "cases"), ("cases",)]
+        place = next((path for path in written if (*base, *path, 0) in source.places), written[0])
         cases = tuple(  # type: ignore[assignment]
             (
-                one(("replace", at, "when"), case.when),
-                one(("replace", at, "let"), case.let),
-                known(("replace", at, "replace"), case.replace),
+                one((*place, at, "when"), case.when),
+                one((*place, at, "let"), case.let),
+                known((*place, at, "replace"), case.replace),
             )
             for at, case in enumerate(rule.replace)
         )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from .compiled_rule import CompiledRule
 from .defined_ops import TensorBuilder
+from .empty_operands import is_undefined
 from .expressions import ExpressionError
 from .guard_repairs import repairs_of
 from .numeric_agreement import disagreement
+from .open_arguments import chosen_values, least_values, open_arguments, shown_values
 from .pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from .program_compiler import FACTS
 from .trial_facts import TrialFacts
@@ -26,6 +28,7 @@ from .variable_types import OperatorVariable, TensorVariable
 # Operators written in Python raise whatever they like for arguments that they do not take.
 RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _MOST_MISSES = 40
+_RAISES = "the pattern raises"
 
 
 @dataclass
@@ -94,12 +97,14 @@ class RuleTrials:
         self._repairs = repairs_of([guard.text for guard in rule.guards], rule.variables)
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
+        self.open_arguments = open_arguments(rule.pattern)
 
     def positives(self, count: int) -> PositiveReport:
         """Try the rule on values that its types and guards admit."""
         report = PositiveReport()
         misses = 0
         number = 0
+        has_elements = False
         while report.passed < count and len(report.counterexamples) < 3:
             number += 1
             trial, reason = self.trial(number)
@@ -114,9 +119,15 @@ class RuleTrials:
             problem = self.judge(trial)
             if problem is None:
                 report.passed += 1
+                has_elements |= any(not isinstance(one, torch.Tensor) or one.numel() > 0 for one in trial.expected)
                 report.cells[self._cell(trial)] += 1
             else:
-                report.counterexamples.append(Counterexample(trial.seed, problem, shown(self.rule, trial.names)))
+                opened = shown_values(self.open_arguments, dict(trial.shape.opened))
+                values = {**shown(self.rule, trial.names), **opened}
+                report.counterexamples.append(Counterexample(trial.seed, problem, values))
+        if report.passed and not has_elements and any(one.startswith(_RAISES) for one in report.rejected):
+            common = next(one for one, _ in report.rejected.most_common() if one.startswith(_RAISES))
+            report.open = f"the only samples that gave trials are empty tensors; for others {common}"
         return report
 
     def trial(self, number: int, *, unless: int | None = None, profile: str | None = None) -> tuple[Trial | None, str]:
@@ -144,17 +155,18 @@ class RuleTrials:
         self._choose_operators(names, rng)
         if chosen == "normal" and number % 4 == 0 and not self.rule.rule.equiv.is_exact:
             names.update({name: self._magnified(name, names[name]) for name in sample.values})
-        trial = Trial(seed, shape, names)
+        if is_undefined(self.rule, sample.values.values()):
+            return None, "an operator that is not defined for empty tensors"
+        trial = Trial(seed, replace(shape, opened=least_values(self.open_arguments)), names)
         try:
-            with torch.no_grad():
-                trial.expected = PatternRun(self.rule.pattern, names, shape, TensorBuilder()).run()
+            self._run(trial, random.Random(f"{self.rule.id}:{seed}:open"))
         except CannotRunError as error:
             return None, str(error)
         except RAISED as error:
-            return None, f"the pattern raises {type(error).__name__}: {_first_line(error)}"
+            return None, f"{_RAISES} {type(error).__name__}: {_first_line(error)}"
         if not self.rule.rule.equiv.is_exact and _reduces_nothing(names.values(), trial.expected):
             return None, "a reduction over nothing"
-        names[FACTS] = TrialFacts(self.rule, names, shape)
+        names[FACTS] = TrialFacts(self.rule, names, trial.shape)
         problem = self._against_guards(names, unless)
         return (trial, "") if problem is None else (None, problem)
 
@@ -176,6 +188,22 @@ class RuleTrials:
                 return f"`{guard.text}` is {holds}"
         return None
 
+    def _run(self, trial: Trial, rng: random.Random) -> None:
+        """Compute the pattern; arguments that it leaves open have values of their own if it can be computed so."""
+        with torch.no_grad():
+            if self.open_arguments:
+                shape = replace(trial.shape, opened=chosen_values(self.open_arguments, rng))
+                names = dict(trial.names)
+                try:
+                    trial.expected = PatternRun(self.rule.pattern, names, shape, TensorBuilder()).run()
+                except RAISED:
+                    pass
+                else:
+                    trial.shape = shape
+                    trial.names.update(names)
+                    return
+            trial.expected = PatternRun(self.rule.pattern, trial.names, trial.shape, TensorBuilder()).run()
+
     def _magnified(self, name: str, value: Any) -> Any:
         """Return a tensor of larger values: exponentials overflow there, and differences cancel."""
         variable = self.rule.variables.get(name)
@@ -193,13 +221,29 @@ class RuleTrials:
 
     def judge(self, trial: Trial, *, names: Mapping[str, Any] | None = None) -> str | None:
         """Run the replacement; return how its results differ from those of the pattern, or None."""
+        given = trial.names if names is None else names
         try:
-            found = self.replaced(trial.names if names is None else names)
-        except ExpressionError as error:
-            return f"the replacement fails: {error.message}"
-        except RAISED as error:
-            return f"the replacement raises {type(error).__name__}: {_first_line(error)}"
+            found = self.replaced(given)
+        except (ExpressionError, *RAISED) as error:
+            # Some kernels want their operands row by row, as programs give them.
+            if self._is_about_layouts() or "contiguous" not in str(error):
+                return self._failure(error)
+            try:
+                found = self.replaced({name: _row_by_row(value) for name, value in given.items()})
+            except (ExpressionError, *RAISED) as still:
+                return self._failure(still)
         return self.compared(trial, found)
+
+    @staticmethod
+    def _failure(error: Exception) -> str:
+        if isinstance(error, ExpressionError):
+            return f"the replacement fails: {error.message}"
+        return f"the replacement raises {type(error).__name__}: {_first_line(error)}"
+
+    def _is_about_layouts(self) -> bool:
+        return self.rule.rule.equiv.strides or any(
+            getattr(variable, "layouts", False) for variable in self.rule.variables.values()
+        )
 
     def compared(self, trial: Trial, found: Sequence[Any]) -> str | None:
         """Return how results differ from those of the pattern under the rule's contract, or None."""
@@ -294,6 +338,10 @@ class RuleTrials:
             if isinstance(value := trial.names.get(name), torch.Tensor)
         ]
         return " ".join(part for part in (trial.shape.text, *dtypes[:2]) if part)
+
+
+def _row_by_row(value: Any) -> Any:
+    return value.contiguous() if isinstance(value, torch.Tensor) else value
 
 
 def _shaken(value: torch.Tensor) -> torch.Tensor:

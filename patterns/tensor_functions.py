@@ -112,12 +112,14 @@ def arange(n: int, dtype: Any = torch.int64) -> torch.Tensor:
     return torch.arange(n, dtype=dtype_of(dtype))
 
 
+@word("cat")
 @word()
 def concat(xs: Sequence[Any], dim: int = 0) -> torch.Tensor:
     """Constants one after another."""
     return torch.cat([real(x) for x in xs], dim)
 
 
+@word("stack")
 @word()
 def stacked(xs: Sequence[Any], dim: int = 0) -> torch.Tensor:
     """Constants on top of each other, along a new dim."""

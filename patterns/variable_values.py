@@ -73,7 +73,9 @@ def _ordinary(
         least, greatest = _integer_range(dtype, low, high)
         return torch.randint(least, greatest + 1, sizes, generator=generator, dtype=torch.int64).to(dtype)
     if low is None and high is None:
-        return torch.randn(sizes, generator=generator).to(dtype)
+        made = torch.randn(sizes, generator=generator)
+        # Sometimes halves: they are equal to each other, and rounded to even.
+        return (made * 4).round().div(2).to(dtype) if torch.rand((), generator=generator) < 0.1 else made.to(dtype)
     if low is None or high is None or not math.isfinite(high - low):
         spread = torch.randn(sizes, generator=generator).abs()
         made = spread + low if low is not None and math.isfinite(low) else (high or 0.0) - spread
@@ -108,6 +110,8 @@ def special_values(dtype: torch.dtype, profile: str, domain: Domain = None) -> t
     elif dtype.is_floating_point:
         limits = torch.finfo(dtype)
         numbers = [0.0, -0.0, 1.0, -1.0, limits.tiny, limits.tiny / 2, limits.eps, limits.max, limits.min]
+        # What is rounded to even.
+        numbers += [0.5, -0.5, 1.5, 2.5, -2.5]
         numbers += [math.inf, -math.inf, math.nan] if profile == "special" else []
         pool = torch.tensor(numbers, dtype=torch.float64).to(dtype)
     else:
