@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch.fx import Node
 
@@ -167,7 +167,7 @@ def compile_dim_literal(compiler: PatternCompiler, name: str, argument: Literal,
     return match
 
 
-def _counts_from_end(item: Any) -> bool:
+def _counts_from_end(item: Any) -> TypeGuard[Literal]:
     return isinstance(item, Literal) and isinstance(item.value, int) and item.value < 0
 
 

@@ -38,7 +38,7 @@ def test_witnesses_are_written_and_verified(tmp_path: Path) -> None:
         code, output = check(book, "--witnesses", file, *options, "--json")
         assert code == 0
         (found,) = json.loads(output)["rules"]
-        assert [(one["part"], one["outcome"]) for one in found["witnesses"]][0] == ("guard", "witness")
+        assert next((one["part"], one["outcome"]) for one in found["witnesses"]) == ("guard", "witness")
     assert check(book, "--witnesses", tmp_path)[0] == 0
     book.write_text(BOOK.replace("[0, 3]", "[0, 5]"))
     code, output = check(book, "--witnesses", file)
