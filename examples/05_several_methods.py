@@ -17,7 +17,9 @@ class Coder(torch.nn.Module):
         return torch.nn.functional.embedding(word, self.embedding.weight)
 
     def decode(self, vector: torch.Tensor) -> torch.Tensor:
-        return (vector @ self.embedding.weight.T).argmax(-1)
+        # With the weight on the left: nothing stored is transposed when a program runs, so `vector @ weight.T` would
+        # have it stored a second time, transposed.
+        return (self.embedding.weight @ vector.T).argmax(0)
 
 
 class Decoder(torch.nn.Module):

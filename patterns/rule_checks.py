@@ -13,8 +13,9 @@ from .compiled_rule import CompiledRule
 from .near_misses import NearMiss, NearMisses
 from .rule_books import LoadedBook
 from .rule_relations import Relations, relations_of_book
-from .rule_trials import Counterexample, PositiveReport, RuleTrials
+from .rule_trials import RuleTrials
 from .source_text import SourceText
+from .trial_reports import Counterexample, PositiveReport
 from .witness_replay import replay
 from .witnesses import StoredRule, WitnessBook, rule_text_hash
 

@@ -190,8 +190,10 @@ class ValueMaker:
         return chosen if self.rng.random() < 0.2 else sorted(chosen)
 
     def _axis(self, variable: AxisVariable) -> int:
-        count = max(1, self._rank(variable.of))
-        return self.rng.randrange(-count, count)
+        rank = self._rank(variable.of)
+        if rank == 0:
+            raise UnsolvedError
+        return self.rng.randrange(-rank, rank)
 
     def _factors(self, variable: FactorsVariable) -> list[int]:
         sizes = sizes_of(self.names.get(variable.of))

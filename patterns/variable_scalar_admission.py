@@ -212,7 +212,7 @@ def _axis(variable: AxisVariable) -> Decision:
         if type(value) is not int:
             return False
         rank = rank_of(names[variable.of]) if variable.of in names else None
-        return None if rank is None else -max(1, rank) <= value < max(1, rank)
+        return None if rank is None else -rank <= value < rank
 
     return decide
 

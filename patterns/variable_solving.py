@@ -19,7 +19,7 @@ from .variable_sizes import (
     SizeDim,
     SizeExpression,
 )
-from .variable_types import DimsVariable, IntVariable, TensorListVariable, TensorVariable, Variable
+from .variable_types import AxisVariable, DimsVariable, IntVariable, TensorListVariable, TensorVariable, Variable
 
 MAX_LENGTH = 5
 
@@ -81,6 +81,9 @@ class SizeProblem:
         atoms = {*self.sizes, *self.integers, *map(length_of, self.sequences)}
         self.recipes = Recipes(atoms, {*self.sequences}, ranks)
         self._bound_integers()
+        for one in variables.values():
+            if isinstance(one, AxisVariable):
+                self.recipes.learn(f"rank({one.of}) >= 1")
         for text in conditions:
             self.recipes.learn(text)
 

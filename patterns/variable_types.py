@@ -292,7 +292,7 @@ class AxesVariable(AboutVariable):
 
 @dataclass(frozen=True, kw_only=True)
 class AxisVariable(AboutVariable):
-    """One of the dims, counted from the front or from the back; without dims, 0 or -1."""
+    """One of the dims, counted from the front or from the back; tensors without dims have none."""
 
     _word = "axis"
 

@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit import to_edge
+from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.ir import ops
 
 
@@ -58,7 +58,8 @@ def edge(program: ExportedProgram) -> ExportedProgram:
 
 def lowered(program: ExportedProgram) -> ExportedProgram:
     """Return a program of the ExecuTorch dialect whose memory is planned."""
-    return to_edge(program).to_executorch().exported_program()
+    config = ExecutorchBackendConfig(optimization_level=0)
+    return to_edge(program).to_executorch(config).exported_program()
 
 
 def relu_module() -> GraphModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
@@ -17,8 +18,11 @@ from exirkit.patterns import (
     explain_rule,
     parse_book,
     predicate,
+    read_witnesses,
     rule_pages,
+    stored_rule,
     trace_rule,
+    witness_text,
 )
 
 BOOK = """rulebook: 1
@@ -104,3 +108,57 @@ def predicate_with_the_name_of_a_word(_: Path) -> None:
 @provokes("EK232")
 def pattern_for_no_operator(_: Path) -> None:
     bind_pattern_to_op(torch.library.Library("provoked", "FRAGMENT"), "add_relu")(torch.relu)
+
+
+POWERS = """rulebook: 1
+rules:
+- id: my-rule
+  vars: {x: "f32 [*S]", n: "int in [0, 3]"}
+  match: return aten.pow.Tensor_Scalar(aten.abs.default(x), n)
+  where: {expr: "n == 2", kind: sound}
+  replace: return aten.mul.Tensor(x, x)
+"""
+
+
+def witnesses(scratch: Path) -> Path:
+    """Write the witnesses of the book above and return their file."""
+    book = parse_book(POWERS, "book.yaml")
+    verdict = check_book(book, trials=5).rules[0]
+    stored = stored_rule(book.rules[0], book, 0, 5, verdict.near_misses)
+    file = scratch / "book.json"
+    file.write_text(witness_text([stored]))
+    return file
+
+
+def tried_again(text: str, file: Path) -> object:
+    """Check a book with witnesses that were stored."""
+    return check_book(parse_book(text, "book.yaml"), trials=5, witnesses=read_witnesses(file)).rules[0].found
+
+
+@provokes("EK271")
+def guard_that_is_called_profit(_: Path) -> object:
+    text = POWERS.replace("kind: sound", "kind: profit")
+    return check_book(parse_book(text, "book.yaml"), trials=5).rules[0].found
+
+
+@provokes("EK272")
+def witnesses_of_another_text(scratch: Path) -> object:
+    return tried_again(POWERS.replace("[0, 3]", "[0, 4]"), witnesses(scratch))
+
+
+@provokes("EK273")
+def witness_that_shows_nothing(scratch: Path) -> object:
+    file = witnesses(scratch)
+    text = file.read_text()
+    for number in range(20):
+        file.write_text(re.sub(r'"seed": ?"0:\d+"', f'"seed": "0:{number}"', text))
+        found = tried_again(POWERS, file)
+        if found:
+            return found
+    raise AssertionError("every seed gives a witness")
+
+
+@provokes("EK274")
+def file_of_witnesses_that_is_none(scratch: Path) -> object:
+    (scratch / "book.json").write_text('{"witnesses": 2}')
+    return read_witnesses(scratch / "book.json")

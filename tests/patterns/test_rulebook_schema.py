@@ -38,7 +38,7 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     known = {
         "$ref", "anyOf", "type", "const", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "items",
         "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "default",
-        "description", "title", "$defs", "$schema",
+        "description", "title", "$defs", "$schema", "minItems", "maxItems",
     }  # fmt: skip
     assert schema.keys() <= known, schema.keys() - known
     if "$ref" in schema:
@@ -57,7 +57,8 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
             and schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30)
         )  # fmt: skip
     if isinstance(value, list):
-        return all(fits(one, schema.get("items", {}), root) for one in value)
+        length_fits = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
+        return length_fits and all(fits(one, schema.get("items", {}), root) for one in value)
     if isinstance(value, dict):
         return fits_object(value, schema, root)
     return "minimum" not in schema or schema["minimum"] <= value <= schema.get("maximum", value)
