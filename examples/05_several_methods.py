@@ -17,8 +17,7 @@ class Coder(torch.nn.Module):
         return torch.nn.functional.embedding(word, self.embedding.weight)
 
     def decode(self, vector: torch.Tensor) -> torch.Tensor:
-        # With the weight on the left: nothing stored is transposed when a program runs, so `vector @ weight.T` would
-        # have it stored a second time, transposed.
+        # `vector @ weight.T` would have the weight stored twice: nothing stored is transposed when a program runs.
         return (self.embedding.weight @ vector.T).argmax(0)
 
 
