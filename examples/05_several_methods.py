@@ -17,8 +17,7 @@ class Coder(torch.nn.Module):
         return torch.nn.functional.embedding(word, self.embedding.weight)
 
     def decode(self, vector: torch.Tensor) -> torch.Tensor:
-        # `vector @ weight.T` would have the weight stored twice: nothing stored is transposed when a program runs.
-        return (self.embedding.weight @ vector.T).argmax(0)
+        return (self.embedding.weight @ vector.T).argmax(0)  # `vector @ weight.T` would store it transposed as well
 
 
 class Decoder(torch.nn.Module):

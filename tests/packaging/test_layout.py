@@ -10,7 +10,7 @@ import pytest
 import exirkit
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("emit", "ir", "passes", "patterns", "runtime_ref", "verifiers")
+ROOMS = ("emit", "fuzz", "ir", "passes", "patterns", "runtime_ref", "verifiers")
 
 
 @pytest.fixture(scope="module")

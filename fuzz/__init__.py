@@ -1,0 +1,1 @@
+"""Searching for miscompilations: generated programs, oracles, blame, reduction and campaigns."""

@@ -1,0 +1,1 @@
+"""Many programs, on many processes, with results that are kept."""

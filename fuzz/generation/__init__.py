@@ -1,0 +1,1 @@
+"""Making programs that are valid by construction."""

@@ -1,0 +1,1 @@
+"""What must hold for every program, from cheap to dear."""
