@@ -22,6 +22,7 @@ ROOMS: dict[str, tuple[str, Path]] = {
     "passes": ("4", ROOT / "passes"),
     "emit": ("5", ROOT / "emit"),
     "runtime_ref": ("6", ROOT / "runtime_ref"),
+    "fuzz": ("8", ROOT / "fuzz"),
     "exirkit": ("7", PACKAGE),
 }
 EXISTING = {name: (digit, path) for name, (digit, path) in ROOMS.items() if path.is_dir()}
