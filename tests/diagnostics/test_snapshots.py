@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_cli,
+    provoke_dialects,
     provoke_emit,
     provoke_emitter,
     provoke_ir,
