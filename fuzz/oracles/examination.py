@@ -68,14 +68,27 @@ class Examination:
         self.comparisons = Comparisons()
         self._failed: dict[str, Exception] = {}
 
+    def share(self, other: Examination) -> None:
+        """Take over what another examination of the same program, or of one with more methods, has made."""
+        self.__dict__["trace"] = other.trace
+        for phase in ("eager", "eager64", "build", "lower"):
+            made = other.__dict__.get(f"_{phase}")
+            if made is not None:
+                self.__dict__[f"_{phase}"] = made
+
+    def take_file(self, data: bytes) -> None:
+        """Go on with another file in the place of the one that the compiler made."""
+        self.__dict__["_lower"] = replace(self.lowering, data=data, manager=None)
+
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the time of a block to a phase."""
-        start = time.perf_counter()
+        """Add the time of a block to a phase, without that of phases inside of it."""
+        start, inside = time.perf_counter(), sum(self.seconds.values())
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+            spent = time.perf_counter() - start - (sum(self.seconds.values()) - inside)
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
 
     @property
     def methods(self) -> list[str]:

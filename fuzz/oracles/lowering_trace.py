@@ -105,6 +105,18 @@ class LoweringTrace:
             method: Name of the method.
             lowered: A result of a run or of a manager.
         """
+        return self._path(method, lowered)
+
+    def path_so_far(self, method: str) -> list[Snapshot]:
+        """Return the snapshots on the way to the place where the compiler raised."""
+        if not self._runs:
+            return []
+        last = self._runs[max(self._runs)]
+        if last.result is not None:
+            return self._path(method, last.result)
+        return [*self._path(method, last.source), *(_of_method(one, method) for _, one in sorted(last.steps.items()))]
+
+    def _path(self, method: str, lowered: ExportedProgram) -> list[Snapshot]:
         path: list[Snapshot] = []
         at: ExportedProgram | None = lowered
         while at is not None:
