@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from exirkit.fuzz.official import missing_reason
+from exirkit.fuzz.oracles import LAYOUTS, Examination, ExirkitCompiler, Failure, check, examine, replanned, rungs_of
 from exirkit.ir import DiagnosticError
 
-from ..official import missing_reason
-from ..oracles import LAYOUTS, Examination, ExirkitCompiler, Failure, check, examine, replanned, rungs_of
 from .guilt import Guilt
 
 _FILE_RUNGS = ("O0", "O5", "O6", "O7", "O8")

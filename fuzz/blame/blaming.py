@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..official import missing_reason
-from ..oracles import (
+from exirkit.fuzz.official import missing_reason
+from exirkit.fuzz.oracles import (
     Compiler,
     Examination,
     ExirkitCompiler,
@@ -15,7 +15,8 @@ from ..oracles import (
     examine,
     rungs_of,
 )
-from ..programs import Program
+from exirkit.fuzz.programs import Program
+
 from .backend_parts import guilty_part
 from .guilt import Guilt
 from .snapshots import guilty_pass

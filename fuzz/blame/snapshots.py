@@ -7,11 +7,7 @@ from dataclasses import replace
 
 from torch.export import ExportedProgram
 
-from exirkit.ir import DiagnosticError
-from exirkit.passes import ApplyRules
-from exirkit.patterns import bisect_rewrites
-
-from ..oracles import (
+from exirkit.fuzz.oracles import (
     Examination,
     Failure,
     LoweringTrace,
@@ -19,6 +15,10 @@ from ..oracles import (
     compared,
     run_dialect,
 )
+from exirkit.ir import DiagnosticError
+from exirkit.passes import ApplyRules
+from exirkit.patterns import bisect_rewrites
+
 from .guilt import Guilt
 
 IsBad = Callable[[ExportedProgram], bool]

@@ -10,7 +10,8 @@ import warnings
 
 import torch
 
-from ..programs import export, parse_program
+from exirkit.fuzz.programs import export, parse_program
+
 from .wire import Header, pack, unpack
 from .worker import read_exactly, write_all
 

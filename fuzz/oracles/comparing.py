@@ -59,9 +59,7 @@ def difference_of_types(got: Any, wanted: Any) -> tuple[str, str] | None:
     return None
 
 
-def differing_elements(
-    got: torch.Tensor, wanted: torch.Tensor, *, is_signed_zero_free: bool = False
-) -> torch.Tensor:
+def differing_elements(got: torch.Tensor, wanted: torch.Tensor, *, is_signed_zero_free: bool = False) -> torch.Tensor:
     """Return where two tensors of one type differ; NaN is NaN."""
     if not wanted.is_floating_point():
         return got != wanted
@@ -124,8 +122,7 @@ def _difference_of_lists(got: Any, wanted: Any, is_signed_zero_free: bool) -> tu
     if kind is not None:
         return kind
     found = (
-        difference(one, other, is_signed_zero_free=is_signed_zero_free)
-        for one, other in zip(got, wanted, strict=True)
+        difference(one, other, is_signed_zero_free=is_signed_zero_free) for one, other in zip(got, wanted, strict=True)
     )
     return next((each for each in found if each is not None), None)
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from ..programs import Argument, Call, Method, Program, Ref, TensorType
+from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, TensorType
 
 Detour = Callable[[Ref, str, TensorType], "list[Call] | None"]
-"""Makes calls that lead from a value to the same value under the name that is given; None where that is not possible."""
+"""Makes calls that lead from a value to the same value under another name; None where that is not possible."""
 
 
 def equivalent(program: Program, seed: int, *, count: int = 2) -> tuple[Program, str]:

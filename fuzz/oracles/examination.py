@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from torch.export import ExportedProgram
 
+from exirkit.fuzz.programs import Program, Run, build, inputs_of
 from exirkit.ir import DiagnosticError
 
-from ..programs import Program, Run, RunResult, build, inputs_of, run_eagerly
 from .compilers import Compiler, Lowering
+from .eager import EagerResult, run_eagerly
 from .expectations import Expectation, expectations_of
 from .file_runs import FileResult, run_file
 from .graph_runs import mutated_buffers
@@ -104,17 +105,15 @@ class Examination:
     def inputs(self) -> Mapping[str, list[tuple[Any, ...]]]:
         """Inputs of all runs, by method."""
         with self.timed("inputs"):
-            return {
-                name: [tuple(inputs_of(self.program, run)) for run in self.runs_of(name)] for name in self.methods
-            }
+            return {name: [tuple(inputs_of(self.program, run)) for run in self.runs_of(name)] for name in self.methods}
 
     @cached_property
-    def reference(self) -> Mapping[str, list[RunResult]]:
+    def reference(self) -> Mapping[str, list[EagerResult]]:
         """What eager torch makes of the runs of each method; a loaded method has a state of its own."""
         return self.once("eager", lambda: self._eager(is_double=False))
 
     @cached_property
-    def precise(self) -> Mapping[str, list[RunResult]]:
+    def precise(self) -> Mapping[str, list[EagerResult]]:
         """Likewise in float64."""
         return self.once("eager64", lambda: self._eager(is_double=True))
 
@@ -148,9 +147,9 @@ class Examination:
         """What our interpreter makes of the runs of each method, in knowing mode where there is one."""
         return self.once("interpret", self._interpret, rung="O5", stage="interpreter")
 
-    def _eager(self, *, is_double: bool) -> dict[str, list[RunResult]]:
+    def _eager(self, *, is_double: bool) -> dict[str, list[EagerResult]]:
         return {
-            name: list(run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), double=is_double))
+            name: list(run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), is_double=is_double))
             for name in self.methods
         }
 
@@ -168,9 +167,7 @@ class Examination:
         """Return the names of the buffers that a method writes to."""
         return mutated_buffers(self.exported[method])
 
-    def once(
-        self, phase: str, make: Callable[[], Result], *, rung: str = "O0", stage: str | None = "eager"
-    ) -> Result:
+    def once(self, phase: str, make: Callable[[], Result], *, rung: str = "O0", stage: str | None = "eager") -> Result:
         """Make something once; a failure is remembered too."""
         if phase in self._failed:
             raise self._failed[phase]

@@ -6,16 +6,55 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..programs import Argument, Call, Method, Program, Ref
+from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref
 
 Closeness: TypeAlias = Literal["bits", "budget", "type"]
 """`bits`: bit for bit; `budget`: within the error budget; `type`: dtype and shape only."""
 
 # A last bit may change what these say, and with it everything behind them.
 _DECISIONS = frozenset(
-    "eq ne lt le gt ge argmax argmin sort topk kthvalue median mode nonzero floor ceil round trunc sign fmod remainder "
-    "floor_divide div_mode frac isclose logical_not logical_and logical_or logical_xor any all quantize_per_tensor "
-    "quantize_per_channel searchsorted bucketize max_dim min_dim unique to _to_copy".split()
+    [
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "argmax",
+        "argmin",
+        "sort",
+        "topk",
+        "kthvalue",
+        "median",
+        "mode",
+        "nonzero",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "sign",
+        "fmod",
+        "remainder",
+        "floor_divide",
+        "div_mode",
+        "frac",
+        "isclose",
+        "logical_not",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "any",
+        "all",
+        "quantize_per_tensor",
+        "quantize_per_channel",
+        "searchsorted",
+        "bucketize",
+        "max_dim",
+        "min_dim",
+        "unique",
+        "to",
+        "_to_copy",
+    ]
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,6 +12,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
+
+from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, stride_from_dim_order
 
 Observer: TypeAlias = Callable[[Node, Any], None]
 """Called with every node of the main graph and its value, in order."""
@@ -141,10 +143,31 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
         return given.get(node.name)
     if node.op == "get_attr":
         return functools.reduce(getattr, str(node.target).split("."), module)
+    if node.target is alloc:
+        return _memory(node)
     args = _resolved(node.args, values)
     kwargs = _resolved(node.kwargs, values)
     target: Any = node.target
     return target(*args, **kwargs)
+
+
+def _memory(node: Node) -> Any:
+    """Return memory for what operators write, in the layout that the plan will have.
+
+    Where a size is not known before the run it is empty, and the operator makes room.
+    """
+    specs = node.meta.get("spec")
+    if isinstance(specs, list | tuple):
+        return [_empty(one) for one in specs]
+    return alloc(*node.args) if specs is None else _empty(specs)
+
+
+def _empty(spec: TensorSpec) -> torch.Tensor:
+    if spec.shape_dynamism is not TensorShapeDynamism.STATIC:
+        return torch.empty(0, dtype=spec.dtype)
+    sizes = [int(size) for size in spec.shape]
+    strides = [int(stride) for stride in stride_from_dim_order(sizes, list(spec.dim_order))]
+    return torch.empty_strided(sizes, strides, dtype=spec.dtype)
 
 
 def _resolved(argument: Any, values: Mapping[Node, Any]) -> Any:
@@ -160,8 +183,3 @@ def _resolved(argument: Any, values: Mapping[Node, Any]) -> Any:
 
 def _is_none(value: Any) -> bool:
     return value is None
-
-
-def observed_nodes(program: ExportedProgram) -> Iterator[Node]:
-    """Yield the nodes that observers are told of."""
-    return (node for node in program.graph.nodes if node.op != "output")

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from exirkit.fuzz.programs import Program
 from exirkit.ir import Diagnostic, UsageError
 
-from ..programs import Program
 from .compilers import Compiler, ExirkitCompiler
 from .examination import Examination, FailedError, NotRunError, RefusedError
 from .rung import Rung
@@ -96,9 +96,7 @@ def examine(examination: Examination, rungs: Iterable[Rung], *, is_exhaustive: b
         seconds[rung.id] = time.perf_counter() - start - (sum(examination.seconds.values()) - shared)
         if refusal or (failures and not is_exhaustive):
             break
-    return Verdict(
-        tuple(failures), refusal, {**examination.seconds, **seconds}, not_run, examination.comparisons
-    )
+    return Verdict(tuple(failures), refusal, {**examination.seconds, **seconds}, not_run, examination.comparisons)
 
 
 def rungs_of(ids: Iterable[str]) -> list[Rung]:

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import TensorSpec, dim_order_from_stride
+from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, dim_order_from_stride
 
 from .verdict import Failure
 
@@ -111,7 +111,7 @@ class _TensorFact:
 
 def _facts_of(node: Node) -> Any:
     """Return what is recorded: specs where there are any, since these are emitted, and values otherwise."""
-    if node.op not in ("placeholder", "call_function"):
+    if node.op not in ("placeholder", "call_function") or node.target is alloc:
         return None
     recorded = node.meta.get("val")
     return _facts(recorded, node.meta.get("spec"))
@@ -122,9 +122,14 @@ def _facts(recorded: Any, spec: Any) -> Any:
         specs = spec if isinstance(spec, list | tuple) and len(spec) == len(recorded) else [None] * len(recorded)
         return [_facts(one, other) for one, other in zip(recorded, specs, strict=True)]
     if isinstance(recorded, torch.Tensor):
-        order = tuple(spec.dim_order) if isinstance(spec, TensorSpec) else _order_of(recorded)
+        order = _order_of_spec(spec) if isinstance(spec, TensorSpec) else _order_of(recorded)
         return _TensorFact(recorded.dtype, tuple(recorded.shape), order)
     return recorded if isinstance(recorded, torch.SymInt) else None
+
+
+def _order_of_spec(spec: TensorSpec) -> tuple[int, ...] | None:
+    """Return the promised layout; where operators make room themselves, torch decides what it is."""
+    return tuple(spec.dim_order) if spec.shape_dynamism is TensorShapeDynamism.STATIC else None
 
 
 def _order_of(recorded: torch.Tensor) -> tuple[int, ...] | None:

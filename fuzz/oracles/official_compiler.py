@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from torch.export import ExportedProgram
 
+from exirkit.fuzz.official import WorkerDiedError, WorkerProcess, failure_of, missing_reason
+from exirkit.fuzz.programs import Program, program_text
 from exirkit.ir import Diagnostic, UsageError
 
-from ..official import WorkerDiedError, WorkerProcess, failure_of, missing_reason
-from ..programs import Program, program_text
 from .compilers import Lowering
 from .lowering_trace import LoweringTrace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from ..programs import RunResult
 from .comparing import beyond_budget, difference, difference_of_types
+from .eager import EagerResult
 from .examination import Examination
 from .expectations import Closeness, Expectation
 from .verdict import Failure
@@ -43,9 +43,7 @@ class ResultComparison:
         is_signed_zero_free: Take 0.0 and -0.0 for equal, where kernels are not torch's.
     """
 
-    def __init__(
-        self, examination: Examination, rung: str, stage: str, *, is_signed_zero_free: bool = False
-    ) -> None:
+    def __init__(self, examination: Examination, rung: str, stage: str, *, is_signed_zero_free: bool = False) -> None:
         self.examination = examination
         self.rung = rung
         self.stage = stage
@@ -68,7 +66,7 @@ class ResultComparison:
             state: Buffers and inputs afterwards, as far as they can be seen.
             expectation: How closely they must agree.
         """
-        wanted: RunResult = self.examination.reference[method][index]
+        wanted: EagerResult = self.examination.reference[method][index]
         where = f"{method}, run {index + 1}"
         if len(outputs) != len(wanted.outputs):
             message = f"{where}: {len(outputs)} outputs instead of {len(wanted.outputs)}"
@@ -92,12 +90,10 @@ class ResultComparison:
             if found is not None:
                 yield self._failure("state", f"{where}, {name} afterwards", name, found, method, index)
 
-    def _precise(self, method: str, index: int) -> RunResult:
+    def _precise(self, method: str, index: int) -> EagerResult:
         return self.examination.precise[method][index]
 
-    def _failure(
-        self, what: str, where: str, node: str, found: tuple[str, str], method: str, index: int
-    ) -> Failure:
+    def _failure(self, what: str, where: str, node: str, found: tuple[str, str], method: str, index: int) -> Failure:
         kind, text = found
         details = {"method": method, "run": index}
         return Failure(self.rung, f"{what} {kind}", f"{self.stage}: {where}: {text}", self.stage, node, details)

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+from exirkit.fuzz.official import Failure as OfficialFailure
+from exirkit.fuzz.official import OfficialRuntime, missing_reason
 from exirkit.ir import DiagnosticError
 
-from ..official import Failure as OfficialFailure
-from ..official import OfficialRuntime, missing_reason
 from .examination import Examination, NotRunError
 from .file_runs import run_file
 from .lowering_trace import LoweringTrace

@@ -41,9 +41,7 @@ class PlanHolds:
                 alloc_graph_output=choices.alloc_graph_output,
             )
             for one in findings:
-                yield Failure(
-                    self.id, f"finding {one.code}", f"{method}: {one.render()}", "planner", one.location.node
-                )
+                yield Failure(self.id, f"finding {one.code}", f"{method}: {one.render()}", "planner", one.location.node)
         try:
             Runtime.get().load_program(lowering.data)
         except DiagnosticError as error:

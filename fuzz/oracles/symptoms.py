@@ -52,4 +52,4 @@ _ROOMS = frozenset({"ir", "patterns", "verifiers", "passes", "emit", "runtime_re
 
 def _is_own(filename: str) -> bool:
     parts = Path(filename).parts
-    return any(part in _ROOMS for part in parts[-3:-1]) and "site-packages" not in parts or _OWN in parts
+    return (any(part in _ROOMS for part in parts[-3:-1]) and "site-packages" not in parts) or _OWN in parts
