@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ class ExirkitCompiler:
 
     Attributes:
         level: Optimization level: 0, 1, 2.
-        planner: `greedy` or `naive`, or an algorithm.
+        planner: `greedy` or `naive`, or an algorithm, itself or as `MODULE:NAME`.
         alloc_graph_input: Plan memory for inputs.
         alloc_graph_output: Plan memory for outputs.
         remove_view_copy: Let reshaping copies share the memory of their source.
@@ -84,7 +85,7 @@ class ExirkitCompiler:
         pipeline: A pipeline, or its file, in the place of the shipped one between its dialects; one from Edge to Edge
             runs in between.
         rules: Rule books (names or files) to apply to Edge programs, or compiled rules.
-        passes: Passes to run on Edge programs.
+        passes: Passes to run on Edge programs: objects, or classes and functions as `MODULE:NAME`.
         verify: When verifiers look at a program: after `each` stage, at the `end`, or never (`none`).
     """
 
@@ -137,7 +138,7 @@ class ExirkitCompiler:
             has_names: Store the names of mutable buffers, so that they can be looked at between runs.
         """
         planner = MemoryPlanningPass(
-            memory_planning_algo=PLANNERS[self.planner] if isinstance(self.planner, str) else self.planner,
+            memory_planning_algo=PLANNERS.get(self.planner) or imported(self.planner),
             alloc_graph_input=self.alloc_graph_input,
             alloc_graph_output=self.alloc_graph_output,
         )
@@ -172,7 +173,9 @@ class ExirkitCompiler:
 
     def _transformed(self, manager: EdgeProgramManager, trace: LoweringTrace) -> EdgeProgramManager:
         rules = self.compiled_rules()
-        passes: list[Any] = [*self.passes, *([ApplyRules(rules)] if rules else [])]
+        passes = [_instance(imported(one)) for one in self.passes]
+        if rules:
+            passes.append(ApplyRules(rules))
         for one in passes:
             before = {name: manager.exported_program(name) for name in sorted(manager.methods)}
             trace.see_passes("before", before, before, one)
@@ -212,20 +215,30 @@ class FunctionCompiler:
         return f"FunctionCompiler({_expression(self.target)})"
 
     def _function(self) -> Callable[[dict[str, ExportedProgram]], Any]:
-        if not isinstance(self.target, str):
-            return self.target
-        module, _, name = self.target.partition(":")
-        try:
-            found: Any = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise UsageError(
-                Diagnostic(
-                    code="EK831",
-                    message=f"there is no compiler {self.target}: {error}",
-                    expected="MODULE:FUNCTION, a function of exported programs by method name",
-                )
-            ) from error
-        return found  # type: ignore[no-any-return]
+        found: Callable[[dict[str, ExportedProgram]], Any] = imported(self.target)
+        return found
+
+
+def imported(target: Any) -> Any:
+    """Return what `MODULE:NAME` names; anything that is no text as it is.
+
+    Raises:
+        UsageError: EK831, there is no such thing.
+    """
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
+    try:
+        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            Diagnostic(
+                code="EK831",
+                message=f"nothing is called {target}: {error}",
+                expected="MODULE:NAME",
+                hint="put the directory of the module into PYTHONPATH",
+            )
+        ) from error
 
 
 def compiler_of(target: str, **choices: Any) -> Compiler:
@@ -254,14 +267,18 @@ def compiler_of(target: str, **choices: Any) -> Compiler:
             )
         )
     compiler = FunctionCompiler(target)
-    compiler._function()
+    imported(target)
     return compiler
 
 
+def _instance(found: Any) -> Any:
+    return found() if isinstance(found, type) else found
+
+
 def _expression(value: Any) -> str:
-    if callable(value):
-        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-        return f"{module}:{name}".__repr__() if name else repr(value)
+    if callable(value) and not isinstance(value, Pipeline):
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return repr(f"{named.__module__}:{named.__qualname__}")
     if isinstance(value, Pipeline):
         return repr(str(Path(value.file)))
     if isinstance(value, list | tuple):

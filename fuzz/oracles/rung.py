@@ -109,7 +109,9 @@ class ResultComparison:
             counts.bitwise += 1
         else:
             counts.tolerant += 1
-        found = difference(got, wanted, is_signed_zero_free=self.is_signed_zero_free)
+        # Rules are exact but for the sign of zeros.
+        is_free = self.is_signed_zero_free or bool(self.examination.trace.applied)
+        found = difference(got, wanted, is_signed_zero_free=is_free)
         if found is None or closeness == "bits":
             return found
         return beyond_budget(got, wanted, precise())
