@@ -26,11 +26,15 @@ def guilty_part(examination: Examination, failure: Failure) -> Guilt:
         return Guilt(failure.stage or "official-runtime", evidence="our interpreter agrees with eager torch")
     if not isinstance(examination.compiler, ExirkitCompiler):
         return Guilt(failure.stage or "compiler")
-    for attempt in (_planner, _view_elimination, _interpreter):
+    for attempt in (_planner, _view_elimination):
         found = attempt(examination)
         if found is not None:
             return found
-    return Guilt("emitter", evidence="the dialects are right, other plans do not help, other runtimes agree")
+    # The fourth oracle has compared the file with the graph before.
+    verdict = examine(examination, rungs_of(("O4",)))
+    if not verdict.is_good:
+        return Guilt("emitter", evidence=verdict.failures[0].message)
+    return _of_two_runtimes(examination)
 
 
 def _planner(examination: Examination) -> Guilt | None:
@@ -56,14 +60,16 @@ def _view_elimination(examination: Examination) -> Guilt | None:
     return None
 
 
-def _interpreter(examination: Examination) -> Guilt | None:
-    """Does the official runtime give the right results with the same file?"""
+def _of_two_runtimes(examination: Examination) -> Guilt:
+    """What does the official runtime make of the same file?"""
     if missing_reason():
-        return None
+        return Guilt("interpreter", evidence="graph and file agree, and other plans do not help")
     other = examine(examination, rungs_of(("O11",)))
     if other.is_good and not other.not_run:
         return Guilt("interpreter", evidence="the official runtime gives the right results")
-    return None
+    if other.not_run:
+        return Guilt("interpreter", evidence="graph and file agree, and other plans do not help")
+    return Guilt("emitter", evidence="the official runtime gives wrong results too")
 
 
 def _is_good_file(examination: Examination, make: Callable[[], bytes]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch.export import ExportedProgram, ExportGraphSignature
 
+from exirkit.emit import read_program
 from exirkit.ir import DiagnosticError, TensorSpec, copy_program
 from exirkit.passes import ExecutorchBackendConfig, MemoryAlgoResult, MemoryPlanningPass, greedy, naive
 from exirkit.program import ExecutorchProgramManager
@@ -17,6 +18,7 @@ from exirkit.verifiers import check_memory_plan
 
 from .comparing import difference
 from .compilers import ExirkitCompiler
+from .emission import emission_fault
 from .examination import Examination, NotRunError
 from .file_runs import run_file
 from .symptoms import failure_of_error
@@ -24,10 +26,10 @@ from .verdict import Failure
 
 
 class PlanHolds:
-    """O4: no live value is overwritten, and everything has a place that needs one."""
+    """O4: no live value is overwritten, and the file says what the graph says."""
 
     id: ClassVar[str] = "O4"
-    title: ClassVar[str] = "the checker of memory plans, and the static checks of the file"
+    title: ClassVar[str] = "the checker of memory plans, and static checks of the file, by itself and against the graph"
 
     def check(self, examination: Examination) -> Iterator[Failure]:
         """Yield what does not hold."""
@@ -43,9 +45,16 @@ class PlanHolds:
             for one in findings:
                 yield Failure(self.id, f"finding {one.code}", f"{method}: {one.render()}", "planner", one.location.node)
         try:
-            Runtime.get().load_program(lowering.data)
+            file = read_program(lowering.data)
+            Runtime.get().load_program(file)
         except DiagnosticError as error:
             yield failure_of_error(error, self.id, "emitter")
+            return
+        for method, program in lowering.planned.items():
+            fault = emission_fault(program, file, method)
+            if fault is not None:
+                message = f"{method}: %{fault[0]}: {fault[1]}"
+                yield Failure(self.id, "the file does not say what the graph says", message, "emitter", fault[0])
 
 
 def _reversed(
