@@ -19,6 +19,7 @@ from .model import (
     TensorType,
 )
 from .reading import parse_program
+from .running import Runner, RunResult, run_eagerly
 from .tensors import inputs_of, make_tensor, stored_tensor
 from .text import program_text
 
@@ -33,6 +34,8 @@ __all__ = [
     "Program",
     "Ref",
     "Run",
+    "RunResult",
+    "Runner",
     "Size",
     "Stored",
     "Symbol",
@@ -43,5 +46,6 @@ __all__ = [
     "make_tensor",
     "parse_program",
     "program_text",
+    "run_eagerly",
     "stored_tensor",
 ]
