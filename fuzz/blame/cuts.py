@@ -8,8 +8,19 @@ from typing import Any, TypeAlias
 
 import torch
 
-from exirkit.fuzz.oracles.eager import run_eagerly
-from exirkit.fuzz.programs import Argument, Call, Contents, Dim, Input, Method, Program, Ref, Size, TensorType
+from exirkit.fuzz.programs import (
+    Argument,
+    Call,
+    Contents,
+    Dim,
+    Input,
+    Method,
+    Program,
+    Ref,
+    Size,
+    TensorType,
+    run_eagerly,
+)
 from exirkit.fuzz.programs.sizes import size_value
 
 Cut: TypeAlias = Callable[[Program], Iterator[Program]]
@@ -245,7 +256,7 @@ def _as_inputs(program: Program, rest: Method, names: list[str]) -> Program | No
     used = _names_of(rest)
     wanted = [name for name in names if name in used]
     try:
-        results = run_eagerly(program, keeps_values=True)
+        results = run_eagerly(program, keep_values=True)
     except Exception:  # a program that cannot be run is not made smaller in this way
         return None
     changed = replace(program, methods=tuple(rest if one.name == rest.name else one for one in program.methods))

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 from torch.export import ExportedProgram
 
-from exirkit.fuzz.programs import Program, Run, build, inputs_of
+from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly
 from exirkit.ir import DiagnosticError
 
 from .compilers import Compiler, Lowering
-from .eager import EagerResult, run_eagerly
 from .expectations import Expectation, expectations_of
 from .file_runs import FileResult, run_file
 from .graph_runs import mutated_buffers
@@ -108,12 +107,12 @@ class Examination:
             return {name: [tuple(inputs_of(self.program, run)) for run in self.runs_of(name)] for name in self.methods}
 
     @cached_property
-    def reference(self) -> Mapping[str, list[EagerResult]]:
+    def reference(self) -> Mapping[str, list[RunResult]]:
         """What eager torch makes of the runs of each method; a loaded method has a state of its own."""
         return self.once("eager", lambda: self._eager(is_double=False))
 
     @cached_property
-    def precise(self) -> Mapping[str, list[EagerResult]]:
+    def precise(self) -> Mapping[str, list[RunResult]]:
         """Likewise in float64."""
         return self.once("eager64", lambda: self._eager(is_double=True))
 
@@ -147,9 +146,9 @@ class Examination:
         """What our interpreter makes of the runs of each method, in knowing mode where there is one."""
         return self.once("interpret", self._interpret, rung="O5", stage="interpreter")
 
-    def _eager(self, *, is_double: bool) -> dict[str, list[EagerResult]]:
+    def _eager(self, *, is_double: bool) -> dict[str, list[RunResult]]:
         return {
-            name: list(run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), is_double=is_double))
+            name: run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), in_float64=is_double)
             for name in self.methods
         }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+from exirkit.fuzz.programs import RunResult
+
 from .comparing import beyond_budget, difference, difference_of_types
-from .eager import EagerResult
 from .examination import Examination
 from .expectations import Closeness, Expectation
 from .verdict import Failure
@@ -66,7 +67,7 @@ class ResultComparison:
             state: Buffers and inputs afterwards, as far as they can be seen.
             expectation: How closely they must agree.
         """
-        wanted: EagerResult = self.examination.reference[method][index]
+        wanted: RunResult = self.examination.reference[method][index]
         where = f"{method}, run {index + 1}"
         if len(outputs) != len(wanted.outputs):
             message = f"{where}: {len(outputs)} outputs instead of {len(wanted.outputs)}"
@@ -78,20 +79,25 @@ class ResultComparison:
             )
             if found is not None:
                 yield self._failure("output", f"{where}, output {place}", f"output {place}", found, method, index)
+        kept = {**wanted.buffers, **wanted.inputs}
         for name, got in state.items():
-            if name not in wanted.state:
+            if name not in kept:
                 continue
             found = self._difference(
                 got,
-                wanted.state[name],
+                kept[name],
                 expectation.buffers.get(name, "bits"),
-                lambda at=name: self._precise(method, index).state[at],
+                lambda at=name: self._precise_state(method, index)[at],
             )
             if found is not None:
                 yield self._failure("state", f"{where}, {name} afterwards", name, found, method, index)
 
-    def _precise(self, method: str, index: int) -> EagerResult:
+    def _precise(self, method: str, index: int) -> RunResult:
         return self.examination.precise[method][index]
+
+    def _precise_state(self, method: str, index: int) -> Mapping[str, Any]:
+        precise = self._precise(method, index)
+        return {**precise.buffers, **precise.inputs}
 
     def _failure(self, what: str, where: str, node: str, found: tuple[str, str], method: str, index: int) -> Failure:
         kind, text = found
