@@ -12,7 +12,7 @@ from .dialect_legality import (
     returns_view,
 )
 from .dtype_catalogue import ALL as ALL_DTYPES
-from .dtype_catalogue import OperatorDtypes, expand_rule, operator_dtypes, word_for
+from .dtype_catalogue import OperatorDtypes, expand_rule, known_dtypes, word_for
 from .graph_structure import check_structure
 from .memory_plan import check_memory_plan
 from .metadata_truth import check_metadata
@@ -59,7 +59,7 @@ __all__ = [
     "expand_rule",
     "get_aten_verifier",
     "is_core",
-    "operator_dtypes",
+    "known_dtypes",
     "returns_view",
     "word_for",
 ]

@@ -13,14 +13,18 @@ from exirkit.ir import Diagnostic
 from .program_graphs import ProgramGraph, graphs_of
 
 
-def check_debug_handles(program: ExportedProgram | GraphModule) -> list[Diagnostic]:
+def check_debug_handles(program: ExportedProgram | GraphModule, *, bodies: bool = True) -> list[Diagnostic]:
     """Check that every call has a debug handle, and that calls that come from different nodes have different ones.
+
+    Args:
+        program: Program of any dialect.
+        bodies: Also look at bodies of control flow.
 
     Returns:
         All findings (EK350: no handle, EK351: no number, EK352: one for nodes of different origin), in graph order.
     """
     findings: list[Diagnostic] = []
-    for graph in graphs_of(program):
+    for graph in graphs_of(program) if bodies else graphs_of(program)[:1]:
         owners: dict[int, tuple[Node, Any]] = {}
         for node in graph.calls():
             findings += _findings(graph, node, owners)

@@ -97,7 +97,7 @@ def word_for(dtypes: Sequence[str]) -> str:
 
 
 @cache
-def operator_dtypes(runtime: bool = False) -> Mapping[str, OperatorDtypes]:
+def known_dtypes(runtime: bool = False) -> Mapping[str, OperatorDtypes]:
     """Return the catalogue, by names such as `aten.add.Tensor`.
 
     Args:

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import DefinedOperator, Diagnostic, underlying
 
 from .call_arguments import arguments_by_name
-from .dtype_catalogue import Dtypes, OperatorDtypes, operator_dtypes
+from .dtype_catalogue import Dtypes, OperatorDtypes, known_dtypes
 from .functional_twins import functional_twin
 from .program_graphs import ProgramGraph, graphs_of, value_of
 
@@ -29,7 +29,7 @@ def check_dtypes(program: ExportedProgram | GraphModule, *, runtime: bool = Fals
         All findings (EK353: no kernel takes these arguments, EK354: it returns another dtype), in graph order.
         Operators and dtypes that the catalogue does not know are passed over.
     """
-    known = operator_dtypes(runtime)
+    known = known_dtypes(runtime)
     findings: list[Diagnostic] = []
     for graph in graphs_of(program):
         for node in graph.calls():

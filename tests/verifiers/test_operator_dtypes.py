@@ -22,7 +22,7 @@ from exirkit.verifiers import (
     catalogue_name,
     check_dtypes,
     expand_rule,
-    operator_dtypes,
+    known_dtypes,
     word_for,
 )
 
@@ -60,7 +60,7 @@ def test_whole_products_are_one_rule() -> None:
 
 
 def test_the_catalogue_is_large_and_known_to_torch() -> None:
-    known = operator_dtypes()
+    known = known_dtypes()
     assert len(known) >= 200
     names = {catalogue_name(op): argument_names(op) for op in operators().values()}
     assert {name: entry.arguments for name, entry in known.items()}.items() <= names.items()
@@ -70,7 +70,7 @@ def test_the_catalogue_is_large_and_known_to_torch() -> None:
     "name", ["add.Tensor", "embedding.default", "where.self", "max.dim", "cat.default", "sum.dim_IntList"]
 )
 def test_entries_are_what_torch_does(name: str) -> None:
-    entry = operator_dtypes()[f"aten.{name}"]
+    entry = known_dtypes()[f"aten.{name}"]
     found: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for each in outcomes(operators()[f"aten.{name}"]):
         found.setdefault(each[: len(entry.arguments)], set()).add(each[len(entry.arguments) :])
@@ -85,7 +85,7 @@ def test_the_file_is_what_the_script_makes() -> None:
 
 
 def test_promotion() -> None:
-    entry = operator_dtypes()["aten.mul.Tensor"]
+    entry = known_dtypes()["aten.mul.Tensor"]
     for left, right in itertools.product(DTYPES, repeat=2):
         wanted = str(torch.promote_types(left, right)).removeprefix("torch.")
         given_ = tuple(str(one).removeprefix("torch.") for one in (left, right))
