@@ -95,7 +95,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "form": Check(frozenset(), lambda program, settings: check_form(program)),
         "values": Check(frozenset(), lambda program, settings: check_metadata(program)),
         "debug-handles": Check(
-            # Handles are given out where instructions are made: bodies of control flow get theirs when they are lowered.
+            # Bodies of control flow get theirs when they are lowered.
             frozenset({"debug-handles"}),
             lambda program, settings: check_debug_handles(program, bodies=False),
         ),
