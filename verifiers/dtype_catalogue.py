@@ -107,7 +107,11 @@ def known_dtypes(runtime: bool = False) -> Mapping[str, OperatorDtypes]:
     entries: dict[str, Any] = yaml.load(text, yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader)
     column = "runtime" if runtime else "torch"
     return {
-        name: OperatorDtypes(tuple(entry["arguments"]), tuple(entry[column]), bool(entry.get("sampled")))
+        name: OperatorDtypes(
+            tuple(entry["arguments"]),
+            tuple(entry[column]),
+            bool(entry.get("sampled") or (runtime and entry.get("runtime-sampled"))),
+        )
         for name, entry in entries["operators"].items()
         if column in entry
     }
