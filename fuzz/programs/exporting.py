@@ -80,12 +80,13 @@ def _exported(program: Program, method: Method, module: torch.nn.Module) -> Expo
             found = torch.export.export(
                 module, _examples(program, method), dynamic_shapes=dynamic_shapes(program, method), strict=False
             )
-            return found.run_decompositions({})
+            functional: ExportedProgram = found.run_decompositions({})
     except Exception as error:
         note = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:400]}"
         place = Location(method=method.name)
         message = "torch.export does not take the program"
         raise ModelError(Diagnostic(code="EK813", message=message, location=place, notes=(note,))) from error
+    return functional
 
 
 def _examples(program: Program, method: Method) -> tuple[torch.Tensor, ...]:
