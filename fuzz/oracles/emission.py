@@ -63,7 +63,8 @@ def emission_fault(program: ExportedProgram, file: PteFile, method: str) -> tupl
             elif node.op == "output":
                 walk.end(program, node)
         walk.data(program, file)
-    except _MismatchError as error:
+    except (_MismatchError, IndexError, AttributeError, TypeError) as error:
+        # The file is well formed, so where something is not of the kind that the graph makes, it is the wrong one.
         return walk.node, str(error)
     return None
 
