@@ -131,7 +131,7 @@ class _Walk:
         following = self._instructions[self._at] if self._at < len(self._instructions) else None
         if spec.is_static_shape_tensor or not isinstance(following, KernelCall):
             return
-        if self._operator(following) == _ET_VIEW:
+        if self.plan.operators[following.op_index].name == _ET_VIEW:
             self._at += 1
             self._argument(node.args[0], following.args[0], "self")
             self._same(spec, following.args[2])
