@@ -63,7 +63,8 @@ def emission_fault(program: ExportedProgram, file: PteFile, method: str) -> tupl
             elif node.op == "output":
                 walk.end(program, node)
         walk.data(program, file)
-    except _MismatchError as error:
+    except (_MismatchError, IndexError, AttributeError, TypeError) as error:
+        # The file is well formed, so where something is not of the kind that the graph makes, it is the wrong one.
         return walk.node, str(error)
     return None
 
@@ -131,7 +132,7 @@ class _Walk:
         following = self._instructions[self._at] if self._at < len(self._instructions) else None
         if spec.is_static_shape_tensor or not isinstance(following, KernelCall):
             return
-        if self._operator(following) == _ET_VIEW:
+        if self.plan.operators[following.op_index].name == _ET_VIEW:
             self._at += 1
             self._argument(node.args[0], following.args[0], "self")
             self._same(spec, following.args[2])
@@ -227,7 +228,9 @@ class _Walk:
 
 def _bytes_of(tensor: torch.Tensor, dim_order: list[int]) -> bytes:
     dense = tensor.detach().permute(list(dim_order)).contiguous().reshape(-1)
-    return dense.view(torch.uint8).numpy().tobytes() if dense.numel() else b""
+    if dense.numel() == 1:
+        dense = dense.as_strided((1,), (1,))
+    return bytes(dense.view(torch.uint8).numpy().tobytes()) if dense.numel() else b""
 
 
 def _tensor_faults(spec: TensorSpec, value: Any) -> Iterator[str]:

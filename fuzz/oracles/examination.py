@@ -38,9 +38,9 @@ class FailedError(Exception):
 class RefusedError(Exception):
     """The compiler declined the program with a diagnostic that says what it does not take."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, text: str) -> None:
         self.code = code
-        super().__init__(code)
+        super().__init__(text)
 
 
 class NotRunError(Exception):
@@ -67,18 +67,18 @@ class Examination:
         self.seconds: dict[str, float] = {}
         self.comparisons = Comparisons()
         self._failed: dict[str, Exception] = {}
+        self._made: dict[str, Any] = {}
 
     def share(self, other: Examination) -> None:
         """Take over what another examination of the same program, or of one with more methods, has made."""
         self.__dict__["trace"] = other.trace
         for phase in ("eager", "eager64", "build", "lower"):
-            made = other.__dict__.get(f"_{phase}")
-            if made is not None:
-                self.__dict__[f"_{phase}"] = made
+            if phase in other._made:
+                self._made[phase] = other._made[phase]
 
     def take_file(self, data: bytes) -> None:
         """Go on with another file in the place of the one that the compiler made."""
-        self.__dict__["_lower"] = replace(self.lowering, data=data, manager=None)
+        self._made["lower"] = replace(self.lowering, data=data, manager=None)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -170,22 +170,20 @@ class Examination:
         """Make something once; a failure is remembered too."""
         if phase in self._failed:
             raise self._failed[phase]
-        made = self.__dict__.get(f"_{phase}")
-        if made is None:
+        if phase not in self._made:
             try:
                 with self.timed(phase):
-                    made = make()
+                    self._made[phase] = make()
             except (FailedError, RefusedError, NotRunError):
                 raise
             except Exception as error:
                 self._failed[phase] = self._judged(error, rung, stage)
                 raise self._failed[phase] from error
-            self.__dict__[f"_{phase}"] = made
-        result: Result = made
+        result: Result = self._made[phase]
         return result
 
     def _judged(self, error: Exception, rung: str, stage: str | None) -> Exception:
         if rung == "O1" and isinstance(error, DiagnosticError) and error.code in REFUSALS:
-            return RefusedError(error.code)
+            return RefusedError(error.code, error.diagnostics[0].headline())
         where = stage if stage is not None else self.trace.current
         return FailedError(failure_of_error(error, rung, where))
