@@ -15,7 +15,7 @@ from .dtype_catalogue import ALL as ALL_DTYPES
 from .dtype_catalogue import OperatorDtypes, expand_rule, known_dtypes, word_for
 from .graph_structure import check_structure
 from .memory_plan import check_memory_plan
-from .metadata_truth import check_metadata
+from .metadata_truth import check_layouts, check_metadata
 from .operator_dtypes import argument_names, catalogue_name, check_dtypes
 from .out_arguments import check_out_arguments
 from .program_check import check_form, check_program
@@ -48,6 +48,7 @@ __all__ = [
     "check_edge_program",
     "check_executorch_program",
     "check_form",
+    "check_layouts",
     "check_memory_plan",
     "check_metadata",
     "check_out_arguments",

@@ -47,6 +47,11 @@ def check_metadata(program: ExportedProgram | GraphModule, *, layouts: bool = Fa
     return [finding for graph in graphs for node in graph.calls() for finding in comparison.findings(graph, node)]
 
 
+def check_layouts(program: ExportedProgram | GraphModule) -> list[Diagnostic]:
+    """Return what `check_metadata` finds about dim orders only (EK317)."""
+    return [finding for finding in check_metadata(program, layouts=True) if finding.code == "EK317"]
+
+
 class _Comparison:
     """Compares recorded with computed values.
 
@@ -61,7 +66,7 @@ class _Comparison:
 
     def findings(self, graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         target: Any = node.target
-        if isinstance(target, HigherOrderOperator) or "val" not in node.meta or target in _MEMORY:
+        if isinstance(target, HigherOrderOperator) or target in _MEMORY or not _is_recorded(node):
             return
         target, args, kwargs, keeps_dtype = twin_call(node)
         if target is None:
@@ -105,6 +110,11 @@ class _Comparison:
             yield _difference(graph, node, "EK317", which, "dim order", _dim_order(said), _dim_order(found))
 
 
+def _is_recorded(node: Node) -> bool:
+    """Tell whether a node and all its arguments have a recorded value; who has none is a finding of its own."""
+    return all("val" in one.meta for one in (node, *node.all_input_nodes) if one.op != "get_attr")
+
+
 def _kinds(graph: ProgramGraph, node: Node, recorded: Any, computed: Any) -> Iterator[Diagnostic]:
     if _kind(recorded) != _kind(computed):
         yield graph.finding(
@@ -144,9 +154,6 @@ def _difference(
 
 
 def _refusal(graph: ProgramGraph, node: Node, error: DiagnosticError) -> Iterator[Diagnostic]:
-    if error.code == "EK112":
-        # An argument without a value, which is a finding of its own.
-        return
     first = error.diagnostics[0]
     yield graph.finding(
         "EK319", node, first.message, notes=first.notes, hint="no kernel will take them either: mend the arguments"

@@ -19,6 +19,7 @@ from exirkit.verifiers import (
     check_edge_program,
     check_executorch_program,
     check_form,
+    check_layouts,
     check_metadata,
     check_out_arguments,
     check_specs,
@@ -85,10 +86,6 @@ class Check:
     find: Callable[[ExportedProgram, Mapping[str, Any]], list[Diagnostic]]
 
 
-def _check_layouts(program: ExportedProgram) -> list[Diagnostic]:
-    return [finding for finding in check_metadata(program, layouts=True) if finding.code == "EK317"]
-
-
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         # The first two hold for every program, whatever its dialect.
@@ -110,7 +107,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
             frozenset({"edge-operators", "functional", "tensor-arguments", "no-views"}),
             lambda program, settings: [*check_edge_program(program), *check_dtypes(program)],
         ),
-        "layouts": Check(frozenset({"dim-orders-agree"}), lambda program, settings: _check_layouts(program)),
+        "layouts": Check(frozenset({"dim-orders-agree"}), lambda program, settings: check_layouts(program)),
         "specs": Check(frozenset({"specs"}), lambda program, settings: check_specs(program, bounded=False)),
         "bounds": Check(frozenset({"specs", "bounded-shapes"}), lambda program, settings: check_specs(program)),
         "executorch-dialect": Check(
