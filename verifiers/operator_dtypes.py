@@ -100,7 +100,7 @@ def _says_dtype(node: Node) -> bool:
 
 def _returned(node: Node) -> Dtypes | None:
     value = node.meta.get("val")
-    values = list(value) if isinstance(value, list | tuple) else [value]
+    values: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     if not values or not all(isinstance(one, torch.Tensor) for one in values):
         return None
     returns = underlying(node.target)._schema.returns

@@ -114,6 +114,7 @@ def _sizes(graph: ProgramGraph, node: Node, outs: list[Any]) -> Iterator[Diagnos
         if not isinstance(described, tuple) or len(described) != 2:
             yield _misfit(graph, out, f"%{out.name} allocates {described!r}", "a pair of sizes and a dtype")
             continue
+        sizes: Any
         sizes, dtype = described
         if dtype != result.dtype or not _has_room(sizes, result):
             yield _misfit(

@@ -42,7 +42,7 @@ class _Unregistered(_VerifierMeta):
     def __new__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> Any:
         dialect = attributes.get("dialect")
         known = _VerifierMeta._registry.get(str(dialect))
-        made = super().__new__(cls, name, bases, attributes)
+        made = super().__new__(cls, name, bases, attributes)  # type: ignore[no-untyped-call]
         if known is not None:
             _VerifierMeta._registry[str(dialect)] = known
         return made

@@ -64,7 +64,10 @@ class Looping(torch.nn.Module):
         def rounds(at: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return at + 1, a * a
 
-        mapped = map_rows(lambda row: row.sin() * row, x)  # type: ignore[arg-type]
+        def one(row: torch.Tensor) -> torch.Tensor:
+            return row.sin() * row
+
+        mapped: Any = map_rows(one, x)  # type: ignore[arg-type]
         carry, rows = scan(lambda c, row: (c + row, c * row), torch.zeros(4), x, dim=0)
         last, power = while_loop(lambda at, a: at < 3, rounds, (torch.tensor(0), x))
         return mapped, carry, rows, last, power

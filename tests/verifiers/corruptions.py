@@ -128,7 +128,7 @@ def list_recorded_for_a_tensor(_: ExportedProgram, module: GraphModule) -> tuple
 def symbol_of_another_program(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
     node = float_call(module)
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])
     # Symbols are called after their place; what is dangling has to have a name of its own.
     for _attempt in range(3):
         mode.from_tensor(torch.ones(9, 4), symbolic_context=context)
