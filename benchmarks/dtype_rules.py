@@ -129,6 +129,7 @@ def _joined(rules: list[Rule], place: int) -> list[Rule]:
     """Join rules that agree in all but one place; -1 is the common dtype."""
     groups: dict[tuple[object, ...], Rule] = {}
     for rule in rules:
+        key: tuple[object, ...]
         if place >= 0:
             if place in rule.places:
                 groups[(rule, "whole")] = rule

@@ -154,8 +154,9 @@ def operators() -> Mapping[str, OpOverload | DefinedOperator]:
             base, _, overload = name.partition(".")
             op = getattr(getattr(torch.ops.aten, base, None), overload or "default", None)
             short = f"{base}.{overload or 'default'}"
-            is_wanted = isinstance(op, OpOverload) and (is_core(op) or short in _MORE)
-            if is_wanted and not op._schema.is_mutable and not returns_view(op):
+            if not isinstance(op, OpOverload) or op._schema.is_mutable or returns_view(op):
+                continue
+            if is_core(op) or short in _MORE:
                 found[f"aten.{short}"] = op
     for name in ("_to_dim_order_copy", "_clone_dim_order", "_empty_dim_order"):
         found[f"dim_order_ops.{name}.default"] = underlying(getattr(ops.edge.dim_order_ops, name).default)

@@ -16,7 +16,16 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from exirkit.ir import BackendOpOverload, DefinedOperator, Diagnostic, EdgeOpOverload, alloc, underlying
+from exirkit.ir import (
+    BackendOpOverload,
+    DefinedOperator,
+    Diagnostic,
+    EdgeOpOverload,
+    alloc,
+    called_graphs,
+    copy_graph_module,
+    underlying,
+)
 
 from .dialect_legality import is_core, is_left_to_runtime, returns_view
 from .operator_dtypes import check_dtypes
@@ -67,7 +76,9 @@ class EXIRATenDialectVerifierBase(Verifier, metaclass=_Unregistered):
         Raises:
             SpecViolationError: It breaks a rule of the dialect.
         """
-        self._check_graph_module(module.graph_module if isinstance(module, ExportedProgram) else module)
+        self._check_graph_module(
+            _without_leftovers(module.graph_module if isinstance(module, ExportedProgram) else module)
+        )
 
     def is_valid(self, module: ExportedProgram | GraphModule) -> bool:
         """Tell whether the check passes."""
@@ -217,6 +228,19 @@ def _check_edge_op(op: Any, check_aten: Callable[[Any], None], uses_dim_orders: 
     if not uses_dim_orders and behind._schema.name.startswith("dim_order_ops::"):
         raise SpecViolationError(_text("EK303", f"{name} stands in a program without dim orders"))
     check_aten(behind)
+
+
+def _without_leftovers(module: GraphModule) -> GraphModule:
+    """Return a module without graphs that no node names any more, as inlining leaves them behind."""
+    named = {id(one) for one in called_graphs(module)}
+    if all(id(one) in named for one in module.modules() if isinstance(one, GraphModule)):
+        return module
+    copied = copy_graph_module(module)
+    for holder, original in zip(called_graphs(copied), called_graphs(module), strict=True):
+        for name, child in original.named_children():
+            if isinstance(child, GraphModule) and id(child) not in named:
+                delattr(holder, name)
+    return copied
 
 
 def _check_contiguous(module: GraphModule) -> None:
