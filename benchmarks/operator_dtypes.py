@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 import yaml
+from torch._ops import OpOverload
 
 from benchmarks.dtype_rules import rules_for
 from benchmarks.dtype_samples import Tensor, operators, sample_call
-from exirkit.verifiers import ALL_DTYPES, OperatorDtypes, argument_names
+from exirkit.verifiers import ALL_DTYPES, AS_TORCH, OperatorDtypes, argument_names
 
 CATALOGUE = Path(__file__).resolve().parents[1] / "verifiers" / "operator_dtypes.yaml"
 _MOST_FREE = 3
@@ -32,7 +33,8 @@ _MOST_FOR_RUNTIME = 130
 _HEAD = """\
 # Which dtypes operators take and return. Made by `python -m benchmarks.operator_dtypes`, not by hand; how to read it:
 # verifiers/dtype_catalogue.py. `torch`: kernels of torch; `runtime`: kernels of the official runtime, for what torch
-# takes; an empty list there means that it has none. `sampled`: not all combinations were tried.
+# takes; an empty list there means that it has none, and no entry that it was not asked.
+# `sampled`: not all combinations were tried.
 """
 
 Combination = tuple[str, ...]
@@ -144,6 +146,8 @@ def torch_entry(op: Any) -> Entry:
 
 def runtime_columns(kernels: Any, op: Any, entry: Entry) -> Entry:
     """Return what the kernel of the runtime takes, as additions to an entry."""
+    if not isinstance(op, OpOverload):
+        return {}
     if not kernels.has(op):
         return {"runtime": []}
     legal = [
@@ -153,7 +157,8 @@ def runtime_columns(kernels: Any, op: Any, entry: Entry) -> Entry:
     width = len(entry["arguments"])
     tried = [each for each in sorted(legal) if len(legal) <= _MOST_FOR_RUNTIME or narrow.is_known(each[:width])]
     found = {"runtime-sampled": True} if len(tried) < len(legal) else {}
-    return {**found, "runtime": rules_for(list(kernel_outcomes(kernels, op, tried)), width)}
+    taken = list(kernel_outcomes(kernels, op, tried))
+    return {**found, "runtime": AS_TORCH if len(taken) == len(legal) else rules_for(taken, width)}
 
 
 def catalogue(known: Mapping[str, Entry], kernels: Any = None, only: Sequence[str] = ()) -> dict[str, Entry]:
@@ -186,8 +191,8 @@ def text_of(entries: Mapping[str, Entry]) -> str:
         for key, value in entry.items():
             if key == "arguments":
                 lines.append(f"    arguments: [{', '.join(value)}]")
-            elif value is True:
-                lines.append(f"    {key}: true")
+            elif value is True or value == AS_TORCH:
+                lines.append(f"    {key}: {str(value).lower()}")
             else:
                 lines.append(f"    {key}:{'' if value else ' []'}")
                 lines += [f'    - "{rule}"' for rule in value]

@@ -12,7 +12,7 @@ from .dialect_legality import (
     returns_view,
 )
 from .dtype_catalogue import ALL as ALL_DTYPES
-from .dtype_catalogue import OperatorDtypes, expand_rule, known_dtypes, word_for
+from .dtype_catalogue import AS_TORCH, OperatorDtypes, expand_rule, known_dtypes, word_for
 from .graph_structure import check_structure
 from .memory_plan import check_memory_plan
 from .metadata_truth import check_layouts, check_metadata
@@ -32,6 +32,7 @@ from .symbolic_shapes import check_symbols
 
 __all__ = [
     "ALL_DTYPES",
+    "AS_TORCH",
     "EXIRATenDialectVerifier",
     "EXIRATenDialectVerifierBase",
     "EXIRBackendDialectVerifier",

@@ -27,6 +27,9 @@ SETS: Mapping[str, tuple[str, ...]] = {
 ALL: tuple[str, ...] = ("bool", *SETS["integer"], *SETS["floating"])
 """Every dtype that was tried, in the order of promotion."""
 
+AS_TORCH = "as torch"
+"""Stands in the file where the runtime takes and returns what torch does."""
+
 _NAMED: Mapping[str, tuple[str, ...]] = {**SETS, "any": ALL, "number": ALL[1:]}
 
 Dtypes = tuple[str, ...]
@@ -109,7 +112,7 @@ def known_dtypes(runtime: bool = False) -> Mapping[str, OperatorDtypes]:
     return {
         name: OperatorDtypes(
             tuple(entry["arguments"]),
-            tuple(entry[column]),
+            tuple(entry["torch" if entry[column] == AS_TORCH else column]),
             bool(entry.get("sampled") or (runtime and entry.get("runtime-sampled"))),
         )
         for name, entry in entries["operators"].items()

@@ -82,6 +82,18 @@ def test_the_file_is_what_the_script_makes() -> None:
     assert CATALOGUE.read_text() == text_of(catalogue(read_entries(CATALOGUE)))
 
 
+def test_kernels_of_the_runtime() -> None:
+    torchs, runtimes = known_dtypes(), known_dtypes(runtime=True)
+    assert runtimes["aten.add.Tensor"].results == torchs["aten.add.Tensor"].results
+    softmax = runtimes["aten._softmax.default"]
+    assert set(softmax.results) <= set(torchs["aten._softmax.default"].results)
+    assert runtimes["aten.silu.default"].rules == (), "there is no kernel"
+    program = edge_program(lambda x: torch.nn.functional.log_softmax(x, 0), torch.ones(2, dtype=torch.float64))
+    assert check_dtypes(program) == []
+    (finding,) = check_dtypes(program, runtime=True)
+    assert (finding.code, finding.message) == ("EK353", "no kernel of the ExecuTorch runtime takes self: float64")
+
+
 def test_promotion() -> None:
     entry = known_dtypes()["aten.mul.Tensor"]
     for left, right in itertools.product(DTYPES, repeat=2):
