@@ -95,7 +95,7 @@ class Inference:
         if isinstance(argument, Node):
             argument = argument.meta.get("val")
         if isinstance(argument, torch.Tensor):
-            return argument.dtype, self._key(argument.shape), self._key(argument.stride())
+            return argument.dtype, *map(self._key, (argument.shape, argument.stride(), argument.storage_offset()))
         if isinstance(argument, list | tuple):
             return tuple(map(self._key, argument))
         if isinstance(argument, torch.SymInt):

@@ -62,7 +62,9 @@ def _bare(argument: Any) -> Any:
         if not all(type(one) is int for one in (*value.shape, *value.stride())):
             raise _NotQuick
         with torch._C._DisableTorchDispatch():
-            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+            bare = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+            offset = value.storage_offset()
+            return bare.as_strided(value.shape, value.stride(), offset) if offset else bare
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         raise _NotQuick
     return value
