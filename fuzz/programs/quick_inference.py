@@ -29,7 +29,7 @@ def quick_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         args: Arguments as in a graph; nodes have recorded values.
         kwargs: Keyword arguments as in a graph.
     """
-    if not isinstance(target, torch._ops.OpOverload) or _is_particular(target):
+    if not isinstance(target, torch._ops.OpOverload) or is_particular(target):
         return None
     try:
         values: Any = map_aggregate((tuple(args), dict(kwargs)), _bare)
@@ -42,7 +42,8 @@ def quick_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @lru_cache(maxsize=4096)
-def _is_particular(target: torch._ops.OpOverload) -> bool:
+def is_particular(target: torch._ops.OpOverload) -> bool:
+    """Tell whether fake tensors have to be asked about an operator."""
     if any(part in target._schema.name for part in _PARTICULAR):
         return True
     outside = not target._schema.name.startswith(("aten::", "quantized_decomposed::"))
