@@ -48,6 +48,9 @@ def sampled_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ra
     """
     if not isinstance(target, torch._ops.OpOverload) or is_particular(target):
         raise NoFitError
+    if any(low == high for low, high in ranges.values()):
+        # Nothing tells such a symbol from a number.
+        raise NoFitError
     points = _points(ranges)
     results = []
     for point in points:
