@@ -170,8 +170,9 @@ class _Fit:
                 for point, value in zip(self.points, values, strict=True)
                 if point[symbol] != first[symbol] and all(point[one] == first[one] for one in first if one != symbol)
             ]
-            if not alone:
-                continue
+            if len({step for step, _ in alone}) < 2:
+                # Two values of a symbol lie on a line whatever the truth is.
+                raise NoFitError
             step, change = alone[0]
             if change % step:
                 raise NoFitError
