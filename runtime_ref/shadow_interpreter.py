@@ -135,7 +135,7 @@ class KnowingInterpreter(Interpreter):
             if index not in self._watch.labels:
                 continue
             try:
-                self._watch.check_write(index, self._read_at_start[index], ())
+                self._watch.check_write(index, self._read_at_start[index])
             except StepFailure as failure:
                 raise self._failed(failure, f"input {position}") from None
             self._watch.paint(index, Site(self.plan.name, f"input {position}"))

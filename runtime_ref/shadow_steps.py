@@ -46,13 +46,13 @@ class Watch:
         if track is not None and not track.is_intact():
             raise bad_read(self.memory, track, self.labels[index])
 
-    def check_write(self, index: int, endangered: Sequence[int], used: Sequence[int]) -> None:
+    def check_write(self, index: int, endangered: Sequence[int], effect: Effect | None = None) -> None:
         """Raise a `StepFailure` (EK663, EK664) if a write to a tensor hits what is still to be read.
 
         Args:
             index: The value that is written to, at its present shape.
             endangered: Values that are still to be read and may have bytes in common with it.
-            used: Values that the same instruction uses.
+            effect: The instruction that writes, if it is one.
         """
         foreign = self.foreign.get(index, ())
         if not endangered and not foreign:
@@ -69,7 +69,8 @@ class Watch:
             hit = overwritten(writer, victim.holder, max(writer.start, victim.start), min(writer.end, victim.end))
             if hit is not None:
                 labels = self.labels[index], self.labels[other]
-                raise bad_write(self.memory, writer, victim.holder, labels, hit, same_instruction=other in used)
+                same = effect is not None and (other in effect.reads or other in effect.writes)
+                raise bad_write(self.memory, writer, victim.holder, labels, hit, same_instruction=same)
         for holder in foreign:
             hit = overwritten(writer, holder, max(writer.start, holder.place.start), min(writer.end, holder.place.end))
             if hit is not None:
@@ -111,14 +112,14 @@ class KnowingStep:
         for index in effect.reads:
             watch.check_read(index)
         for index in self.first:
-            watch.check_write(index, self.endangered[index], effect.reads)
+            watch.check_write(index, self.endangered[index], effect)
         before = self._neighbours()
         target = self.step()
         for track, *around in before:
             if [one.tobytes() for one in track.around] != around:
                 self._report_stray(track, around)
         for index in effect.writes:
-            watch.check_write(index, self.endangered[index], effect.reads)
+            watch.check_write(index, self.endangered[index], effect)
             self._paint(index)
         return target
 
