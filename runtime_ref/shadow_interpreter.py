@@ -49,7 +49,7 @@ class KnowingInterpreter(Interpreter):
         labels = {
             index: label_of(plan, index) for index, each in enumerate(plan.values) if isinstance(each.val, Tensor)
         }
-        self._watch = Watch(memory, self._values, self._tracks(effects), labels, self._places.of)
+        self._watch = Watch(plan.name, memory, self._values, self._tracks(effects), labels, self._places.of)
         ends = [tensor for index in plan.outputs for tensor in tensors_in(plan, index)]
         liveness = Liveness(effects, self._places, [*ends, *self._places.state])
         conflicts = Conflicts(self._places, facts, len(plan.values))
@@ -121,11 +121,12 @@ class KnowingInterpreter(Interpreter):
             return step
         later = liveness.after(effect.number) | bits(effect.reads) | bits(effect.writes)
         endangered = {index: conflicts.of(index, later) for index in effect.writes}
-        site = Site(self.plan.name, f"instruction {effect.number}, {effect.text}")
+        keeps = self._environment.keeps
         if effect.text == COPY_ROW:
-            return RowStep(self._watch, effect, step, site, endangered, (), args[2])
-        first = [index for index in effect.writes if endangered[index] and self._environment.keeps(index)]
-        return KnowingStep(self._watch, effect, step, site, endangered, first)
+            rows = RowStep(self._watch, effect, step, endangered, keeps)
+            rows.row = args[2]
+            return rows
+        return KnowingStep(self._watch, effect, step, endangered, keeps)
 
     def _start(self, inputs: Sequence[Any]) -> None:
         self._memory.start_run(self._own.values())

@@ -35,9 +35,10 @@ class Holder:
         key: What makes it the same state in another method, or None.
         label: How it is called in messages.
         record: Number of the last write of the whole tensor; 0 before it is written.
+        pattern: The shadow of what was written then, if it is short.
     """
 
-    __slots__ = ("index", "key", "label", "method", "place", "record")
+    __slots__ = ("index", "key", "label", "method", "pattern", "place", "record")
 
     def __init__(self, method: str, index: int, place: Place, label: str, *, key: Any = None) -> None:
         self.method = method
@@ -46,6 +47,7 @@ class Holder:
         self.key = key
         self.label = label
         self.record = 0
+        self.pattern: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,8 @@ class ShadowMemory:
 
     def record(self, holder: Holder, site: Site) -> int:
         """Note a write of a whole tensor; return its number."""
-        number = len(self.records)
         self.records.append((holder, site, self.run))
-        holder.record = number
-        return number
+        return len(self.records) - 1
 
     def start_run(self, holders: Iterable[Holder]) -> None:
         """Forget the tensors of a method, and make garbage of all memory that is not state."""
@@ -163,6 +163,7 @@ class ShadowMemory:
         for holder in holders:
             if holder.key is None:
                 holder.record = 0
+                holder.pattern = None
         for number, shadow in self.shadows.items():
             shadow.poison([state.place for state in self.states if state.place.arena == number])
 
@@ -179,4 +180,5 @@ class ShadowMemory:
             at = state.place
             self.shadows[at.arena].writer[at.start : at.end][mask] = number
             state.record = number
+            state.pattern = None
         self.records = kept

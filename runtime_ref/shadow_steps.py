@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ class Watch:
     """What the knowing steps of one method share.
 
     Attributes:
+        method: Its name.
         memory: The arenas.
         values: The value table.
         tracks: By value, the track of its cell if that is, or may show what is, in an arena.
@@ -29,6 +30,7 @@ class Watch:
         foreign: For each value the state of other methods that has bytes in common with it.
     """
 
+    method: str
     memory: ShadowMemory
     values: list[Any]
     tracks: list[Track | None]
@@ -81,59 +83,84 @@ class Watch:
         """Note that all of a tensor, at its present shape, was written."""
         track = self.track(index)
         if track is not None and track.holder is not None:
-            track.locate()
-            track.writer.fill(self.memory.record(track.holder, site))
+            track.paint(track.holder, self.memory.record(track.holder, site))
 
 
-@dataclass
 class KnowingStep:
     """One instruction under watch.
 
     Attributes:
         watch: What all steps share.
         effect: What the instruction does.
-        step: Runs it.
-        site: What its writes are put down to.
-        endangered: For each value that it writes to, those that are still to be read and may be hit.
-        first: The values that it writes to whose shapes are known before it runs.
     """
 
-    watch: Watch
-    effect: Effect
-    step: Step
-    site: Site
-    endangered: Mapping[int, Sequence[int]]
-    first: Sequence[int]
+    def __init__(
+        self,
+        watch: Watch,
+        effect: Effect,
+        step: Step,
+        endangered: Mapping[int, Sequence[int]],
+        keeps: Callable[[int], bool],
+    ) -> None:
+        """Prepare what can be known before anything runs.
+
+        Args:
+            watch: What all steps share.
+            effect: What the instruction does.
+            step: Runs it.
+            endangered: For each value that it writes to, those that are still to be read and may be hit.
+            keeps: Whether a value is the same tensor with the same shape at every run.
+        """
+        self.watch = watch
+        self.effect = effect
+        self._step = step
+        self._site = Site(watch.method, f"instruction {effect.number}, {effect.text}")
+        self._endangered = endangered
+        # Where shapes are known beforehand the plan is at fault before the kernel is: torch refuses some overlaps.
+        self._first = [index for index in effect.writes if endangered[index] and keeps(index)]
+        self._kept_reads = [(watch.tracks[index], index) for index in effect.reads if keeps(index)]
+        self._other_reads = [index for index in effect.reads if not keeps(index)]
+        self._kept_writes = [watch.tracks[index] for index in effect.writes] if all(map(keeps, effect.writes)) else None
 
     def __call__(self) -> int | None:
-        """Run the instruction once."""
+        """Run the instruction once.
+
+        Raises:
+            StepFailure: EK660 to EK665, or that of the instruction.
+        """
         watch = self.watch
-        effect = self.effect
-        for index in effect.reads:
-            watch.check_read(index)
-        for index in self.first:
-            watch.check_write(index, self.endangered[index], effect)
-        before = self._neighbours()
-        target = self.step()
-        for track, *around in before:
-            if [one.tobytes() for one in track.around] != around:
-                self._report_stray(track, around)
-        for index in effect.writes:
-            watch.check_write(index, self.endangered[index], effect)
-            self._paint(index)
+        self._check_arguments(watch)
+        writes = self._kept_writes
+        if writes is None:
+            writes = [watch.track(index) for index in self.effect.writes]
+        before = [
+            (track, track.around[0].tobytes(), track.around[1].tobytes())
+            for track in writes
+            if track is not None and track.around
+        ]
+        target = self._step()
+        for track, front, behind in before:
+            # Comparing bytes is fast, comparing a memoryview is not.
+            if track.around[0].tobytes() != front or track.around[1].tobytes() != behind:
+                self._report_stray(track, (front, behind))
+        for index, written in zip(self.effect.writes, writes, strict=True):
+            if self._endangered[index] or watch.foreign:
+                watch.check_write(index, self._endangered[index], self.effect)
+            if written is not None and written.holder is not None:
+                self._paint(written, written.holder)
         return target
 
-    def _neighbours(self) -> list[Any]:
-        """Return what lies around the places of all that will be written to."""
-        found: list[Any] = []
-        for index in self.effect.writes:
-            track = self.watch.track(index)
-            if track is not None and track.around:
-                found.append((track, track.around[0].tobytes(), track.around[1].tobytes()))
-        return found
+    def _check_arguments(self, watch: Watch) -> None:
+        for track, index in self._kept_reads:
+            if track is not None and not track.is_intact():
+                raise bad_read(watch.memory, track, watch.labels[index])
+        for index in self._other_reads:
+            watch.check_read(index)
+        for index in self._first:
+            watch.check_write(index, self._endangered[index], self.effect)
 
-    def _paint(self, index: int) -> None:
-        self.watch.paint(index, self.site)
+    def _paint(self, track: Track, holder: Holder) -> None:
+        track.paint(holder, self.watch.memory.record(holder, self._site))
 
     def _report_stray(self, track: Track, around: Sequence[bytes]) -> None:
         """Raise a `StepFailure` (EK665) unless only what the instruction writes to besides has changed."""
@@ -142,7 +169,7 @@ class KnowingStep:
         places = [one.holder.place for one in others if one is not None and one.holder is not None]
         starts = (track.holder.place.start - GUARD_NBYTES, track.holder.place.end)
         for start, now, old in zip(starts, track.around, around, strict=True):
-            changed = np.flatnonzero(now != np.frombuffer(old, dtype=np.uint8)) + start
+            changed = np.flatnonzero(np.frombuffer(now, np.uint8) != np.frombuffer(old, np.uint8)) + start
             for place in places:
                 changed = changed[(changed < place.start) | (changed >= place.end)]
             if len(changed):
@@ -150,7 +177,6 @@ class KnowingStep:
                 raise stray_write(self.watch.memory, track, label, (int(changed[0]), int(changed[-1]) + 1))
 
 
-@dataclass
 class RowStep(KnowingStep):
     """One copy of a row into a tensor whose rows come one by one.
 
@@ -160,20 +186,18 @@ class RowStep(KnowingStep):
 
     row: int = -1
 
-    def _paint(self, index: int) -> None:
-        track = self.watch.track(index)
-        if track is None or track.holder is None or track.cell.current is None:
-            return
-        track.locate()
+    def _paint(self, track: Track, holder: Holder) -> None:
         current = track.cell.current
         at = self.watch.values[self.row]
-        nbytes = (track.end - track.start) // max(1, current.shape[0])
-        is_new = track.holder.record == 0 or (at == 0 and not track.cell.is_static)
-        record = self.watch.memory.record(track.holder, self.site) if is_new else track.holder.record
-        if current.is_contiguous():
-            track.writer[at * nbytes : (at + 1) * nbytes] = record
+        if current is None or holder.record == 0 or (at == 0 and not track.cell.is_static):
+            holder.record = self.watch.memory.record(holder, self._site)
+        holder.pattern = None
+        track.locate()
+        if current is not None and current.is_contiguous():
+            nbytes = len(track.writer) // max(1, current.shape[0])
+            track.writer[at * nbytes : (at + 1) * nbytes] = holder.record
         else:
-            track.writer[:] = record
+            track.writer[:] = holder.record
 
 
 @dataclass

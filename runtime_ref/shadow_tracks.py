@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from .cells import TensorCell
 from .shadow_memory import GUARD_NBYTES, Holder, ShadowArena
 
-_WINDOW_NBYTES = GUARD_NBYTES
+_SMALL_NBYTES = 4096
 
 
 class Track:
@@ -28,14 +29,15 @@ class Track:
         around: The bytes next to its place, before and behind it, which no write to it may change.
     """
 
-    __slots__ = ("_seen", "around", "cell", "end", "holder", "shadow", "start", "writer")
+    __slots__ = ("_bytes", "_seen", "around", "cell", "end", "holder", "shadow", "start", "writer")
 
     def __init__(self, cell: TensorCell, holder: Holder | None, shadow: ShadowArena | None) -> None:
         self.cell = cell
         self._seen: torch.Tensor | None = None
         self.start = self.end = 0
         self.writer = np.zeros(0, dtype=np.int32)
-        self.around: tuple[np.ndarray[Any, Any], ...] = ()
+        self._bytes = memoryview(b"")
+        self.around: tuple[memoryview, ...] = ()
         self.holder: Holder | None = None
         self.shadow: ShadowArena | None = None
         self.show(holder, shadow)
@@ -49,7 +51,8 @@ class Track:
         self.around = ()
         if holder is not None and shadow is not None:
             start, end = GUARD_NBYTES + holder.place.start, GUARD_NBYTES + holder.place.end
-            self.around = (shadow.raw[start - _WINDOW_NBYTES : start], shadow.raw[end : end + _WINDOW_NBYTES])
+            raw = memoryview(shadow.raw)  # type: ignore[arg-type]
+            self.around = (raw[start - GUARD_NBYTES : start], raw[end : end + GUARD_NBYTES])
 
     def locate(self) -> None:
         """Find out where the tensor is that the cell shows now."""
@@ -63,12 +66,29 @@ class Track:
         self.start = int(current.storage_offset()) * itemsize
         self.end = self.start + current.numel() * itemsize
         self.writer = self.shadow.writer[self.start : self.end]
+        self._bytes = memoryview(self.writer).cast("B") if len(self.writer) else memoryview(b"")
+
+    def paint(self, holder: Holder, number: int) -> None:
+        """Note that all bytes that the cell shows are from that write to their holder."""
+        self.locate()
+        holder.record = number
+        if len(self.writer) <= _SMALL_NBYTES:
+            # Bytes of Python are compared faster than arrays of NumPy as long as there are few of them.
+            holder.pattern = number.to_bytes(4, sys.byteorder) * len(self.writer)
+            self._bytes[:] = holder.pattern
+        else:
+            holder.pattern = None
+            self.writer.fill(number)
 
     def is_intact(self) -> bool:
         """Return whether all bytes that the cell shows are from the last write to its tensor."""
-        self.locate()
         holder = self.holder
         if holder is None:
+            return True
+        if self.cell.current is not self._seen:
+            self.locate()
+        pattern = holder.pattern
+        if pattern is not None and len(pattern) == len(self._bytes) and self._bytes.tobytes() == pattern:
             return True
         return holder.record > 0 and b"\x01" not in (self.writer != holder.record).tobytes()
 
