@@ -16,6 +16,8 @@ from tests.runtime_ref.byte_painting import is_right
 from exirkit.emit import AllocationDetails, Buffer, Program, PteFile, lay_out
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.runtime_ref import Method, Runtime
+from exirkit.runtime_ref.shadow_memory import Holder, ShadowMemory
+from exirkit.runtime_ref.shadow_places import Place
 
 
 def add(asm: Assembly, a: int, b: int, out: int) -> None:
@@ -508,3 +510,49 @@ def test_alarm_if_and_only_if_painting_finds_a_conflict(made: tuple[Assembly, se
     event(f"alarm: {found}")
     assert found is None or found.startswith("EK66")
     assert (found is None) == is_right(asm.plan, state=state, views=views)
+
+
+# Inside
+
+
+def test_old_records_are_let_go_and_state_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exirkit.runtime_ref.shadow_memory._MAX_RECORDS", 5)
+    asm = Assembly()
+    x, state, total = counter(asm)
+    late, out = asm.tensor([4], dynamism=BOUND), asm.tensor([4])
+    neg(asm, total, late)
+    neg(asm, late, out)
+    method = knowing(asm, [x], [total])
+    for step in range(20):
+        assert method.execute([torch.ones(4)])[0].tolist()[0] == step + 1
+    asm.declared(late).allocation_info = asm.declared(state).allocation_info
+    assert finding(knowing(asm, [x], [total, out]), [torch.ones(4)]).code == "EK663"
+
+
+@pytest.mark.parametrize("start", range(4))
+@pytest.mark.parametrize("end", range(8, 12))
+def test_poison_is_wrong_in_every_dtype_and_spares_state(start: int, end: int) -> None:
+    memory = ShadowMemory([0, 16], method="forward")
+    memory.arenas.bytes_of[1].fill_(0)
+    memory.states.append(Holder("forward", 0, Place(1, start, end), "value 0", key=(None,)))
+    memory.start_run([])
+    content = memory.arenas.bytes_of[1]
+    assert not content[start:end].any()
+    assert bool((content[:start] != 0).all())
+    assert bool((content[end:] != 0).all())
+    memory.states.clear()
+    memory.start_run([])
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        assert bool(content.view(dtype).isnan().all())
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+        assert bool((content.view(dtype) < 0).all())
+
+
+def test_bytes_written_outside_of_an_arena_are_told_once() -> None:
+    memory = ShadowMemory([0, 16], method="forward")
+    shadow = memory.shadows[1]
+    assert shadow.guards_changed() is None
+    for at, told in ((0, (-1024, -1023)), (1024 + 16 + 3, (19, 20))):
+        shadow.raw[at] = 0
+        assert shadow.guards_changed() == told
+        assert shadow.guards_changed() is None
