@@ -104,7 +104,7 @@ def effects_of(plan: ExecutionPlan, facts: PlanFacts) -> list[Effect]:
 
 def _effect(plan: ExecutionPlan, facts: PlanFacts, instruction: Instruction, number: int, start: int) -> Effect:
     step = instruction.instr_args
-    following = (number + 1,)
+    following: tuple[int, ...] = (number + 1,)
     if isinstance(step, KernelCall):
         kernel = facts.kernels[step.op_index]
         assert kernel is not None, "load_method reports unknown kernels first"

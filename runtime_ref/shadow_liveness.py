@@ -104,12 +104,12 @@ class _Overlaps:
         by_end = sorted(((place.end, index) for place, index in entries), reverse=True)
         self._starts = [start for start, _ in by_start]
         self._ends = [-end for end, _ in by_end]
-        self._started = [0, *accumulate((1 << index for _, index in by_start), or_)]
-        self._unended = [0, *accumulate((1 << index for _, index in by_end), or_)]
+        self._started: list[int] = [0, *accumulate((1 << index for _, index in by_start), or_)]
+        self._unended: list[int] = [0, *accumulate((1 << index for _, index in by_end), or_)]
 
     def with_place(self, place: Place) -> int:
         """Return the values that may share bytes with a place; those with several places may not really do."""
-        started = self._started[bisect_left(self._starts, place.end)]
+        started: int = self._started[bisect_left(self._starts, place.end)]
         return started & self._unended[bisect_right(self._ends, -place.start - 1)]
 
 

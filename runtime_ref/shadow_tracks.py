@@ -51,7 +51,7 @@ class Track:
         self.around = ()
         if holder is not None and shadow is not None:
             start, end = GUARD_NBYTES + holder.place.start, GUARD_NBYTES + holder.place.end
-            raw = memoryview(shadow.raw)  # type: ignore[arg-type]
+            raw = shadow.raw.data
             self.around = (raw[start - GUARD_NBYTES : start], raw[end : end + GUARD_NBYTES])
 
     def locate(self) -> None:
@@ -66,7 +66,7 @@ class Track:
         self.start = int(current.storage_offset()) * itemsize
         self.end = self.start + current.numel() * itemsize
         self.writer = self.shadow.writer[self.start : self.end]
-        self._bytes = memoryview(self.writer).cast("B") if len(self.writer) else memoryview(b"")
+        self._bytes = self.writer.data.cast("B") if len(self.writer) else memoryview(b"")
 
     def paint(self, holder: Holder, number: int) -> None:
         """Note that all bytes that the cell shows are from that write to their holder."""
