@@ -40,23 +40,24 @@ def bad_read(memory: ShadowMemory, track: Track, label: str) -> StepFailure:
     other, _, run = memory.records[damage.record]
     is_poison = other is None or (other.key is None and run != memory.run)
     place = f"bytes {damage.start} to {damage.end} of arena {holder.place.arena}"
+    expected = f"bytes {track.start} to {track.end} of arena {holder.place.arena} as they were last written"
     notes = [_where(holder)]
     if holder.record:
         notes.append(f"{holder.label}: last written by {_written(memory, holder.record)}")
     if is_poison:
         what = "nothing has written to it in this run" if not holder.record else "nothing has written them in this run"
-        return _failure("EK661", f"{label} is read, but {what}: {place} are garbage", track, notes, holder)
+        return _failure("EK661", f"{label} is read, but {what}: {place} are garbage", track, notes, expected)
     assert other is not None
     written = _written(memory, damage.record)
     if other is holder:
         message = f"{label} is read at its present shape, but {place} are left from an earlier write to it"
-        return _failure("EK660", message, track, [*notes, f"the earlier write: {written}"], holder)
+        return _failure("EK660", message, track, [*notes, f"the earlier write: {written}"], expected)
     notes += [_where(other), f"{other.label}: written by {written}"]
     if not holder.record:
         message = f"{label} is read, but nothing has written to it in this run: {place} are of {_name(other, holder)}"
-        return _failure("EK662", message, track, notes, holder)
+        return _failure("EK662", message, track, notes, expected)
     message = f"{label} is read, but {_name(other, holder)} has overwritten {place}"
-    return _failure("EK660", message, track, notes, holder)
+    return _failure("EK660", message, track, notes, expected)
 
 
 def bad_write(
@@ -85,9 +86,9 @@ def bad_write(
     name = labels[1] if victim.method == writer.holder.method else _name(victim, writer.holder)
     if same_instruction:
         message = f"{labels[0]} is written to {place}, where {name} is, which the same instruction uses"
-        return _failure("EK664", message, writer, notes, writer.holder)
+        return _failure("EK664", message, writer, notes)
     message = f"{labels[0]} is written to {place}, over {name}, which is still to be read"
-    return _failure("EK663", message, writer, notes, writer.holder)
+    return _failure("EK663", message, writer, notes)
 
 
 def stray_write(memory: ShadowMemory, track: Track, label: str, changed: tuple[int, int]) -> StepFailure:
@@ -138,10 +139,7 @@ def displaced_view(view: Track, base: Track, label: str, place: int) -> StepFail
     )
 
 
-def _failure(code: str, message: str, track: Track, notes: list[str], holder: Holder) -> StepFailure:
-    expected = None
-    if code != "EK663" and code != "EK664":
-        expected = f"bytes {track.start} to {track.end} of arena {holder.place.arena} as they were last written"
+def _failure(code: str, message: str, track: Track, notes: list[str], expected: str | None = None) -> StepFailure:
     return StepFailure(
         code, message, value=track.cell.index, expected=expected, notes=tuple(dict.fromkeys(notes)), hint=_MEND
     )
