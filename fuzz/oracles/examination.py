@@ -163,8 +163,8 @@ class Examination:
         }
 
     def buffers_of(self, method: str) -> list[str]:
-        """Return the names of the buffers that a method writes to."""
-        return mutated_buffers(self.exported[method])
+        """Return the names of the buffers that a method writes to, if they can be looked at."""
+        return [] if self.compiler.is_black_box else mutated_buffers(self.exported[method])
 
     def once(self, phase: str, make: Callable[[], Result], *, rung: str = "O0", stage: str | None = "eager") -> Result:
         """Make something once; a failure is remembered too."""
