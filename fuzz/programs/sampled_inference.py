@@ -8,9 +8,8 @@ tensors have to be asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import sympy
@@ -140,13 +139,12 @@ class _Fit:
         """Return a number or expression that has these values at the points."""
         return self._among(self.sizes, values) if len(set(values)) > 1 else values[0]
 
-    def stride(self, values: list[int], product: Callable[[], Any]) -> Any:
+    def stride(self, values: list[int], product: Any) -> Any:
         """Return a number or expression that has these values at the points; `product` is tried as well."""
         if len(set(values)) == 1:
             return values[0]
-        expected = product()
-        if not isinstance(expected, int) and self._has(expected, values):
-            return expected
+        if not isinstance(product, int) and self._has(product, values):
+            return product
         return self._among(self.strides, values)
 
     def _among(self, candidates: list[Any], values: list[int]) -> Any:
@@ -196,8 +194,7 @@ def _fitted(results: list[Any], fit: _Fit) -> Any:
     steps = first.stride()
     order = sorted(range(len(steps)), key=lambda dim: (steps[dim], -dim))
     strides = [
-        fit.stride([one.stride(dim) for one in results], lambda dim=dim: _product(sizes, order, dim))
-        for dim in range(len(steps))
+        fit.stride([one.stride(dim) for one in results], _product(sizes, order, dim)) for dim in range(len(steps))
     ]
     offset = fit.size([one.storage_offset() for one in results])
     return first.dtype, tuple(sizes), tuple(strides), offset
@@ -206,6 +203,6 @@ def _fitted(results: list[Any], fit: _Fit) -> Any:
 def _product(sizes: list[Any], order: list[int], dim: int) -> Any:
     """Return the product of the sizes that are closer in memory than a dim."""
     found: Any = 1
-    for inner in chain(order[: order.index(dim)]):
+    for inner in order[: order.index(dim)]:
         found = found * sizes[inner]
     return found

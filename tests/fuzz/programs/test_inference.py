@@ -86,9 +86,9 @@ def agreed(text: str) -> None:
         slow = build(program, quick=False)
     except ModelError as error:
         # Fake tensors ask about a condition on which no result depends; there is nothing to compare with.
-        assert "Guard attempted" in str(error)
-        assert program.symbols[0].low < program.symbols[0].high
-        return
+        if "Guard attempted" in str(error) and program.symbols[0].low < program.symbols[0].high:
+            return
+        raise
     for name in quick:
         assert recorded(quick[name].graph_module) == recorded(slow[name].graph_module)
         assert quick[name].range_constraints == slow[name].range_constraints
