@@ -1,5 +1,7 @@
 """Programs as data."""
 
+from .building import build
+from .checking import check_program
 from .model import (
     Argument,
     Body,
@@ -16,6 +18,9 @@ from .model import (
     Symbol,
     TensorType,
 )
+from .reading import parse_program
+from .tensors import inputs_of, make_tensor, stored_tensor
+from .text import program_text
 
 __all__ = [
     "Argument",
@@ -32,4 +37,11 @@ __all__ = [
     "Stored",
     "Symbol",
     "TensorType",
+    "build",
+    "check_program",
+    "inputs_of",
+    "make_tensor",
+    "parse_program",
+    "program_text",
+    "stored_tensor",
 ]
