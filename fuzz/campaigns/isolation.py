@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -61,23 +62,29 @@ def _one_child(config: str, seeds: Sequence[int], limit: float) -> list[Result]:
         # Ctrl-C is for whoever started the campaign.
         start_new_session=True,
     )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None, "pipes"
+    assert process.stdin is not None
+    assert process.stdout is not None
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True).start()
     tail: list[str] = []
-    errors = threading.Thread(target=lambda: tail.extend(process.stderr or ()), daemon=True)
-    errors.start()
+    readers = [
+        threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True),
+        threading.Thread(target=lambda: tail.extend(process.stderr or ()), daemon=True),
+    ]
+    for reader in readers:
+        reader.start()
     try:
-        process.stdin.write(json.dumps({"config": config, "seeds": list(seeds)}))
-        process.stdin.close()
-    except BrokenPipeError:
-        pass
-    try:
+        # A child that is dead already is told of below.
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(json.dumps({"config": config, "seeds": list(seeds)}))
         results, seen, is_late = _listen(lines, limit)
     finally:
         process.kill()
         process.wait()
-    errors.join(timeout=5)
+        for reader in readers:
+            reader.join(timeout=5)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
     if len(results) == len(seeds):
         return results
     return [*results, _death(seen, process.returncode, is_late, limit, "".join(tail)[-_TAIL:])]

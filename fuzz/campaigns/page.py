@@ -39,9 +39,10 @@ def html_page(summary: CampaignSummary) -> str:
     """Return a page about a campaign: HTML with its style and its plots in it."""
     title = f"Campaign {summary.campaign}"
     first, last = summary.seeds or (0, 0)
+    target = summary.config["target"]
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="dim">{escape(str(summary.config["target"]))} · {escape(summary.engine)} · seeds {first} to {last}</p>',
+        f'<p class="dim">{escape(f"{target} · {summary.engine} · seeds {first} to {last}")}</p>',
         _tiles(summary),
         "<h2>Verdicts</h2>",
         bars("Verdicts", [_verdict_bar(name, count) for name, count in sorted(summary.verdicts.items())]),

@@ -41,7 +41,8 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
         width = row.value / most * room
         parts.append(f'<text x="{_LABEL - 8}" y="{middle}" text-anchor="end">{escape(_short(row.label))}</text>')
         parts.append(
-            f'<rect class="{escape(row.kind)}" x="{_LABEL}" y="{top + 4}" width="{max(width, 1):.1f}" height="{_ROW - 8}">'
+            f'<rect class="{escape(row.kind)}" x="{_LABEL}" y="{top + 4}" width="{max(width, 1):.1f}" '
+            f'height="{_ROW - 8}">'
             f"<title>{escape(row.label)}: {escape(row.text)}</title></rect>"
         )
         end = width
@@ -49,7 +50,8 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
             at = row.mark / most * room
             end = max(end, at)
             parts.append(
-                f'<line class="mark" x1="{_LABEL + at:.1f}" x2="{_LABEL + at:.1f}" y1="{top + 2}" y2="{top + _ROW - 2}"/>'
+                f'<line class="mark" x1="{_LABEL + at:.1f}" x2="{_LABEL + at:.1f}" '
+                f'y1="{top + 2}" y2="{top + _ROW - 2}"/>'
             )
         parts.append(f'<text class="value" x="{_LABEL + end + 6:.1f}" y="{middle}">{escape(row.text)}</text>')
     return _svg(title, len(rows) * _ROW, parts)
@@ -79,7 +81,8 @@ def line(title: str, points: Sequence[tuple[float, float]], x_text: str, y_text:
 
 def _svg(title: str, height: int, parts: Sequence[str]) -> str:
     inside = "\n".join(parts)
-    return f'<svg role="img" viewBox="0 0 {_WIDTH} {max(height, 1)}" width="{_WIDTH}" aria-label="{escape(title)}">\n{inside}\n</svg>'
+    size = f'viewBox="0 0 {_WIDTH} {max(height, 1)}" width="{_WIDTH}"'
+    return f'<svg role="img" {size} aria-label="{escape(title)}">\n{inside}\n</svg>'
 
 
 def _short(text: str, most: int = 42) -> str:

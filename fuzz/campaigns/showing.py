@@ -85,11 +85,10 @@ def _seed_of_bucket(store: Store, campaign: str, bucket: str) -> int | None:
 
 
 def _failures(store: Store, campaign: str, seed: int) -> list[Found]:
-    rows = store.connection.execute(
-        "SELECT rung, symptom, message, stage, node, bucket FROM failure WHERE campaign = ? AND seed = ? ORDER BY number",
-        (campaign, seed),
-    )
     names = ("rung", "symptom", "message", "stage", "node", "bucket")
+    rows = store.connection.execute(
+        f"SELECT {', '.join(names)} FROM failure WHERE campaign = ? AND seed = ? ORDER BY number", (campaign, seed)
+    )
     return [Found(**dict(zip(names, row, strict=True))) for row in rows]
 
 

@@ -103,22 +103,29 @@ class Store:
     Args:
         path: Of the file.
         must_exist: Refuse to make a new file.
+        patience: How many seconds to wait for another process that writes.
 
     Raises:
         ModelError: EK861, the file is something else, or is not there.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False, patience: float = 60.0) -> None:
         self.path = Path(path)
         if must_exist and not self.path.is_file():
             raise _wrong_file(self.path, "there is no such file")
         if not self.path.parent.is_dir():
             raise _wrong_file(self.path, "there is no such directory")
         try:
-            self.connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._open()
+            self.connection = sqlite3.connect(self.path, timeout=patience, isolation_level=None)
         except sqlite3.DatabaseError as error:
             raise _wrong_file(self.path, str(error)) from error
+        try:
+            self._open()
+        except BaseException as error:
+            self.connection.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise _wrong_file(self.path, str(error)) from error
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -133,14 +140,15 @@ class Store:
         name = config.identity(engine)
         with self.transaction():
             self.connection.execute(
-                "INSERT OR IGNORE INTO campaign VALUES (?, ?, ?)", (name, engine, config.model_dump_json())
+                "INSERT INTO campaign VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (name, engine, config.model_dump_json())
             )
         return name
 
     def campaigns(self) -> list[str]:
         """Return the ids of all campaigns, the one that was worked on last at the end."""
         rows = self.connection.execute(
-            "SELECT id FROM campaign LEFT JOIN session ON campaign = id GROUP BY id ORDER BY coalesce(max(began), 0), id"
+            "SELECT id FROM campaign LEFT JOIN session ON campaign = id "
+            "GROUP BY id ORDER BY coalesce(max(began), 0), id"
         )
         return [name for (name,) in rows]
 
@@ -160,7 +168,8 @@ class Store:
         """Note that somebody works on a campaign."""
         with self.transaction():
             self.connection.execute(
-                "INSERT OR IGNORE INTO session VALUES (?, ?, ?, ?, ?)", (campaign, began, host, process, workers)
+                "INSERT INTO session VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (campaign, began, host, process, workers),
             )
 
     def add(
@@ -178,7 +187,7 @@ class Store:
             new = [result for result in results if self._add(campaign, result)]
             if new:
                 self.connection.execute(
-                    "INSERT OR IGNORE INTO batch VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                     (campaign, *session, at, new[0].seed, len(new)),
                 )
         return new
@@ -187,7 +196,7 @@ class Store:
         """Add what was found out about a failure."""
         with self.transaction():
             self.connection.execute(
-                "INSERT OR IGNORE INTO analysis VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO analysis VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
                     campaign, made.seed, made.number, made.bucket, made.guilty, made.rule, made.application,
                     made.reduced, made.repro, made.note, made.seconds,
@@ -216,29 +225,40 @@ class Store:
         Raises:
             ModelError: EK861, the file is something else; EK865, the two have different verdicts for a seed.
         """
-        with Store(shard, must_exist=True):
-            pass
+        with Store(shard, must_exist=True) as other:
+            if other.path.samefile(self.path):
+                return 0
         before = self._count()
         self.connection.execute("ATTACH ? AS shard", (os.fspath(shard),))
         try:
             self._check_agreement(shard)
             with self.transaction():
                 for table in TABLES:
-                    self.connection.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM shard.{table}")
+                    self.connection.execute(
+                        f"INSERT INTO main.{table} SELECT * FROM shard.{table} WHERE true ON CONFLICT DO NOTHING"
+                    )
         finally:
             self.connection.execute("DETACH shard")
         return self._count() - before
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Do what the block does wholly or not at all."""
-        self.connection.execute("BEGIN IMMEDIATE")
+        """Do what the block does wholly or not at all.
+
+        Raises:
+            ModelError: EK869, the file cannot be written now.
+        """
         try:
-            yield
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
-        self.connection.execute("COMMIT")
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise _cannot_write(self.path, error) from error
 
     def _open(self) -> None:
         (found,) = self.connection.execute("PRAGMA application_id").fetchone()
@@ -247,7 +267,7 @@ class Store:
         if (found, version) != (APPLICATION_ID, VERSION) and tables:
             raise _wrong_file(self.path, "this is another database, or one of another version of exirkit")
         self.connection.execute("PRAGMA journal_mode = WAL")
-        # With WAL, nothing that is committed is lost when the process dies; when the machine does, the last batches may.
+        # With WAL, nothing committed is lost when the process dies; when the machine does, the last batches are.
         self.connection.execute("PRAGMA synchronous = NORMAL")
         self.connection.execute("PRAGMA foreign_keys = ON")
         if not tables:
@@ -262,10 +282,10 @@ class Store:
         digest = hashlib.blake2b(result.program.encode(), digest_size=16).hexdigest() if result.program else None
         if digest is not None:
             self.connection.execute(
-                "INSERT OR IGNORE INTO program VALUES (?, ?, ?)", (digest, result.program, result.steps)
+                "INSERT INTO program VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (digest, result.program, result.steps)
             )
         added = self.connection.execute(
-            "INSERT OR IGNORE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 campaign, result.seed, result.verdict, digest, json.dumps(result.features), result.level,
                 result.compared, result.bitwise, json.dumps(result.seconds, sort_keys=True),
@@ -318,5 +338,16 @@ def _wrong_file(path: Path, what: str) -> ModelError:
             message=f"not a file with the results of campaigns: {what}",
             location=Location(file=os.fspath(path)),
             hint="name a file that `exirkit fuzz --db FILE` has written, or a new one",
+        )
+    )
+
+
+def _cannot_write(path: Path, error: sqlite3.OperationalError) -> ModelError:
+    return ModelError(
+        Diagnostic(
+            code="EK869",
+            message=f"the results cannot be written: {error}",
+            location=Location(file=os.fspath(path)),
+            hint="everything up to the last batch is kept; is the disk full, or busy with another campaign?",
         )
     )

@@ -39,13 +39,13 @@ def show_program(
 
     Raises:
         ModelError: EK861, EK867, EK868: the file, the program, or the campaign.
-        CommandError: EK720, a script is wanted, and there is none.
+        CommandError: EK724, a script is wanted, and there is none.
     """
     with Store(file, must_exist=True) as store:
         shown = show(store, which, campaign)
     if wants_repro and not any(one.repro for one in shown.analyses):
         raise CommandError(
-            code="EK720",
+            code="EK724",
             message=f"no script was made for seed {shown.seed}",
             hint="only the first failures of each bucket are reduced: name the bucket, or raise --analyses",
         )
