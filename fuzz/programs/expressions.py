@@ -73,7 +73,7 @@ class ExpressionReader:
         try:
             text = size_text(ast.unparse(node))
         except ValueError as error:
-            raise self.error("EK804", node, str(error))
+            raise self.error("EK804", node, str(error)) from None
         unknown = sorted({one.id for one in ast.walk(node) if isinstance(one, ast.Name)} - self.symbols)
         if unknown:
             raise self.error("EK803", node, f"there is no symbol {unknown[0]}")
@@ -122,7 +122,7 @@ class ExpressionReader:
         try:
             return parse_type(text)
         except ValueError as error:
-            raise self.error("EK804", node, str(error))
+            raise self.error("EK804", node, str(error)) from None
 
     def operator_name(self, node: ast.expr) -> str:
         """Read the name of an operator."""

@@ -102,7 +102,7 @@ class GraphBuilder:
                 raise
             except Exception as error:
                 notes = (f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300] if str(error) else ''}",)
-                raise self.error("EK809", call, f"{call.op} does not take these arguments", notes=notes)
+                raise self.error("EK809", call, f"{call.op} does not take these arguments", notes=notes) from error
         self._named(call, target, args, kwargs, value)
 
     def _named(self, call: Call, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:

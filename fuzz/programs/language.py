@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -50,7 +51,12 @@ FLOATS = {"inf": math.inf, "nan": math.nan}
 
 CONTENTS = ("dyadic", "zeros", "numbers", "special")
 LAYOUTS = ("dense", "channels_last", "transposed", "strided", "expanded")
-STORED = ("parameter", "buffer", "constant")
+STORED: dict[str, Literal["parameter", "buffer", "constant"]] = {
+    "parameter": "parameter",
+    "buffer": "buffer",
+    "constant": "constant",
+}
+"""Kinds of what is stored, by the words that declare it."""
 
 # The last line is what the code that torch prints for a graph takes for granted.
 _WORDS = frozenset(

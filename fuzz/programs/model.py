@@ -28,8 +28,8 @@ one printed form, a subset of Python's syntax that is parsed and never run:
     run("forward", s0=7, x=dyadic(2))
     inexact(y)
 
-Names are those of Python and each names one thing in the whole program. A body sees its own inputs and steps alone; what
-it needs from outside is an operand.
+Names are those of Python and each names one thing in the whole program. A body sees its own inputs and steps alone;
+what it needs from outside is an operand.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Size:
 
 # Lists are tuples; dtypes, layouts and memory formats are the objects of torch.
 Argument: TypeAlias = (
-    "Ref | Size | int | float | bool | str | None"
-    " | torch.dtype | torch.memory_format | torch.layout | tuple[Argument, ...]"
+    "Ref | Size | int | float | bool | str"
+    " | torch.dtype | torch.memory_format | torch.layout | tuple[Argument, ...] | None"
 )
 
 

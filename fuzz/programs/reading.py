@@ -9,7 +9,7 @@ from exirkit.ir import Diagnostic, Location, ModelError
 
 from .checking import findings_of
 from .expressions import DEEPEST, ExpressionReader
-from .language import HIGHER_ORDER, is_name
+from .language import HIGHER_ORDER, STORED, is_name
 from .model import Argument, Body, Call, Input, Method, Program, Ref, Run, Stored, Symbol
 
 LONGEST_TEXT = 1_000_000
@@ -76,7 +76,8 @@ class _ProgramReader(ExpressionReader):
             place = Location(file=self.file, line=line, column=column, text=text, span=1)
             raise ModelError(Diagnostic(code="EK801", message=f"not readable: {error.msg}", location=place)) from None
         except (ValueError, RecursionError, MemoryError):
-            raise self.error("EK807", ast.Pass(), "not readable: nested too deep, or with characters that no text has")
+            message = "not readable: nested too deep, or with characters that no text has"
+            raise self.error("EK807", ast.Pass(), message) from None
 
     def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.FunctionDef):
@@ -98,8 +99,8 @@ class _ProgramReader(ExpressionReader):
             made = Symbol(name, self.whole(call.args[0]), self.whole(call.args[1]))
             self.declared.append(made)
             self.symbols.add(name)
-        elif word == "parameter" or word == "buffer" or word == "constant":
-            made = Stored(name, word, self.type(call.args[0]), self.contents(call.args[1]))
+        elif word in STORED:
+            made = Stored(name, STORED[word], self.type(call.args[0]), self.contents(call.args[1]))
             self.stored.append(made)
         else:
             raise self.error("EK801", call, "a declaration is a symbol, parameter, buffer or constant")

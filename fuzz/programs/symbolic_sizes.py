@@ -11,7 +11,7 @@ from torch._dynamo.source import LocalSource
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StrictMinMaxConstraint, free_symbols
 from torch.fx.graph import Graph
-from torch.utils._sympy.value_ranges import ValueRanges
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from .model import Symbol
 
@@ -59,8 +59,6 @@ class SymbolTable:
 
 
 def _bounds(expression: Any, ranges: Mapping[Any, ValueRanges[Any]]) -> ValueRanges[Any]:
-    from torch.utils._sympy.value_ranges import bound_sympy
-
     return bound_sympy(expression, dict(ranges))
 
 
