@@ -148,14 +148,19 @@ def test_ctrl_c_keeps_what_is_done(spawn: Spawn, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(yaml.safe_dump({"sleep": 0.05}))
     words = arguments(policy, "--seeds", "100", "--workers", "2", "--batch", "2")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "exirkit", *words],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
+    # Whoever runs the tests in the background of a shell has interrupts ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "exirkit", *words],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (tmp_path / "fuzz.db-wal").exists():
         time.sleep(0.05)

@@ -73,9 +73,11 @@ class ProgressView:
             typer.echo(f"fuzz: {_line(progress)}", err=True)
 
     def _view(self, progress: Progress) -> Group:
-        parts: list[Text | Table | ProgressBar] = [Text(printable(self._head), style="bold")]
+        parts: list[Text | Table] = [Text(printable(self._head), style="bold")]
         if progress.total is not None:
-            parts.append(ProgressBar(total=progress.total, completed=progress.done, width=60))
+            line = Table.grid()
+            line.add_row(ProgressBar(total=progress.total, completed=progress.done, width=60))
+            parts.append(line)
         parts.append(Text(_line(progress)))
         if progress.buckets:
             shown = Table(box=None, pad_edge=False, header_style="dim")
