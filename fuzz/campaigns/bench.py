@@ -45,6 +45,7 @@ class Checked:
         seconds: Wall time for each oracle.
         compared: How many values were compared.
         bitwise: How many of these bit for bit.
+        not_run: Oracles that could not be asked, and why.
     """
 
     verdict: Literal["passed", "failed", "unsupported", "invalid"]
@@ -52,6 +53,7 @@ class Checked:
     seconds: dict[str, float] = field(default_factory=dict)
     compared: int = 0
     bitwise: int = 0
+    not_run: dict[str, str] = field(default_factory=dict)
 
 
 class Bench(Protocol):

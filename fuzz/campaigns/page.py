@@ -46,7 +46,8 @@ def html_page(summary: CampaignSummary) -> str:
         _tiles(summary),
         "<h2>Verdicts</h2>",
         bars("Verdicts", [_verdict_bar(name, count) for name, count in sorted(summary.verdicts.items())]),
-        _unsupported(summary),
+        _listed("Not supported by the compiler", summary.unsupported),
+        _listed("Oracles that could not be asked", summary.not_run),
         f"<h2>Buckets of failures: {len(summary.buckets)}</h2>",
         _bucket_part(summary.buckets),
         "<h2>Time of each rung, milliseconds for a program</h2>",
@@ -95,11 +96,10 @@ def _verdict_bar(name: str, count: int) -> Bar:
     return Bar(name, count, f"{count:,}", kind=kind)
 
 
-def _unsupported(summary: CampaignSummary) -> str:
-    if not summary.unsupported:
+def _listed(title: str, counts: dict[str, int]) -> str:
+    if not counts:
         return ""
-    listed = ", ".join(f"{escape(code)} ({count:,})" for code, count in summary.unsupported.items())
-    return f"<p>Not supported by the compiler: {listed}</p>"
+    return f"<p>{title}: {', '.join(f'{escape(name)} ({count:,})' for name, count in counts.items())}</p>"
 
 
 def _bucket_part(buckets: tuple[Bucket, ...]) -> str:

@@ -52,6 +52,7 @@ class Result(_Record):
         seconds: Wall time for each oracle, and for `generate`.
         compared: How many values were compared with what they should be ...
         bitwise: ... and how many of these bit for bit.
+        not_run: Oracles that could not be asked, and why.
     """
 
     seed: int
@@ -64,6 +65,7 @@ class Result(_Record):
     seconds: dict[str, float] = Field(default_factory=dict)
     compared: int = 0
     bitwise: int = 0
+    not_run: dict[str, str] = Field(default_factory=dict)
 
 
 class Analysis(_Record):

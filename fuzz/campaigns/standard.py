@@ -52,14 +52,15 @@ class StandardBench:
         told = verdict.comparisons
         seconds = dict(verdict.seconds)
         compared = told.bitwise + told.tolerant
+        rest = (seconds, compared, told.bitwise, dict(verdict.not_run))
         if verdict.failures:
             is_ours = verdict.failures[0].rung == "O0"
             found = tuple(found_of(one) for one in verdict.failures)
-            return Checked("invalid" if is_ours else "failed", found, seconds, compared, told.bitwise)
+            return Checked("invalid" if is_ours else "failed", found, *rest)
         if verdict.refusal is not None:
             reason = Found(rung="compiler", symptom=verdict.refusal, message="not taken", bucket=verdict.refusal)
-            return Checked("unsupported", (reason,), seconds, compared, told.bitwise)
-        return Checked("passed", (), seconds, compared, told.bitwise)
+            return Checked("unsupported", (reason,), *rest)
+        return Checked("passed", (), *rest)
 
     def analyse(self, case: Case, number: int) -> Analysis:
         """Reduce a program, find out who is guilty, and write a script."""

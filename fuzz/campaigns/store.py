@@ -42,6 +42,7 @@ CREATE TABLE result (
     compared INTEGER NOT NULL,
     bitwise INTEGER NOT NULL,
     seconds TEXT NOT NULL, -- JSON, by rung
+    not_run TEXT NOT NULL, -- JSON, by rung: why
     PRIMARY KEY (campaign, seed)
 ) WITHOUT ROWID;
 CREATE TABLE failure (
@@ -285,10 +286,11 @@ class Store:
                 "INSERT INTO program VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (digest, result.program, result.steps)
             )
         added = self.connection.execute(
-            "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 campaign, result.seed, result.verdict, digest, json.dumps(result.features), result.level,
                 result.compared, result.bitwise, json.dumps(result.seconds, sort_keys=True),
+                json.dumps(result.not_run, sort_keys=True),
             ),
         )  # fmt: skip
         if not added.rowcount:

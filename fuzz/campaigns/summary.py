@@ -82,6 +82,7 @@ class CampaignSummary(_Part):
         steps: Median number of operators in a program.
         verdicts: Seeds by verdict.
         unsupported: Why programs are not taken, by how many.
+        not_run: Oracles that could not be asked, with the reason, by how many programs.
         compared: Values that were compared with what they should be.
         bitwise: The share of them that was compared bit for bit; None if nothing was compared.
         seconds: Time of all sessions together.
@@ -102,6 +103,7 @@ class CampaignSummary(_Part):
     steps: float
     verdicts: dict[str, int]
     unsupported: dict[str, int]
+    not_run: dict[str, int]
     compared: int
     bitwise: float | None
     seconds: float
@@ -159,6 +161,7 @@ def summarise(store: Store, campaign: str | None = None) -> CampaignSummary:
         steps=statistics.median(steps) if steps else 0,
         verdicts=verdicts,
         unsupported=unsupported,
+        not_run=_not_run(store, chosen),
         compared=int(compared),
         bitwise=bitwise / compared if compared else None,
         seconds=seconds,
@@ -223,6 +226,15 @@ def _rate(store: Store, campaign: str) -> tuple[tuple[float, float], ...]:
     for at, programs in rows:
         counts[min(int(at / width), pieces - 1)] += programs
     return tuple(((piece + 0.5) * width, counts[piece] / width) for piece in range(pieces))
+
+
+def _not_run(store: Store, campaign: str) -> dict[str, int]:
+    rows = store.connection.execute(
+        "SELECT key || ': ' || value AS reason, count(*) FROM result, json_each(not_run) "
+        "WHERE campaign = ? GROUP BY reason ORDER BY count(*) DESC, reason LIMIT 20",
+        (campaign,),
+    )
+    return dict(rows.fetchall())
 
 
 def _rungs(store: Store, campaign: str) -> tuple[RungTime, ...]:

@@ -89,6 +89,7 @@ def run_seed(seed: int, config: CampaignConfig, announce: Announce | None = None
             "seconds": known.seconds | checked.seconds,
             "compared": checked.compared,
             "bitwise": checked.bitwise,
+            "not_run": checked.not_run,
         }
     )
 

@@ -106,7 +106,14 @@ def test_a_report_as_text_page_and_json(invoke: Invoke, policy: Path, tmp_path: 
     invoke(*arguments(policy, "--seeds", "20"))
     result = invoke("fuzz", "report", "fuzz.db", "--html", "page.html")
     assert result.exit_code == 0
-    for fact in ("not supported  EK432 1", "guilty: MergeEqualNodes", "mod0", "seeds 3, 8", "bit for bit"):
+    for fact in (
+        "not supported  EK432 1",
+        "guilty: MergeEqualNodes",
+        "mod0",
+        "seeds 3, 8",
+        "bit for bit",
+        "O11: no runtime",
+    ):
         assert fact in result.stdout
     text = (tmp_path / "page.html").read_text()
     page = Page()

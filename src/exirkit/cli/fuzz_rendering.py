@@ -43,6 +43,7 @@ def print_summary(report: FuzzSummaryReport, summary: CampaignSummary) -> None:
         ["programs", f"{summary.programs:,}, {summary.distinct:,} different, {summary.steps:g} operators (median)"],
         ["verdicts", ", ".join(f"{verdict} {count:,}" for verdict, count in summary.verdicts.items())],
         ["not supported", ", ".join(f"{code} {count:,}" for code, count in summary.unsupported.items()) or "-"],
+        *([f"not run, {count:,} times", reason] for reason, count in summary.not_run.items()),
         ["bit for bit", f"{bitwise} of {summary.compared:,} comparisons"],
         ["speed", f"{summary.per_second:.1f} programs/s, {summary.per_core:.1f} for each worker"],
     ]
