@@ -52,7 +52,7 @@ class StandardBench:
         told = verdict.comparisons
         seconds = dict(verdict.seconds)
         compared = told.bitwise + told.tolerant
-        rest = (seconds, compared, told.bitwise, dict(verdict.not_run))
+        rest = (seconds, compared, told.bitwise, {} if verdict.refusal else dict(verdict.not_run))
         if verdict.failures:
             is_ours = verdict.failures[0].rung == "O0"
             found = tuple(found_of(one) for one in verdict.failures)

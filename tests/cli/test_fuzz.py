@@ -107,7 +107,7 @@ def test_a_report_as_text_page_and_json(invoke: Invoke, policy: Path, tmp_path: 
     result = invoke("fuzz", "report", "fuzz.db", "--html", "page.html")
     assert result.exit_code == 0
     for fact in (
-        "not supported  EK432 1",
+        "EK432 1",
         "guilty: MergeEqualNodes",
         "mod0",
         "seeds 3, 8",
