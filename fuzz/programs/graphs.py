@@ -226,7 +226,8 @@ class GraphBuilder:
         outputs = [inner.argument(one) for one in body.outputs]
         if not all(isinstance(one, Node) for one in outputs):
             raise self.error("EK809", None, f"{body.name} does not return values only")
-        inner.node("output", "output", (tuple(outputs),), {}, "output", None)
+        returned = outputs[0] if stem == "while_loop_cond_graph" and len(outputs) == 1 else tuple(outputs)
+        inner.node("output", "output", (returned,), {}, "output", None)
         path = f"{stem}_{sum(one.startswith(stem) for one in self.root)}"
         with _use_lazy_graph_module(True):
             module: GraphModule = _make_graph_module(inner.root, inner.graph, class_name=path)

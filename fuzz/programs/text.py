@@ -62,7 +62,15 @@ def argument_text(argument: Argument) -> str:
         return f"[{', '.join(map(argument_text, argument))}]"
     if isinstance(argument, torch.dtype | torch.memory_format | torch.layout):
         return str(argument)
-    return repr(argument)
+    return _string(argument) if isinstance(argument, str) else repr(argument)
+
+
+def _string(value: str) -> str:
+    text = repr(value)
+    if text[0] == '"':
+        return text
+    body = text[1:-1].replace("\\'", "'").replace('"', '\\"')
+    return f'"{body}"'
 
 
 def call_text(call: Call) -> str:

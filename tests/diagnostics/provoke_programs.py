@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.diagnostics.provocation import provokes
 
-from exirkit.fuzz.programs import build, parse_program
+from exirkit.fuzz.programs import build, export, parse_program, run_eagerly
 
 PROGRAM = """program(1)
 s0 = symbol(2, 7)
@@ -83,3 +83,26 @@ def update_of_another_type(_: Path) -> object:
 def size_that_no_input_has(_: Path) -> object:
     text = PROGRAM.replace("s0 = ", "s1 = symbol(2, 7)\ns0 = ").replace("s0 + 1", "s1 + 1")
     return build(parse_program(text))
+
+
+@provokes("EK812")
+def loop_without_end(_: Path) -> object:
+    text = """program(1)
+def forward(x: "f32[3]"):
+    def on(a):
+        some = aten.sum.default(a)
+        finite = aten.isfinite.default(some)
+        return finite
+    def turn(b):
+        c = aten.mul.Tensor(b, 0.5)
+        return c
+    y = while_loop(on, turn, [x], [])
+    return y
+run("forward", x=dyadic(1))
+"""
+    return run_eagerly(parse_program(text))
+
+
+@provokes("EK813")
+def program_that_torch_refuses(_: Path) -> object:
+    return export(parse_program(PROGRAM.replace('"f32[5]"', '"f32[4]"')))
