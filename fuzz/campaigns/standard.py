@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class StandardBench:
         rest = (seconds, compared, told.bitwise, {} if verdict.refusal else dict(verdict.not_run))
         if verdict.failures:
             is_ours = verdict.failures[0].rung == "O0"
-            found = tuple(found_of(one) for one in verdict.failures)
+            found = tuple(found_of(one) for one in _different(verdict.failures))
             return Checked("invalid" if is_ours else "failed", found, *rest)
         if verdict.refusal is not None:
             reason = Found(rung="compiler", symptom=verdict.refusal, message="not taken", bucket=verdict.refusal)
@@ -64,15 +64,22 @@ class StandardBench:
 
     def analyse(self, case: Case, number: int) -> Analysis:
         """Reduce a program, find out who is guilty, and write a script."""
-        return analysed(
-            case.program, self._verdict(case).failures[number], self._compiler(case.seed), case.seed, number
-        )
+        failure = _different(self._verdict(case).failures)[number]
+        return analysed(case.program, failure, self._compiler(case.seed), case.seed, number)
 
     def _verdict(self, case: Case) -> Verdict:
         return check(case.program, compiler=self._compiler(case.seed), rungs=self._rungs, seed=case.seed)
 
     def _compiler(self, seed: int) -> Compiler:
         return self._compilers[self._config.level_of(seed)]
+
+
+def _different(failures: Iterable[Failure]) -> list[Failure]:
+    """Return the first failure of each bucket: one bug shows in many runs and outputs."""
+    found: dict[str, Failure] = {}
+    for one in failures:
+        found.setdefault(found_of(one).bucket, one)
+    return list(found.values())
 
 
 def found_of(failure: Failure) -> Found:
@@ -168,7 +175,8 @@ def _path(file: Attachment) -> str:
     """Return where a file is on this machine; one that was sent along is written to a temporary directory."""
     path = Path(file.name)
     if file.text is None or (path.is_file() and path.read_text(encoding="utf-8") == file.text):
-        return file.name
+        # A script that shows a failure is run anywhere.
+        return str(path.resolve()) if file.text is not None else file.name
     digest = hashlib.blake2b(file.text.encode(), digest_size=8).hexdigest()
     directory = Path(tempfile.gettempdir(), f"exirkit-{digest}")
     directory.mkdir(exist_ok=True)
