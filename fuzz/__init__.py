@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from .campaigns import Campaign as Campaign
     from .campaigns import CampaignConfig as CampaignConfig
     from .campaigns import CampaignSummary as CampaignSummary
+    from .campaigns import FeatureCount as FeatureCount
     from .campaigns import ProcessPool as ProcessPool
     from .campaigns import Progress as Progress
     from .campaigns import Shown as Shown
     from .campaigns import Store as Store
     from .campaigns import dask_executor as dask_executor
+    from .campaigns import find_campaign as find_campaign
     from .campaigns import html_page as html_page
     from .campaigns import load_bench as load_bench
+    from .campaigns import load_quotas as load_quotas
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import show as show
     from .campaigns import summarise as summarise
@@ -37,6 +40,9 @@ _HOMES: dict[str, str] = {
     "Shown": "campaigns",
     "Store": "campaigns",
     "dask_executor": "campaigns",
+    "FeatureCount": "campaigns",
+    "find_campaign": "campaigns",
+    "load_quotas": "campaigns",
     "html_page": "campaigns",
     "load_bench": "campaigns",
     "parse_seeds": "campaigns",

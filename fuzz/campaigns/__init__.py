@@ -1,6 +1,6 @@
 """Many programs, on many processes, with results that are kept."""
 
-from .bench import Bench, Case, Checked, load_bench, load_object
+from .bench import Bench, Case, Checked, load_bench, load_object, load_quotas
 from .campaign import Campaign, Progress
 from .config import Attachment, CampaignConfig, parse_seeds
 from .engine import engine_text
@@ -41,6 +41,7 @@ __all__ = [
     "html_page",
     "load_bench",
     "load_object",
+    "load_quotas",
     "parse_seeds",
     "run_batch",
     "run_seed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -82,6 +83,19 @@ def load_bench(config: CampaignConfig) -> Bench:
     if key not in _benches:
         _benches[key] = load_object(config.bench)(config)
     return _benches[key]
+
+
+def load_quotas(config: CampaignConfig) -> Mapping[str, float]:
+    """Return the share of programs that shall have a feature at least, if the class of the bench says so.
+
+    A bench may have a static method `quotas` that takes the configuration.
+    """
+    try:
+        found: Mapping[str, float] = load_object(config.bench).quotas(config)
+    except (ModelError, AttributeError):
+        # The file may come from elsewhere, without what made the programs.
+        return {}
+    return found
 
 
 def load_object(name: str) -> Any:

@@ -7,7 +7,7 @@ from html import escape
 
 from .plots import Bar, bars, line
 from .results import BAD_VERDICTS
-from .summary import Bucket, CampaignSummary
+from .summary import Bucket, CampaignSummary, FeatureCount
 
 _MOST_BARS = 40
 
@@ -59,11 +59,10 @@ def html_page(summary: CampaignSummary) -> str:
         "<h2>Programs per second, last session</h2>",
         line("Programs per second", summary.rate, "s", "programs per second"),
         f"<h2>Features of programs: {len(summary.features)}</h2>",
-        bars(
-            "Features",
-            [Bar(one.feature, one.share, f"{one.share:.1%}, {one.programs}") for one in summary.features[:_MOST_BARS]],
-        ),
-        _rest_of_features(summary),
+        '<p class="dim">The tick is the quota.</p>' if any(one.quota is not None for one in summary.features) else "",
+        _counts("Features", summary.features),
+        f"<h2>Operators: {len(summary.operators)}</h2>" if summary.operators else "",
+        _counts("Operators", summary.operators) if summary.operators else "",
         "<h2>Configuration</h2>",
         _configuration(summary),
     ]
@@ -125,12 +124,16 @@ def _bucket_details(bucket: Bucket) -> str:
     )
 
 
-def _rest_of_features(summary: CampaignSummary) -> str:
-    rest = summary.features[_MOST_BARS:]
-    if not rest:
-        return ""
-    rows = [(one.feature, f"{one.share:.2%}, {one.programs:,}") for one in rest]
-    return f"<details><summary>{len(rest)} more</summary>{_table(rows)}</details>"
+def _counts(title: str, counts: tuple[FeatureCount, ...]) -> str:
+    shown = [_count_bar(one) for one in counts[:_MOST_BARS]]
+    rows = [(one.feature, f"{one.share:.2%}, {one.programs:,}") for one in counts[_MOST_BARS:]]
+    rest = f"\n<details><summary>{len(rows)} more</summary>{_table(rows)}</details>" if rows else ""
+    return bars(title, shown) + rest
+
+
+def _count_bar(one: FeatureCount) -> Bar:
+    kind = "plain" if one.quota is None else "good" if one.share >= one.quota else "bad"
+    return Bar(one.feature, one.share, f"{one.share:.1%}, {one.programs:,}", one.quota, kind)
 
 
 def _configuration(summary: CampaignSummary) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure
-from exirkit.fuzz.generation import Policy, features_of, generate
+from exirkit.fuzz.generation import FLOORS, Policy, features_of, generate
 from exirkit.fuzz.oracles import USUAL_RUNGS, Compiler, ExirkitCompiler, Failure, Verdict, check, compiler_of, rungs_of
 from exirkit.fuzz.programs import Program, program_text
 from exirkit.ir import Diagnostic, UsageError
@@ -39,6 +39,11 @@ class StandardBench:
         self._rungs = USUAL_RUNGS if config.rungs is None else config.rungs
         rungs_of(self._rungs)
         self._compilers = {level: _compiler(config, level) for level in config.optimization_levels}
+
+    @staticmethod
+    def quotas(config: CampaignConfig) -> Mapping[str, float]:
+        """Return the share of programs that shall have a feature at least, by feature."""
+        return {**FLOORS, **policy_of(config.policy).shares}
 
     def make(self, seed: int) -> Case:
         """Generate the program of a seed."""

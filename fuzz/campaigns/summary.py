@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +16,8 @@ from .results import BAD_VERDICTS
 from .store import Store
 
 _POINTS = 60
+# Features that say which operators are called begin so.
+OPERATOR = "op:"
 
 
 class _Part(BaseModel):
@@ -33,12 +36,13 @@ class RungTime(_Part):
 
 
 class FeatureCount(_Part):
-    """How many programs have a feature."""
+    """How many programs have a feature, and what share of them should."""
 
     feature: str
     programs: int
     share: float
     failed: int
+    quota: float | None = None
 
 
 class Bucket(_Part):
@@ -90,7 +94,8 @@ class CampaignSummary(_Part):
         per_core: ... and of one.
         rate: For the last session: seconds since its beginning, programs per second.
         rungs: By the time that they take.
-        features: By how often they occur.
+        features: By how often they occur; first those that have a quota.
+        operators: Likewise.
         buckets: By how often they occur.
     """
 
@@ -112,6 +117,7 @@ class CampaignSummary(_Part):
     rate: tuple[tuple[float, float], ...]
     rungs: tuple[RungTime, ...]
     features: tuple[FeatureCount, ...]
+    operators: tuple[FeatureCount, ...]
     buckets: tuple[Bucket, ...]
 
     @property
@@ -120,12 +126,13 @@ class CampaignSummary(_Part):
         return sum(self.verdicts.get(verdict, 0) for verdict in BAD_VERDICTS)
 
 
-def summarise(store: Store, campaign: str | None = None) -> CampaignSummary:
+def summarise(store: Store, campaign: str | None = None, quotas: Mapping[str, float] | None = None) -> CampaignSummary:
     """Return what a database says of one of its campaigns.
 
     Args:
         store: The database.
         campaign: Id, or its beginning; by default the campaign that was worked on last.
+        quotas: Share of programs that shall have a feature at least, by feature.
 
     Raises:
         ModelError: EK868, there is no such campaign.
@@ -169,7 +176,8 @@ def summarise(store: Store, campaign: str | None = None) -> CampaignSummary:
         per_core=timed / core_seconds if core_seconds else 0.0,
         rate=_rate(store, chosen),
         rungs=_rungs(store, chosen),
-        features=_features(store, chosen, programs),
+        features=_features(store, chosen, programs, quotas or {}),
+        operators=_operators(store, chosen, programs),
         buckets=_buckets(store, chosen),
     )
 
@@ -257,15 +265,29 @@ def _rungs(store: Store, campaign: str) -> tuple[RungTime, ...]:
     return tuple(sorted(made, key=lambda one: (-one.share, one.rung)))
 
 
-def _features(store: Store, campaign: str, programs: int) -> tuple[FeatureCount, ...]:
-    rows = store.connection.execute(
+def _features(store: Store, campaign: str, programs: int, quotas: Mapping[str, float]) -> tuple[FeatureCount, ...]:
+    found = {name: counts for name, *counts in _counts(store, campaign) if not name.startswith(OPERATOR)}
+    made = [
+        FeatureCount(feature=name, programs=many, share=many / max(programs, 1), failed=failed, quota=quotas.get(name))
+        for name, (many, failed) in (dict.fromkeys(quotas, (0, 0)) | found).items()
+    ]
+    return tuple(sorted(made, key=lambda one: (one.quota is None, -one.programs, one.feature)))
+
+
+def _operators(store: Store, campaign: str, programs: int) -> tuple[FeatureCount, ...]:
+    return tuple(
+        FeatureCount(feature=name.removeprefix(OPERATOR), programs=many, share=many / programs, failed=failed)
+        for name, many, failed in _counts(store, campaign)
+        if name.startswith(OPERATOR)
+    )
+
+
+def _counts(store: Store, campaign: str) -> list[tuple[str, int, int]]:
+    return store.connection.execute(
         "SELECT value, count(*) AS many, sum(verdict = 'failed') FROM result, json_each(features) "
         "WHERE campaign = ? GROUP BY value ORDER BY many DESC, value",
         (campaign,),
-    )
-    return tuple(
-        FeatureCount(feature=name, programs=many, share=many / programs, failed=failed) for name, many, failed in rows
-    )
+    ).fetchall()
 
 
 def _buckets(store: Store, campaign: str) -> tuple[Bucket, ...]:

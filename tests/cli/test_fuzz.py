@@ -113,6 +113,9 @@ def test_a_report_as_text_page_and_json(invoke: Invoke, policy: Path, tmp_path: 
         "seeds 3, 8",
         "bit for bit",
         "O11: no runtime",
+        "90.0%  NOT MET",
+        "aten.add.Tensor in 20",
+        "never",
     ):
         assert fact in result.stdout
     text = (tmp_path / "page.html").read_text()
@@ -120,7 +123,7 @@ def test_a_report_as_text_page_and_json(invoke: Invoke, policy: Path, tmp_path: 
     page.feed(text)
     assert page.open == []
     assert page.fetched == []
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 6
     assert "http" not in text
     assert "script" not in page.tags
     assert "ValueError: the oracle is wrong" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from exirkit.fuzz import CampaignSummary, Shown, Store, html_page, show, summarise
+from exirkit.fuzz import CampaignSummary, Shown, Store, find_campaign, html_page, load_quotas, show, summarise
 
 from .failures import CommandError
 from .fuzz_reports import FuzzMergeReport, FuzzShowReport, FuzzSummaryReport
@@ -19,7 +19,8 @@ def summarise_file(file: Path, campaign: str | None, html: Path | None) -> tuple
         ModelError: EK861, EK868: the file, or the campaign.
     """
     with Store(file, must_exist=True) as store:
-        summary = summarise(store, campaign)
+        chosen = find_campaign(store, campaign)
+        summary = summarise(store, chosen, load_quotas(store.config(chosen)))
     if html is not None:
         text = html_page(summary)
         write_whole(html, lambda opened: opened.write(text.encode()))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from exirkit.fuzz import Bucket, CampaignSummary, Shown
+from exirkit.fuzz import Bucket, CampaignSummary, FeatureCount, Shown
 
 from .console import stdout_console, table
 from .failures import one_line, printable
 from .fuzz_reports import FuzzReport, FuzzSummaryReport
-
-_MOST_FEATURES = 40
 
 
 def print_campaign(report: FuzzReport) -> None:
@@ -64,8 +62,14 @@ def print_summary(report: FuzzSummaryReport, summary: CampaignSummary) -> None:
             table(["rung", ">programs", ">mean ms", ">median", ">95 %", ">of the time"], rows, title="\nRungs")
         )
     if summary.features:
-        rows = [[one.feature, f"{one.programs:,}", f"{one.share:.1%}"] for one in summary.features[:_MOST_FEATURES]]
-        console.print(table(["feature", ">programs", ">share"], rows, title="\nFeatures"))
+        rows = [[one.feature, f"{one.programs:,}", f"{one.share:.1%}", _quota(one)] for one in summary.features]
+        console.print(table(["feature", ">programs", ">share", "quota"], rows, title="\nFeatures"))
+    if summary.operators:
+        most, least = summary.operators[0], summary.operators[-1]
+        typer.echo(
+            f"\nOperators: {len(summary.operators)}, from {most.feature} in {most.programs:,} programs "
+            f"to {least.feature} in {least.programs:,}"
+        )
     typer.echo(f"\nBuckets of failures: {len(summary.buckets)}")
     for bucket in summary.buckets:
         _print_bucket(bucket)
@@ -97,6 +101,12 @@ def print_shown(shown: Shown) -> None:
 def print_repro(shown: Shown) -> None:
     """Print the first script of a program."""
     _print_text(next(one.repro for one in shown.analyses if one.repro))
+
+
+def _quota(one: FeatureCount) -> str:
+    if one.quota is None:
+        return ""
+    return f"{one.quota:.1%}" + ("" if one.share >= one.quota else "  NOT MET")
 
 
 def _print_bucket(bucket: Bucket) -> None:

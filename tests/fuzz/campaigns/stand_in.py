@@ -26,11 +26,21 @@ class StandIn:
         self._policy: dict[str, Any] = config.policy or {}
         self._hoard: list[bytes] = []
 
+    @staticmethod
+    def quotas(config: CampaignConfig) -> dict[str, float]:
+        return {"mod0": 0.3, "mod1": 0.9, "never": 0.01}
+
     def make(self, seed: int) -> Case:
         self._note(seed)
         if self._is("raise_in_make", seed):
             raise ValueError("no program")
-        return Case(seed, seed, f"program(1)  # {seed % 30}", steps=seed % 7, features=frozenset({f"mod{seed % 3}"}))
+        return Case(
+            seed,
+            seed,
+            f"program(1)  # {seed % 30}",
+            steps=seed % 7,
+            features=frozenset({f"mod{seed % 3}", "op:aten.add.Tensor"}),
+        )
 
     def check(self, case: Case) -> Checked:
         seed = case.seed
