@@ -45,7 +45,7 @@ class Progress:
         seconds: Since the beginning of this session.
         verdicts: Seeds by verdict.
         buckets: Failures by bucket; those of the seeds that are asked for.
-        first_seeds: The first seed that was seen of each bucket.
+        first_seeds: The first seed of each bucket so far.
         analyses: How many failures are to be blamed and reduced, and how many have been.
         notes: What went wrong with workers.
         is_over: Nothing more is to be done.
@@ -234,7 +234,8 @@ class _Session:
             self.progress.verdicts[result.verdict] += 1
             for found in result.failures if result.verdict in BAD_VERDICTS else ():
                 self.progress.buckets[found.bucket] += 1
-                self.progress.first_seeds.setdefault(found.bucket, result.seed)
+                first = self.progress.first_seeds.get(found.bucket, result.seed)
+                self.progress.first_seeds[found.bucket] = min(first, result.seed)
         spent = sum(sum(result.seconds.values()) for result in results) / max(len(results), 1)
         self._seed_seconds = spent if self._seed_seconds is None else 0.7 * self._seed_seconds + 0.3 * spent
 

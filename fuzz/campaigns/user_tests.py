@@ -16,6 +16,7 @@ from exirkit.fuzz.blame import reduce
 from exirkit.fuzz.generation import Policy, generate
 from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
 from exirkit.fuzz.programs import Program, build, check_program, program_text
+from exirkit.ir import ModelError
 from exirkit.program import to_edge
 
 from .config import parse_seeds
@@ -198,7 +199,11 @@ def _raised(
 def _raises_alike(
     test: Callable[..., None], program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
 ) -> bool:
-    return not check_program(program) and type(_raised(test, program, args, kwargs)) is type(error)
+    try:
+        check_program(program)
+    except ModelError:
+        return False
+    return type(_raised(test, program, args, kwargs)) is type(error)
 
 
 def _first_line(error: Exception) -> str:
