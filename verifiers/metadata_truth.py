@@ -21,8 +21,10 @@ from exirkit.ir import (
     free,
     same_argument,
     same_value,
+    view,
 )
 
+from .confirmed_calls import UnknownFormError, confirm, is_confirmed, key_of
 from .functional_twins import twin_call
 from .program_graphs import ProgramGraph, graphs_of
 
@@ -68,6 +70,18 @@ class _Comparison:
         target: Any = node.target
         if isinstance(target, HigherOrderOperator) or target in _MEMORY or not _is_recorded(node):
             return
+        try:
+            key, tensors = key_of(node, self._layouts, torch.get_default_dtype())
+        except UnknownFormError:
+            yield from self._fresh_findings(graph, node)
+            return
+        if not is_confirmed(key):
+            found = list(self._fresh_findings(graph, node))
+            yield from found
+            if not found and not node.meta.get("unbacked_bindings"):
+                confirm(key, tensors)
+
+    def _fresh_findings(self, graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         target, args, kwargs, keeps_dtype = twin_call(node)
         if target is None:
             return
@@ -106,7 +120,7 @@ class _Comparison:
             yield _difference(graph, node, "EK315", which, "dtype", said.dtype, found.dtype)
         if not same_argument(tuple(said.shape), tuple(found.shape)):
             yield _difference(graph, node, "EK316", which, "shape", _sizes(said), _sizes(found))
-        elif self._layouts and _dim_order(said) != _dim_order(found):
+        elif self._layouts and node.target is not view and _dim_order(said) != _dim_order(found):
             yield _difference(graph, node, "EK317", which, "dim order", _dim_order(said), _dim_order(found))
 
 
