@@ -7,7 +7,7 @@ arguments. They are remembered by weak references, because a recorded value keep
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,53 +16,62 @@ from torch.fx import Node
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _MOST = 50_000
 
-# What is known of calls, with references to the tensors whose identities are part of what they are known by.
-_CONFIRMED: dict[Any, tuple[weakref.ref[Any], ...]] = {}
+# What is known of calls: whether layouts were found in order as well, and references to the tensors whose identities are
+# part of what a call is known by.
+_CONFIRMED: dict[Any, tuple[bool, tuple[weakref.ref[Any], ...]]] = {}
 
 
-class UnknownFormError(Exception):
-    """An argument or value is of a kind that has no key."""
+class _UnknownFormError(Exception):
+    """An argument or value is of a kind that cannot be known again."""
 
 
-def is_confirmed(key: Any) -> bool:
-    """Tell whether a call was found in order before, and all its values are the same objects still."""
-    known = _CONFIRMED.get(key)
-    # A reference that is dead may have lent its identity to another object.
-    return known is not None and all(reference() is not None for reference in known)
-
-
-def confirm(key: Any, tensors: list[torch.Tensor]) -> None:
-    """Remember a call that is in order."""
-    if len(_CONFIRMED) >= _MOST:
-        _CONFIRMED.clear()
-    _CONFIRMED[key] = tuple(map(weakref.ref, tensors))
-
-
-def key_of(node: Node, *facts: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Return what a call is known by, and the tensors of which that speaks.
+class Recorded:
+    """A call and what is recorded of it.
 
     Args:
-        node: The call.
-        facts: What else decides whether it is in order.
-
-    Raises:
-        UnknownFormError: There is no telling.
+        target: The operator.
+        args: Arguments as in the graph, nodes included, each with a recorded value.
+        kwargs: Keyword arguments as in the graph.
+        value: What is recorded of the call.
     """
-    tensors: list[torch.Tensor] = []
 
-    def value(given: Any) -> Any:
+    def __init__(self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> None:
+        self._tensors: list[torch.Tensor] = []
+        try:
+            named = tuple((name, self._argument(given)) for name, given in kwargs.items())
+            given = (self._argument(tuple(args)), named, self._value(value))
+            self._key: Any = (target, *given, torch.get_default_dtype())
+        except _UnknownFormError:
+            self._key = None
+
+    def is_confirmed(self, layouts: bool) -> bool:
+        """Tell whether the call was found in order before, and all values are the same objects still."""
+        known = None if self._key is None else _CONFIRMED.get(self._key)
+        # A reference that is dead may have lent its identity to another object.
+        return known is not None and known[0] >= layouts and all(one() is not None for one in known[1])
+
+    def confirm(self, layouts: bool) -> None:
+        """Remember that the call is in order.
+
+        Args:
+            layouts: The layout of its result, too.
+        """
+        if self._key is None:
+            return
+        if len(_CONFIRMED) >= _MOST:
+            _CONFIRMED.clear()
+        _CONFIRMED[self._key] = (layouts, tuple(map(weakref.ref, self._tensors)))
+
+    def _value(self, given: Any) -> Any:
         if isinstance(given, torch.Tensor):
-            tensors.append(given)
+            self._tensors.append(given)
             return id(given)
-        return _described(given, value)
+        return _described(given, self._value)
 
-    def argument(given: Any) -> Any:
+    def _argument(self, given: Any) -> Any:
         if isinstance(given, Node):
-            return value(given.meta["val"]) if "val" in given.meta else _refuse(given)
-        return _described(given, argument)
-
-    kwargs = tuple((name, argument(given)) for name, given in node.kwargs.items())
-    return (node.target, argument(node.args), kwargs, value(node.meta["val"]), *facts), tensors
+            return self._value(given.meta["val"]) if "val" in given.meta else _refuse(given)
+        return _described(given, self._argument)
 
 
 def _described(given: Any, part: Callable[[Any], Any]) -> Any:
@@ -82,4 +91,4 @@ def _memory_format(given: Any) -> Any:
 
 
 def _refuse(given: Any) -> Any:
-    raise UnknownFormError(type(given).__name__)
+    raise _UnknownFormError(type(given).__name__)
