@@ -16,8 +16,8 @@ from torch.fx import Node
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _MOST = 50_000
 
-# What is known of calls: whether layouts were found in order as well, and references to the tensors whose identities are
-# part of what a call is known by.
+# What is known of calls: whether layouts were found in order as well, and references to the tensors whose identities
+# are part of what a call is known by.
 _CONFIRMED: dict[Any, tuple[bool, tuple[weakref.ref[Any], ...]]] = {}
 
 
