@@ -83,7 +83,7 @@ class Diagnostic(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    code: str = Field(pattern=r"^EK[1-7]\d\d$")
+    code: str = Field(pattern=r"^EK[1-8]\d\d$")
     message: str
     severity: Severity = "error"
     location: Location = Location()

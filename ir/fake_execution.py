@@ -45,9 +45,16 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
     env = mode.shape_env
     view = view_of_copy(underlying(target))
     with nullcontext() if env is None else env.error_on_new_guards(), mode, torch.no_grad():
-        if view is not None and not all(map(is_static, pytree.tree_leaves(values[0][:1]))):
+        if view is not None and not _all_static(values):
             return infer_view_copy(view, *values)
         return target(*values[0], **values[1])
+
+
+def _all_static(values: Any) -> bool:
+    return all(
+        is_static(leaf) if isinstance(leaf, torch.Tensor) else not isinstance(leaf, torch.SymInt)
+        for leaf in pytree.tree_leaves(values)
+    )
 
 
 def _recorded(mode: FakeTensorMode, argument: Any) -> Any:

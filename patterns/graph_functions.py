@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -36,6 +37,18 @@ class GraphFacts(Protocol):
 
     def operator_name(self, x: Any) -> str:
         """Name of the operator that makes a value."""
+        ...
+
+    def call_behind(self, x: Any) -> tuple[str, Mapping[str, Any]]:
+        """Name of the operator that makes a value, and its arguments by name."""
+        ...
+
+    def distance(self, a: Any, b: Any) -> int | None:
+        """Number of calls on the shortest way from one value to another."""
+        ...
+
+    def is_written_between(self, a: Any, b: Any) -> bool:
+        """Whether something between two values writes to a tensor."""
         ...
 
     def range_of(self, size: Any) -> tuple[Any, Any]:
@@ -125,6 +138,21 @@ def consumed_by(facts: GraphFacts, x: Any, pattern: str) -> bool:
     if not isinstance(x, Node):
         return True
     return bool(x.users) and all(fnmatch.fnmatchcase(facts.operator_name(user), pattern) for user in x.users)
+
+
+@word(needs_facts=True)
+def distance(facts: GraphFacts, a: Any, b: Any) -> int:
+    """Number of calls on the shortest way from a to b."""
+    found = facts.distance(a, b)
+    if found is None:
+        raise TypeError("nothing leads from the one value to the other")
+    return found
+
+
+@word(needs_facts=True)
+def no_mutation_between(facts: GraphFacts, a: Any, b: Any) -> bool:
+    """Whether nothing between two values writes to a tensor."""
+    return not facts.is_written_between(a, b)
 
 
 class Range:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from .measures import LEXICOGRAPHIC
+
 Kind = Literal[
     "fuse", "decompose", "simplify", "canonicalize", "legalize", "layout", "dtype", "quant", "remove", "composite"
 ]
@@ -66,11 +68,13 @@ class MetadataPolicy(Strict):
     Attributes:
         anchor: Name whose stack trace they take; the first root otherwise.
         debug: `union`: they answer for every matched node; `root`: for the roots only.
+        module_stack: The module that all matched nodes come from.
         tags: Entries of `node.meta` to set.
     """
 
     anchor: Name | None = None
     debug: Literal["union", "root"] = "union"
+    module_stack: Literal["common_prefix"] = "common_prefix"
     tags: dict[Name, str | int | float | bool] = {}
 
 
@@ -139,7 +143,7 @@ class Bound(Strict):
     bound: int = Field(ge=1, le=1_000_000)
 
 
-Measure = Literal["node_count", "weight", "once", "none"] | Bound
+Measure = Literal["node_count", "weight", "once", "none"] | Annotated[str, Field(pattern=LEXICOGRAPHIC)] | Bound
 
 
 class Rule(Strict):
@@ -155,7 +159,8 @@ class Rule(Strict):
         replace: Program whose results take the place of the roots; or a list of cases.
         keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice.
         gen: What trials keep to besides `vars`; it must follow from the operators themselves, since no match checks it.
-        measure: What makes rewriting with this rule end.
+        measure: What makes rewriting with this rule end: `node_count` or `weight` (elements computed) get smaller with
+            every application, or `lex[...]` of them; `once`: it is not applied to its own results; `none`.
         choose: `always`: every match is rewritten; `cost`: where the target description says that it gains, and then
             the rewrite that gains most.
         tune: Numbers that `let` and `replace` may use and that change nothing but cost, with the values to choose from:

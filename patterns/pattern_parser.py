@@ -129,7 +129,7 @@ class PatternParser:
             self._wrong("`return *results,` stands alone", part)
             return [], True
         try:
-            root = self.term(part.value)
+            root = self.term(_whole_fan(part.value))
         except PatternError:
             return [], True
         if not isinstance(root, Call):
@@ -409,3 +409,16 @@ def result_count(op: Any) -> int | None:
 
 
 __all__ = ["PatternError", "PatternParser", "is_tensor_argument", "result_count"]
+
+
+def _whole_fan(node: ast.expr) -> ast.expr:
+    """Return `p` for `each(u in users(p))`: all results of a call, however many."""
+    match node:
+        case ast.Call(
+            func=ast.Name(id="each"),
+            args=[
+                ast.Compare(ops=[ast.In()], comparators=[ast.Call(func=ast.Name(id="users"), args=[ast.Name() as of])])
+            ],
+        ):
+            return of
+    return node

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import graph_functions, layout_functions, tensor_functions
+from . import graph_functions, layout_functions, quantization_functions, tensor_functions
 from .argument_binding import bind_written, normalised_literal
 from .expressions import CallCompiler, Compiled, ExpressionCompiler, ExpressionError, Names, parse_expression
 from .functions import WORDS, Word, tensor_facts
@@ -22,7 +22,7 @@ from .terms import Operator
 from .variable_types import OperatorVariable
 
 # These three register words.
-_REGISTERED = (graph_functions, layout_functions, tensor_functions)
+_REGISTERED = (graph_functions, layout_functions, quantization_functions, tensor_functions)
 
 FACTS = "$facts"
 BUILDER = "$builder"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +12,7 @@ from torch.fx import Node
 
 from exirkit.ir import BodyEditor, GraphEditor, is_pure, underlying
 
+from .argument_view import canonical_arguments
 from .constant_cones import BodyConstants, ConstantValues
 from .operator_table import name_of
 from .target_description import Target
@@ -86,6 +89,42 @@ class ProgramFacts:
             return ""
         target = underlying(x.target)
         return name_of(target) if hasattr(target, "_schema") else (x.op if x.op != "call_function" else str(x.target))
+
+    def call_behind(self, x: Any) -> tuple[str, Mapping[str, Any]]:
+        """Return the operator that makes a value, and its arguments by name."""
+        if not isinstance(x, Node) or x.op != "call_function" or not hasattr(underlying(x.target), "_schema"):
+            return self.operator_name(x), {}
+        return self.operator_name(x), dict(canonical_arguments(x))
+
+    def distance(self, a: Any, b: Any) -> int | None:
+        """Return how many calls are on the shortest way from one value to another."""
+        if not isinstance(a, Node) or not isinstance(b, Node):
+            return None
+        known, waiting = {b: 0}, deque([b])
+        while waiting:
+            node = waiting.popleft()
+            if node is a:
+                return known[node]
+            # Taking one result of several is no call.
+            steps = known[node] + (node.target is not operator.getitem)
+            for one in node.all_input_nodes:
+                if one not in known:
+                    known[one] = steps
+                    waiting.append(one) if steps > known[node] else waiting.appendleft(one)
+        return None
+
+    def is_written_between(self, a: Any, b: Any) -> bool:
+        """Return whether something between two values writes to a tensor."""
+        if not isinstance(a, Node) or not isinstance(b, Node):
+            return False
+        first, last = (a, b) if a < b else (b, a)
+        node = first.next
+        while node is not last:
+            schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
+            if schema is not None and schema.is_mutable:
+                return True
+            node = node.next
+        return False
 
     def range_of(self, size: Any) -> tuple[Any, Any]:
         """Return what is known of a symbolic size."""

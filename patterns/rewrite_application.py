@@ -29,6 +29,7 @@ from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
 from .expressions import ExpressionError
 from .matching_state import State, Trace, numbers_read
+from .measures import broken_measure
 from .operator_facts import traits_of
 from .program_compiler import FACTS
 from .program_facts import RULE_KEY, ProgramFacts
@@ -114,6 +115,9 @@ class RuleApplication:
         try:
             with self.editor.transaction(rule.id, records_effect=False):
                 done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
+                problem = broken_measure(rule.rule.measure, state.nodes, done.made)
+                if problem is not None:
+                    raise Refused(problem, is_fault=True)
                 if then is not None:
                     then(done)
                 return done

@@ -253,6 +253,9 @@ class _Run:
         if state is None:
             statistics.seconds += time.perf_counter() - started
             return None
+        if rule.rule.measure == "once" and any(self._was_made_by(rule.id, matched) for matched in state.nodes):
+            statistics.seconds += time.perf_counter() - started
+            return None
         statistics.matched += 1
         # Values that a rewrite leaves behind are read before it, and so are their neighbours.
         inputs = dict.fromkeys(source for matched in state.nodes for source in matched.all_input_nodes)
@@ -272,6 +275,16 @@ class _Run:
         self._note(rule, node, before, done.made, state.names, elapsed)
         self._check_end(rule, node, state.nodes, done.made, done.removed)
         return self._dirty(done.made, done.replacements, inputs)
+
+    def _was_made_by(self, rule: str, node: Node | None) -> bool:
+        """Return whether a node is a result of a rule, or was made of one."""
+        for _ in range(_LONGEST_CYCLE):
+            if node not in self.author:
+                return False
+            author, node = self.author[node]
+            if author == rule:
+                return True
+        return False
 
     def _dirty(
         self, made: Sequence[Node], replacements: Iterable[Node], inputs: Mapping[Node, None]

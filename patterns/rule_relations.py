@@ -12,6 +12,8 @@ from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, copy_program
 from .abstract_instances import instances_of
 from .abstract_overlap import may_match
 from .compiled_rule import CompiledRule
+from .measures import BROKEN
+from .model import Bound
 from .pattern_programs import program_of
 from .program_facts import ProgramFacts
 from .rewrite_application import RuleApplication
@@ -29,7 +31,8 @@ class Relations:
     """What was found.
 
     Attributes:
-        found: Rules in the way of each other: EK243, one never fires; EK245, a circle.
+        found: Rules in the way of each other: EK243, one never fires; EK245, a circle; EK248, a measure that does not
+            decrease.
         notes: Worth knowing: EK244, the order of two rules matters; EK246, no measure was found.
     """
 
@@ -65,6 +68,7 @@ def relations_of(rules: Sequence[CompiledRule], *, seed: int = 0) -> Relations:
             relations.found.append(_shadowed(first.rule, second.rule))
         elif first.rule.rule.priority == second.rule.rule.priority and _meet(first, second):
             relations.notes.append(_order_matters(first.rule, second.rule))
+    relations.found += [_unkept(member.rule, problem) for member in members if (problem := _broken_word(member))]
     for cycle in cycles_of(members):
         if cycle.values is not None:
             relations.found.append(_endless(cycle))
@@ -150,6 +154,18 @@ def _both_match(editor: GraphEditor, first: CompiledRule, second: CompiledRule) 
     )
 
 
+def _broken_word(member: Member) -> str | None:
+    """Return how a rule breaks its word that a measure decreases, on a program made from itself, or None."""
+    if member.rule.rule.measure in (None, "once", "none") or isinstance(member.rule.rule.measure, Bound):
+        return None
+    for editor in _programs(member):
+        report = RuleEngine([member.rule]).run(editor, RewriteOptions(limit=1, is_strict=False))
+        for refusal in report.refusals:
+            if refusal.reason.startswith(BROKEN):
+                return refusal.reason
+    return None
+
+
 # What is said about it
 
 
@@ -190,6 +206,15 @@ def _endless(cycle: Cycle) -> Diagnostic:
         hint="give one a guard that the result of the other does not satisfy, or put them into different `sets`"
         if others
         else "give it a guard that its own result does not satisfy",
+    )
+
+
+def _unkept(rule: CompiledRule, problem: str) -> Diagnostic:
+    return rule.texts.rule.diagnostic(
+        "EK248",
+        f"rule {rule.id} is never applied: {problem}",
+        length=len(rule.id),
+        hint="leave `measure` out: whether rewriting ends is found out anyway",
     )
 
 

@@ -20,8 +20,16 @@ MACROS: dict[str, str] = {
     "mulc(t, c)": "alt(scalar=aten.mul.Scalar(t, c), tensor=aten.mul.Tensor(t, c))",
     "divc(t, c)": "alt(scalar=aten.div.Scalar(t, c), tensor=aten.div.Tensor(t, c))",
     "powc(t, c)": "alt(scalar=aten.pow.Tensor_Scalar(t, c), tensor=aten.pow.Tensor_Tensor(t, c))",
+    "matmul(a, b)": "alt(matmul=aten.matmul.default(a, b), mm=aten.mm.default(a, b), bmm=aten.bmm.default(a, b))",
+    "transpose_last2(t)": (
+        "alt(transpose=aten.transpose.int(t, -2, -1), swapped=aten.transpose.int(t, -1, -2), mT=aten.mT.default(t),"
+        " t=aten.t.default(t), permute2=aten.permute.default(t, [1, 0]), permute3=aten.permute.default(t, [0, 2, 1]),"
+        " permute4=aten.permute.default(t, [0, 1, 3, 2]), transpose_copy=aten.transpose_copy.int(t, -2, -1),"
+        " copy2=aten.permute_copy.default(t, [1, 0]), copy3=aten.permute_copy.default(t, [0, 2, 1]),"
+        " copy4=aten.permute_copy.default(t, [0, 1, 3, 2]))"
+    ),
 }
-"""Families of overloads that every book knows: after lowering to Edge a number has become a constant tensor."""
+"""Families that every book knows: overloads, as a number becomes a constant tensor in Edge; ways to say one thing."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch
 
 from .compiled_rule import CompiledRule
 from .pattern_execution import Shape
-from .terms import Alternatives, children
+from .terms import Alternatives, Call, Literal, OperatorCall, Symbol, Variable, children
 
 
 class TrialFacts:
@@ -59,6 +59,40 @@ class TrialFacts:
             if op is not None:
                 return name_of(op)
         return ""
+
+    def call_behind(self, x: Any) -> tuple[str, Mapping[str, Any]]:
+        """Return the operator of a named term, and what the pattern gives it."""
+        from .operator_table import name_of
+
+        for name in self._names_of(x):
+            term = self.rule.pattern.named.get(name)
+            if isinstance(term, Call):
+                return name_of(term.op), {key: self._given(one) for key, one in term.arguments.items()}
+        return "", {}
+
+    def _given(self, term: Any) -> Any:
+        if isinstance(term, Variable | Symbol):
+            return self.values.get(term.name)
+        return term.value if isinstance(term, Literal) else None
+
+    def distance(self, a: Any, b: Any) -> int | None:
+        """Return how many calls of the pattern are on the shortest way from one value to another."""
+        names = set(self._names_of(a))
+        named = self.rule.pattern.named
+        goals = {id(named[name]) for name in names if name in named}
+        ways = [self._way(named[name], names, goals) for name in self._names_of(b) if name in named]
+        return min((one for one in ways if one is not None), default=None)
+
+    def _way(self, term: Any, names: set[str], goals: set[int]) -> int | None:
+        if id(term) in goals or (isinstance(term, Variable) and term.name in names):
+            return 0
+        ways = [self._way(child, names, goals) for child in children(term)]
+        shortest = min((one for one in ways if one is not None), default=None)
+        return None if shortest is None else shortest + isinstance(term, Call | OperatorCall)
+
+    def is_written_between(self, a: Any, b: Any) -> bool:
+        """Return False: patterns are functional."""
+        return False
 
     def range_of(self, size: Any) -> tuple[Any, Any]:
         """Return the size itself."""

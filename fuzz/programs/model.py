@@ -6,16 +6,30 @@ one printed form, a subset of Python's syntax that is parsed and never run:
     program(1)
     s0 = symbol(1, 7)
     w = parameter("f32[3, 5]", dyadic(3))
-    b = buffer("f32[3, s0]", zeros())
+    b = buffer("f32[3]", zeros())
 
     def forward(x: "f32[s0, 5]"):
-        y = aten.mm.default(x, aten.permute_copy.default(w, [1, 0]))
-        values, places = aten.max.dim(y, 0)
-        update(b, y)
-        return values, places
+        turned = aten.permute_copy.default(w, [1, 0])
+        y = aten.mm.default(x, turned)
+        values, _ = aten.max.dim(y, 0)
+        def more(v):
+            v2 = aten.mul.Tensor(v, 2)
+            return v2
+        def same(u):
+            u1 = aten.clone.default(u)
+            return u1
+        positive = aten.gt.Scalar(values, 0)
+        some = aten.any.default(positive)
+        picked = cond(some, more, same, [values])
+        update(b, picked)
+        return values, s0 + 1, None
 
     run("forward", s0=3, x=dyadic(1))
     run("forward", s0=7, x=dyadic(2))
+    inexact(y)
+
+Names are those of Python and each names one thing in the whole program. A body sees its own inputs and steps alone;
+what it needs from outside is an operand.
 """
 
 from __future__ import annotations
@@ -116,7 +130,8 @@ class Size:
 
 # Lists are tuples; dtypes, layouts and memory formats are the objects of torch.
 Argument: TypeAlias = (
-    "Ref | Size | int | float | bool | str | None | torch.dtype | torch.memory_format | tuple[Argument, ...]"
+    "Ref | Size | int | float | bool | str"
+    " | torch.dtype | torch.memory_format | torch.layout | tuple[Argument, ...] | None"
 )
 
 
@@ -143,10 +158,14 @@ class Call:
 
     Attributes:
         op: `aten.add.Tensor`, or one of the higher-order operators `cond`, `map`, `scan`, `while_loop`.
-        args: As the schema has them.
+        args: As the schema has them. Without the bodies, higher-order operators have `cond(predicate, operands)`,
+            `map(slices, extras)`, `scan(carried, slices, extras)` and `while_loop(carried, extras)`; all but the
+            predicate are lists of values, and slices are taken along the first dim.
         kwargs: By name, in any order.
-        results: A name for each result; None for one that nobody uses.
-        bodies: Functions that a higher-order operator calls, in the order of its arguments.
+        results: A name for each result, or for each element where the operator returns a list; None for one that
+            nobody uses. Empty where the operator returns nothing.
+        bodies: Functions that a higher-order operator calls: two for `cond` (if true, if false) and `while_loop`
+            (whether to go on, one turn), else one.
     """
 
     op: str

@@ -42,6 +42,7 @@ def test_what_an_engine_says_is_what_it_did(name: str) -> None:
     program = fresh_copy(planted.program, is_eager=engine.is_eager)
     x = torch.randn(8, 8, generator=torch.Generator().manual_seed(SEED))
     expected = planted.program.graph_module(x)[0]
+    engine.prepare(program)
     found = engine.run(program)
     program.graph_module.recompile()
     fused = [node for node in program.graph.nodes if str(node.target).startswith("bench.")]

@@ -210,6 +210,14 @@ def rule_that_moves_a_call(_: Path) -> object:
     return relations_of(parse_book(text, "book.yaml").rules).notes
 
 
+@provokes("EK248")
+def measure_that_does_not_decrease(_: Path) -> object:
+    text = RULE.replace(
+        "return x\n", "return aten.clamp_min.default(aten.clone.default(x), 0)\n  measure: node_count\n"
+    )
+    return relations_of(parse_book(text, "book.yaml").rules).found
+
+
 def editor() -> GraphEditor:
     """Return an editor of relu(x)."""
     return GraphEditor(copy_program(exported(torch.relu, torch.ones(2))))

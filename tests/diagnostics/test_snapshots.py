@@ -19,6 +19,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_passes,
     provoke_patterns,
     provoke_pipelines,
+    provoke_programs,
     provoke_rule_use,
     provoke_runtime_ref,
     provoke_verifiers,

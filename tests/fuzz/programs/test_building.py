@@ -1,0 +1,119 @@
+"""Programs that are built directly: valid for torch, and with the meaning that the reference gives them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from tests.fuzz.programs.program_texts import TEXTS
+from torch._export.verifier import Verifier
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+
+from exirkit.fuzz.programs import Program, Runner, RunResult, build, inputs_of, parse_program, run_eagerly
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two results agree bit for bit."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        plain = [each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+        return torch.equal(*plain)
+    return type(one) is type(other) and bool(one == other)
+
+
+def run_exported(program: Program, built: dict[str, ExportedProgram]) -> list[RunResult]:
+    """Make all runs on the graphs, and do what the signatures say with the results."""
+    state = {name: tensor for one in built.values() for name, tensor in one.state_dict.items()}
+    found = []
+    for run in program.runs:
+        exported = built[run.method]
+        signature = exported.graph_signature
+        given = list(inputs_of(program, run))
+        tables = {**exported.constants, **state}
+        placed = [tables[str(one.target)] if one.target else given.pop(0) for one in signature.input_specs]
+        with torch.no_grad():
+            results = exported.graph_module(*placed)
+        outputs, written = [], {}
+        for spec, value in zip(signature.output_specs, results, strict=True):
+            if spec.kind is OutputKind.USER_OUTPUT:
+                outputs.append(value)
+            elif spec.kind is OutputKind.BUFFER_MUTATION:
+                state = {**state, str(spec.target): value}
+            else:
+                written[str(spec.target)] = value
+        buffers = {one.name: state[one.name] for one in program.stored if one.kind == "buffer"}
+        found.append(RunResult(run.method, tuple(outputs), buffers, written, {}))
+    return found
+
+
+def assert_same(found: list[RunResult], wanted: list[RunResult]) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert len(one.outputs) == len(other.outputs)
+        for place, (value, truth) in enumerate(zip(one.outputs, other.outputs, strict=True)):
+            assert same(value, truth), (place, value, truth)
+        for mine, theirs in ((one.buffers, other.buffers), (one.inputs, other.inputs)):
+            assert set(mine) == set(theirs)
+            for name in mine:
+                assert same(mine[name], theirs[name]), name
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_graphs_mean_what_the_reference_says(name: str) -> None:
+    program = parse_program(TEXTS[name])
+    assert_same(run_exported(program, build(program)), run_eagerly(program))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_torch_takes_them_for_its_own(name: str) -> None:
+    program = parse_program(TEXTS[name])
+    for exported in build(program).values():
+        Verifier().check(exported)
+        assert not exported._guards_code
+        for node in exported.graph.nodes:
+            for value in [node.meta.get("val")]:
+                if isinstance(value, torch.Tensor):
+                    assert not value.fake_mode.shape_env.guards  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_modules_of_them_run(name: str) -> None:
+    """`ExportedProgram.module` writes to its buffers, and checks inputs against the ranges."""
+    program = parse_program(TEXTS[name])
+    runner = Runner(program)
+    modules = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for method, exported in build(program).items():
+            modules[method] = exported.module()
+    if len(modules) > 1:
+        pytest.skip("modules of several methods have states of their own")
+    for run in program.runs:
+        wanted = runner.run(run)
+        with torch.no_grad():
+            found = modules[run.method](*inputs_of(program, run))
+        assert all(map(same, found, wanted.outputs))
+        for one, tensor in wanted.buffers.items():
+            assert same(modules[run.method].get_buffer(one), tensor)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_recorded_values_are_true(name: str) -> None:
+    program = parse_program(TEXTS[name])
+    built = build(program)
+    for run, result in zip(program.runs, run_eagerly(program, keep_values=True), strict=True):
+        nodes = {node.name: node for node in built[run.method].graph.nodes}
+        for value, tensor in result.values.items():
+            if value in nodes and isinstance(tensor, torch.Tensor):
+                recorded = nodes[value].meta["val"]
+                assert recorded.dtype == tensor.dtype
+                assert recorded.dim() == tensor.dim()
+                for size, truth, stride, step in zip(
+                    recorded.shape, tensor.shape, recorded.stride(), tensor.stride(), strict=True
+                ):
+                    assert isinstance(size, torch.SymInt) or size == truth, value
+                    assert isinstance(stride, torch.SymInt) or truth == 1 or stride == step, value
