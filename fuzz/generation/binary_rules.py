@@ -180,3 +180,6 @@ NUMBERS: Mapping[str, tuple[float, ...]] = {
     "right_shift": (1, 2),
 }
 """Numbers that stand in the place of an operand, by rule, the simplest first."""
+
+DECIDING = frozenset({"compare", "div_mode", "floor_divide", "remainder"})
+"""Rules whose results jump."""

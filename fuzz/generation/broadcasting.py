@@ -46,10 +46,10 @@ def partner(scope: Scope, value: Value, dtypes: Sequence[torch.dtype], *, into: 
     if urgent:
         scope.urgent.remove(urgent[0])
         return urgent[0]
-    if found and (found[0] is not value or len(found) > 1 or scope.choices.chance(0.2)):
-        if not scope.choices.chance(scope.building.plan.fresh):
-            last = len(found) - 1
-            return found[last - min(scope.choices.integer(0, last), scope.choices.integer(0, last))]
+    is_other = bool(found) and (found[0] is not value or len(found) > 1 or scope.choices.chance(0.2))
+    if is_other and not scope.choices.chance(scope.building.plan.fresh):
+        last = len(found) - 1
+        return found[last - min(scope.choices.integer(0, last), scope.choices.integer(0, last))]
     return scope.fresh(scope.dtype_of(dtypes), _fresh_sizes(scope, value.sizes))
 
 

@@ -9,7 +9,7 @@ from exirkit.fuzz.programs import Contents, Stored, Symbol, TensorType
 from .choices import Choices
 from .extents import Affine, Extent, Extents, greatest_count, high_of, plus, symbolic, times
 from .policy import PRIMES, Plan
-from .values import FLOATS, INTEGERS, Fact, Value
+from .values import FLOATS, INTEGERS, Fact, Value, bits_of
 
 _RANKS = (2, 1, 3, 4, 0)
 _RANK_WEIGHTS = (0.42, 0.64, 0.82, 0.95, 1.0)
@@ -147,5 +147,8 @@ def fact_of(dtype: torch.dtype, sizes: Extents, contents: Contents, *, is_inexac
         low, high, bits = 0, 0, 0
     elif contents.kind == "numbers":
         low, high = min(contents.numbers, default=0), max(contents.numbers, default=0)
+        grids = [bits_of(number) for number in contents.numbers]
+        is_inexact |= None in grids
+        bits = max((grid or 0 for grid in grids), default=0)
     grid = None if is_inexact else bits if dtype in FLOATS else 0
     return Fact(dtype, sizes, low, high, grid, contents.layout == "dense")

@@ -45,8 +45,8 @@ class Choices(Protocol):
 class SeededChoices:
     """Choices of a seed: fast, and the same on every machine.
 
-    What a program is to contain is not left to chance: over any row of consecutive seeds each wish is granted as often as
-    it shall be, up to a few programs (a Weyl sequence for each feature).
+    What a program is to contain is not left to chance: over any row of consecutive seeds each wish is granted as often
+    as it shall be, up to a few programs (a Weyl sequence for each feature).
 
     Args:
         seed: Not negative.

@@ -10,7 +10,7 @@ from .extents import Extent, Extents, low_of
 from .guards import cast_fact, number_for, within
 from .operator_catalogue import Operator
 from .registry import proposes
-from .scope import Scope
+from .scope import Scope, preferred
 from .values import DTYPES, Fact, Value, fits, range_of
 
 _FILLED = {"full": None, "zeros": 0, "ones": 1, "new_zeros": 0, "new_full": None}
@@ -44,7 +44,7 @@ def _sizes(scope: Scope) -> Extents:
     if scope.values and scope.choices.chance(0.7):
         sizes = scope.choices.pick(scope.values).sizes
         return sizes[scope.choices.integer(0, len(sizes)) :] if scope.choices.chance(0.4) else sizes
-    return scope.building.draw_sizes((0, 3))
+    return scope.building.draw_sizes((0, 3), is_static=True)
 
 
 def _arange(scope: Scope, operator: Operator, dtype: torch.dtype) -> None:
@@ -66,7 +66,7 @@ def _arange(scope: Scope, operator: Operator, dtype: torch.dtype) -> None:
 @proposes("cast")
 def cast(scope: Scope, operator: Operator) -> None:
     """Propose a change of dtype."""
-    value = scope.pick(operator.dtypes)
+    value = scope.pick(operator.dtypes, accept=preferred(scope, True))
     dtypes = [dtype for dtype in scope.building.plan.dtypes if dtype != value.dtype]
     dtype = scope.choices.pick(dtypes) if dtypes else scope.choices.pick((torch.float32, torch.int32, torch.float64))
     low, high = range_of(dtype)
@@ -101,7 +101,8 @@ def quantize(scope: Scope, operator: Operator) -> None:
     if operator.option("rule") == "back":
         dequantize(scope, None)
         return
-    value = scope.pick(operator.dtypes, (1, 4) if operator.option("rule") == "channel" else (0, 4))
+    is_channel = operator.option("rule") == "channel"
+    value = scope.pick(operator.dtypes, (1, 4) if is_channel else (0, 4), preferred(scope, True))
     if operator.option("rule") == "channel":
         _per_channel(scope, operator, value)
         return

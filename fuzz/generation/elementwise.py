@@ -11,14 +11,16 @@ from .guards import bits_of_bounds, calm, number_for, tamed, widened, within
 from .intervals import INTERVALS
 from .operator_catalogue import Operator
 from .registry import proposes
-from .scope import Scope
+from .scope import Scope, preferred
 from .values import Fact, Value, is_float
 
 
 @proposes("unary")
 def unary(scope: Scope, operator: Operator) -> None:
     """Propose one of many operators, described by options of the catalogue."""
-    value = scope.pick(operator.dtypes)
+    value = scope.pick(
+        operator.dtypes, accept=preferred(scope, bool(operator.option("decides") or operator.option("gives")))
+    )
     domain = operator.option("domain")
     if domain is not None and value.dtype != torch.bool:
         value = within(scope, value, *domain)
@@ -51,7 +53,7 @@ def _unary_fact(operator: Operator, value: Value, bits_added: int) -> Fact:
     fact = value.fact
     low, high = INTERVALS[operator.option("interval", "same")](fact.low, fact.high)
     if value.dtype == torch.bool:
-        low, high = max(low, 0), min(max(high, 0), 1)
+        low, high = 0, 1
     dtype = fact.dtype
     grid = operator.option("grid", "same")
     if operator.option("gives") == "bool":
@@ -90,7 +92,11 @@ def clamp(scope: Scope, operator: Operator) -> None:
     if has_high:
         least, most = min(least, high), min(most, high)
     bits = None if fact.bits is None else max(fact.bits, bits_of_bounds(low, high))
-    bounds = {"clamp": (low if has_low else None, high if has_high else None), "clamp_min": (low,), "clamp_max": (high,)}
+    bounds = {
+        "clamp": (low if has_low else None, high if has_high else None),
+        "clamp_min": (low,),
+        "clamp_max": (high,),
+    }
     args = bounds[kind]
     if kind == "clamp" and not has_high:
         args = args[:1]

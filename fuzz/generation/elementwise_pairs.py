@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from .binary_rules import DOMAINS, NEEDS_DIVISOR, NUMBERS, RULES, Operand, Outcome, number_operand
+from .binary_rules import DECIDING, DOMAINS, NEEDS_DIVISOR, NUMBERS, RULES, Operand, Outcome, number_operand
 from .broadcasting import broadcast, partner
 from .guards import away_from_zero, bits_of_bounds, calm, cast, fitting, number_for, tamed, widened, within
 from .operator_catalogue import Operator
 from .registry import proposes
-from .scope import Scope
+from .scope import Scope, preferred
 from .values import Fact, Value, fits, is_float, is_on_grid, promoted, promoted_with_number, range_of
 
 _ALPHAS = (1, 2, -1, 3, 0.5)
@@ -19,7 +19,7 @@ _ALPHAS = (1, 2, -1, 3, 0.5)
 def binary(scope: Scope, operator: Operator) -> None:
     """Propose an operator of two tensors."""
     rule = operator.option("rule")
-    one = scope.pick(operator.dtypes)
+    one = scope.pick(operator.dtypes, accept=preferred(scope, rule in DECIDING))
     other = partner(scope, one, operator.dtypes)
     if scope.choices.chance(0.3) and rule not in NEEDS_DIVISOR and rule not in DOMAINS:
         one, other = other, one
@@ -45,7 +45,7 @@ def binary(scope: Scope, operator: Operator) -> None:
 def scalar(scope: Scope, operator: Operator) -> None:
     """Propose an operator of a tensor and a number."""
     rule = operator.option("rule")
-    value = scope.pick(operator.dtypes)
+    value = scope.pick(operator.dtypes, accept=preferred(scope, rule in DECIDING))
     domain = DOMAINS.get(rule, (None, None))[0]
     number = _number(scope, rule, value)
     if domain is not None and not (rule == "pow" and number in (2, 3)):
@@ -60,12 +60,12 @@ def scalar(scope: Scope, operator: Operator) -> None:
         outcome = RULES[rule](_operand(value), constant)
     fact = _fact(operator, dtype, outcome, value.fact.bits is None)
     args = (number, value) if operator.option("first") else (value, number)
-    scope.call(operator.name, args, fact._replace(sizes=value.sizes, is_dense=value.fact.is_dense), _modes(scope, operator))
+    scope.call(
+        operator.name, args, fact._replace(sizes=value.sizes, is_dense=value.fact.is_dense), _modes(scope, operator)
+    )
 
 
 def _number(scope: Scope, rule: str, value: Value) -> float:
-    if rule in ("add", "mul", "sub") and scope.building.wishes("inexact_numbers") and is_float(value.dtype):
-        return scope.choices.pick((0.1, 1e-3, 0.7, 3.3))
     number = scope.choices.pick(NUMBERS.get(rule, (1, 2)))
     if is_float(value.dtype):
         return number if scope.choices.chance(0.5) else float(number)
@@ -245,7 +245,9 @@ def _clamp_between(scope: Scope, operator: Operator) -> None:
     high = max(value.fact.high, *(each.fact.high for each in bounds))
     grids = [each.fact.bits for each in (value, *bounds)]
     bits = None if None in grids else max(bit for bit in grids if bit is not None)
-    fact = value.fact._replace(low=low, high=high, bits=bits, is_dense=all(each.fact.is_dense for each in (value, *bounds)))
+    fact = value.fact._replace(
+        low=low, high=high, bits=bits, is_dense=all(each.fact.is_dense for each in (value, *bounds))
+    )
     scope.call(operator.name, (value, *bounds), fact)
 
 
@@ -257,3 +259,12 @@ def into_sum(scope: Scope, value: Value) -> Value:
     number = number_for(value.dtype, 1)
     fact = value.fact._replace(low=value.fact.low + 1, high=value.fact.high + 1)
     return scope.call("aten.add.Scalar", (value, number), fact)
+
+
+def inexact_product(scope: Scope) -> None:
+    """Multiply something by a number that no float of 32 bits is."""
+    value = calm(scope, scope.pick((torch.float32, torch.float64)))
+    number = scope.choices.pick((0.1, 1e-3, 0.7, 3.3))
+    low, high = widened(min(value.fact.low * number, -0.1), value.fact.high * number)
+    name = scope.choices.pick(("aten.mul.Scalar", "aten.mul.Tensor"))
+    scope.call(name, (value, number), value.fact._replace(low=low, high=max(high, low), bits=None))

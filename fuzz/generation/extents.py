@@ -16,7 +16,7 @@ class Affine:
 
     Attributes:
         constant: What is added.
-        terms: Name of each symbol and how often it is taken, in the order of the names; never empty, none taken 0 times.
+        terms: Name of each symbol and how often it is taken, in the order of the names; never empty.
         low: Least value.
         high: Greatest value.
     """

@@ -13,7 +13,7 @@ from .guards import number_for
 from .scope import Scope
 from .values import Value
 
-_MOST_OUTPUTS = 8
+_MOST_OUTPUTS = 12
 
 
 def outputs_of(scope: Scope) -> tuple[Argument, ...]:
@@ -79,8 +79,7 @@ _NOTHING = object()
 def _odd(scope: Scope, kind: str, written: list[Argument]) -> object:
     building = scope.building
     if kind == "input_returned":
-        updated = [each for each in scope.inputs]
-        return Ref(updated[0].name) if updated else _NOTHING
+        return Ref(scope.inputs[0].name) if scope.inputs else _NOTHING
     if kind == "stored_returned":
         kept = [each for each in building.stored if each.name not in building.written]
         return Ref(kept[0].name) if kept else _NOTHING
@@ -121,7 +120,9 @@ def use_urgent(scope: Scope) -> None:
             if abs(value.fact.low) < 64:
                 scope.call("aten.neg.default", (value,), fact)
             else:
-                scope.call("aten.eq.Scalar", (value, number), value.fact._replace(dtype=torch.bool, low=0, high=1, bits=0))
+                scope.call(
+                    "aten.eq.Scalar", (value, number), value.fact._replace(dtype=torch.bool, low=0, high=1, bits=0)
+                )
     scope.urgent.clear()
 
 
@@ -138,18 +139,22 @@ def runs_of(building: Building, methods: dict[str, Scope]) -> tuple[Run, ...]:
     runs: list[Run] = []
     for number in range(count):
         name = names[number % len(names)] if number < len(names) else choices.pick(names)
-        sizes = {symbol.name: _size(symbol.low, symbol.high, number, order, at) for at, symbol in enumerate(building.symbols)}
+        sizes = {
+            symbol.name: _size(symbol.low, symbol.high, number, order, at) for at, symbol in enumerate(building.symbols)
+        }
         scope = methods[name]
         contents: dict[str, Contents] = {}
         for each in scope.inputs:
             base = scope.contents[each.name]
-            contents[each.name] = base if base.kind == "numbers" else replace(base, seed=(base.seed + 101 * number) % 1000)
+            contents[each.name] = (
+                base if base.kind == "numbers" else replace(base, seed=(base.seed + 101 * number) % 1000)
+            )
         runs.append(Run(name, sizes, contents))
     return tuple(runs)
 
 
 def _size(low: int, high: int, number: int, order: int, at: int) -> int:
-    """Return the value of a symbol in one of several runs: low, high, between, low + 1, high; or growing, or falling."""
+    """Return the value of a symbol in one of several runs: low, high, between, low + 1, high, or in another order."""
     between = (low + high) // 2
     schedules = (
         (low, high, between, min(low + 1, high), high, low),

@@ -19,9 +19,9 @@ from .finishing import outputs_of, runs_of, trimmed_steps, use_urgent
 from .operator_catalogue import Operator, shipped_operators
 from .policy import Plan, Policy, draw_plan
 from .registry import PROPOSERS
-from .scope import Scope
+from .scope import Scope, preferred
 from .state import Writes
-from .values import FLOATS
+from .values import FLOATS, Fact
 
 FAMILIES_READY = (creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing)
 """Modules that fill the table of proposers."""
@@ -45,6 +45,11 @@ def generate(seed: int, policy: Policy | None = None) -> Program:
 
 def generate_from(choices: Choices, policy: Policy) -> Program:
     """Return the program that some choices make."""
+    return generate_with_facts(choices, policy)[0]
+
+
+def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict[str, Fact]]:
+    """Return the program that some choices make, and what is known of each of its values."""
     if not policy.dtypes or not 0 <= policy.least_calls <= policy.most_calls:
         raise _wrong("it has no dtypes, or `least_calls` is more than `most_calls`")
     building = Building(choices, draw_plan(choices, policy))
@@ -54,7 +59,8 @@ def generate_from(choices: Choices, policy: Policy) -> Program:
     for number, name in enumerate(_METHODS[:count]):
         scope = scopes[name] = Scope(building)
         methods.append(fill_method(scope, name, is_first=number == 0))
-    return finished(building, scopes, methods)
+    facts = {value.name: value.fact for scope in scopes.values() for value in scope.values}
+    return finished(building, scopes, methods), facts
 
 
 def finished(building: Building, scopes: dict[str, Scope], methods: Sequence[Method]) -> Program:
@@ -117,7 +123,7 @@ def _start(scope: Scope) -> None:
     if dynamic and not any(size in dynamic for size in sizes):
         at = choices.integer(0, len(sizes) - 1)
         sizes = (*sizes[:at], dynamic[0], *sizes[at + 1 :])
-    scope.new_input(dtype, sizes, building.contents(dtype))
+    scope.urgent.append(scope.new_input(dtype, sizes, building.contents(dtype)))
     for extent in dynamic:
         if not any(str(extent) in each.type.sizes for each in scope.inputs):
             sizes = choices.pick(((extent,), (extent, 3), (2, extent)))
@@ -157,7 +163,9 @@ def _start_stored(scope: Scope) -> None:
         numbers = (2**31 + 5, -(2**33), 7)
         made.append(building.store("constant", torch.int64, (3,), Contents(kind="numbers", numbers=numbers)))
     if building.wishes("zero_size"):
-        made.append(building.store("constant", floats[0], choices.pick(((0,), (0, 3), (2, 0))), building.contents(floats[0])))
+        made.append(
+            building.store("constant", floats[0], choices.pick(((0,), (0, 3), (2, 0))), building.contents(floats[0]))
+        )
     if building.wishes("stored") and not made:
         sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
         made.append(building.store("parameter", floats[0], sizes, building.contents(floats[0])))
@@ -174,6 +182,10 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
             acts.append(lambda families=families: _propose(scope, _of_families(building.plan.policy, families)))
     if building.wishes("quantized"):
         acts.append(lambda: _quantize(scope))
+    if building.wishes("endless_slice"):
+        acts.append(lambda: viewing.endless_slice(scope))
+    if building.wishes("inexact_numbers"):
+        acts.append(lambda: elementwise_pairs.inexact_product(scope))
     if building.wishes("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
@@ -183,7 +195,7 @@ _WISHED = {"several_results": ("several", "cut"), "views": ("shape",), "mixed_dt
 
 
 def _quantize(scope: Scope) -> None:
-    value = scope.pick((torch.float32,))
+    value = scope.pick((torch.float32,), accept=preferred(scope, True))
     made = creating.quantized(scope, value)
     if scope.choices.chance(0.8):
         scope.urgent.append(creating.dequantize(scope, made))
@@ -202,10 +214,31 @@ def _weights(policy_key: tuple[object, ...], favoured: int) -> tuple[tuple[Opera
     """Return operators and sums of weights: each of 64 moods prefers some families."""
     operators = _allowed(*policy_key)  # type: ignore[arg-type]
     families = sorted({operator.family for operator in operators})
-    likes = {family: _LIKES[(favoured * 7 + at * (favoured % 5 + 1)) % len(_LIKES)] for at, family in enumerate(families)}
-    counts = {family: sum(operator.weight for operator in operators if operator.family == family) for family in families}
-    weights = [operator.weight * likes[operator.family] / max(counts[operator.family], 1) ** 0.5 for operator in operators]
+    likes = {
+        family: _LIKES[(favoured * 7 + at * (favoured % 5 + 1)) % len(_LIKES)] for at, family in enumerate(families)
+    }
+    counts = {
+        family: sum(operator.weight for operator in operators if operator.family == family) for family in families
+    }
+    is_rough = favoured % 3 == 0
+    weights = [
+        operator.weight
+        * (0.25 if _is_inexact(operator) and not is_rough else 1)
+        * likes[operator.family]
+        / max(counts[operator.family], 1) ** 0.5
+        for operator in operators
+    ]
     return operators, tuple(accumulate(weights))
+
+
+_INEXACT_FAMILIES = frozenset({"softmax", "normalize"})
+_INEXACT_RULES = frozenset({"pow", "pow_of", "atan2", "div", "var", "var_dim", "std", "logsumexp", "norm", "var_mean"})
+
+
+def _is_inexact(operator: Operator) -> bool:
+    """Whether results of an operator are on no grid, most times."""
+    is_rule = operator.option("rule") in _INEXACT_RULES or operator.family in _INEXACT_FAMILIES
+    return is_rule or operator.option("grid") == "none"
 
 
 _LIKES = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
@@ -240,7 +273,9 @@ def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]
 
 
 @lru_cache(maxsize=256)
-def _family_weights(policy_key: tuple[object, ...], families: tuple[str, ...]) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
+def _family_weights(
+    policy_key: tuple[object, ...], families: tuple[str, ...]
+) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
     operators = tuple(operator for operator in _allowed(*policy_key) if operator.family in families)  # type: ignore[arg-type]
     return operators, tuple(accumulate(operator.weight for operator in operators))
 

@@ -96,9 +96,9 @@ def cast_fact(fact: Fact, dtype: torch.dtype) -> Fact:
 
 
 def widened(low: float, high: float) -> tuple[float, float]:
-    """Return an interval that rounding in any dtype does not leave; what is not negative stays so."""
+    """Return an interval that rounding in any dtype does not leave; what has no sign gets none."""
     slack = 0.02 * max(abs(low), abs(high)) + 1e-3
-    return (low if low in (0.0, 1.0, -1.0) else low - slack), (high if high in (0.0, 1.0, -1.0) else high + slack)
+    return (low - slack if low else 0), (high + slack if high else 0)
 
 
 def dense(scope: Scope, value: Value) -> Value:
@@ -166,9 +166,7 @@ def _with_size(scope: Scope, value: Value, dim: int, want: Extent) -> Value | No
     if more is not None and isinstance(more, int) and value.dtype != torch.bool:
         sizes = (*value.sizes[:dim], plus(have, more), *value.sizes[dim + 1 :])
         pad = (0, 0) * (value.rank - 1 - dim) + (0, more)
-        fact = value.fact._replace(
-            sizes=sizes, low=min(0, value.fact.low), high=max(0, value.fact.high), is_dense=True
-        )
+        fact = value.fact._replace(sizes=sizes, low=min(0, value.fact.low), high=max(0, value.fact.high), is_dense=True)
         return scope.call("aten.constant_pad_nd.default", (value, pad, number_for(value.dtype, 0)), fact)
     fact = value.fact._replace(sizes=(*value.sizes[:dim], *value.sizes[dim + 1 :]), is_dense=False)
     value = scope.call("aten.select.int", (value, dim, low_of(have) - 1), fact, root=value)

@@ -33,7 +33,9 @@ def pool(scope: Scope, operator: Operator) -> None:
         _average(scope, operator, value, (window, stride, padding), sizes)
         return
     places = Fact(torch.int64, sizes, 0, high_of(value.sizes[2]) * high_of(value.sizes[3]) - 1, 0, value.fact.is_dense)
-    facts = (value.fact._replace(sizes=sizes),) if operator.option("single") else (value.fact._replace(sizes=sizes), places)
+    facts = (
+        (value.fact._replace(sizes=sizes),) if operator.option("single") else (value.fact._replace(sizes=sizes), places)
+    )
     args = (value, window, stride, padding) if any(padding) or scope.choices.chance(0.5) else (value, window, stride)
     scope.call_several(operator.name, args, facts)
 

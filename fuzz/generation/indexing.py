@@ -32,7 +32,9 @@ def places(scope: Scope, sizes: Extents, count: int, dtypes: tuple[torch.dtype, 
     ]
     if found and scope.choices.chance(0.5):
         return scope.choices.pick(found)
-    near = [value for value in scope.values if value.dtype in dtypes and value.sizes == sizes and value.dtype != torch.bool]
+    near = [
+        value for value in scope.values if value.dtype in dtypes and value.sizes == sizes and value.dtype != torch.bool
+    ]
     if near and count > 1 and scope.choices.chance(0.3):
         return within(scope, scope.choices.pick(near), 0, count - 1)
     return scope.fresh(dtypes[0], sizes, 0, count - 1)
@@ -82,7 +84,9 @@ def _index_select(scope: Scope, operator: Operator) -> None:
     count = scope.choices.pick((3, 2, 5))
     at = places(scope, (count,), low_of(value.sizes[dim]), (torch.int64, torch.int32))
     sizes = replaced(value.sizes, dim, count)
-    scope.call(operator.name, (value, from_end(scope, dim, value.rank), at), value.fact._replace(sizes=sizes, is_dense=False))
+    scope.call(
+        operator.name, (value, from_end(scope, dim, value.rank), at), value.fact._replace(sizes=sizes, is_dense=False)
+    )
 
 
 def _gather(scope: Scope, operator: Operator) -> None:
@@ -104,7 +108,9 @@ def _inner_sizes(scope: Scope, value: Value, dim: int) -> tuple[int, ...]:
 
 
 def _embedding(scope: Scope, operator: Operator) -> None:
-    table = scope.pick(operator.dtypes, (2, 2), lambda value: is_static(value.sizes) and _nonempty(value), nonempty=True, static=True)
+    table = scope.pick(
+        operator.dtypes, (2, 2), lambda value: is_static(value.sizes) and _nonempty(value), nonempty=True, static=True
+    )
     sizes = scope.building.draw_sizes((0, 2), nonempty=True)
     at = places(scope, sizes, low_of(table.sizes[0]), (torch.int64, torch.int32))
     scope.call(operator.name, (table, at), table.fact._replace(sizes=(*sizes, table.sizes[1]), is_dense=True))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-
 from .extents import Extent, Extents, divided, greatest_count, is_static, low_of, plus
 from .guards import fitting
 from .operator_catalogue import Operator
@@ -57,7 +55,7 @@ def _companion(scope: Scope, first: Value, dim: int, is_stack: bool) -> Value:
         return all(one == other or (at == dim and not is_stack) for at, (one, other) in pairs)
 
     found = [value for value in scope.values if goes(value) and greatest_count(value.sizes) < 1000]
-    if scope.choices.chance(0.6):
+    if found and scope.choices.chance(0.6):
         return found[scope.choices.integer(0, len(found) - 1)]
     sizes: Extents = first.sizes
     if not is_stack:
@@ -136,12 +134,8 @@ def pad(scope: Scope, operator: Operator) -> None:
 
 @proposes("gate")
 def gate(scope: Scope, operator: Operator) -> None:
-    """Propose `glu`, which halves a dim, or dropout that drops nothing."""
+    """Propose `glu`, which halves a dim."""
     value = scope.pick(operator.dtypes, (1, 4))
-    if "dropout" in operator.name:
-        mask = value.fact._replace(dtype=torch.bool, low=0, high=1, bits=0)
-        scope.call_several(operator.name, (value, 0.5, False), (value.fact, mask))
-        return
     halves = [(dim, half) for dim, size in enumerate(value.sizes) if (half := divided(size, 2)) is not None]
     if not halves:
         if greatest_count(value.sizes) > MOST_ELEMENTS // 2 or not is_static(value.sizes):

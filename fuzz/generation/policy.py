@@ -92,7 +92,7 @@ class Policy:
         """Return the share of programs that shall have a feature: a little more than the floor."""
         if feature in self.shares:
             return self.shares[feature]
-        return min(1.0, FLOORS[feature] * 1.05 + 0.005)
+        return min(1.0, FLOORS[feature] * 1.12 + 0.01)
 
 
 @dataclass(frozen=True)
@@ -116,41 +116,45 @@ class Plan:
     favoured: int
 
 
-_IMPLIED = {
-    "two_symbols": "dynamic",
-    "derived_size": "dynamic",
-    "size_returned": "dynamic",
-    "two_writes": "mutable_buffer",
-    "swapped_buffers": "mutable_buffer",
-    "old_value_read_late": "mutable_buffer",
-    "mutable_buffer": "stored",
-    "equal_stored": "stored",
-    "odd_strides": "stored",
-    "expanded_stored": "stored",
-    "stored_returned": "stored",
-    "input_returned": "odd_outputs",
-    "same_output_twice": "odd_outputs",
-    "none_returned": "odd_outputs",
-    "unused_result": "several_results",
+_PARENTS: Mapping[str, tuple[str, ...]] = {
+    "two_symbols": ("dynamic",),
+    "derived_size": ("dynamic",),
+    "size_returned": ("dynamic", "odd_outputs"),
+    "mutable_buffer": ("stored",),
+    "two_writes": ("mutable_buffer",),
+    "swapped_buffers": ("mutable_buffer",),
+    "old_value_read_late": ("mutable_buffer",),
+    "equal_stored": ("stored",),
+    "odd_strides": ("stored",),
+    "expanded_stored": ("stored",),
+    "stored_returned": ("odd_outputs",),
+    "input_returned": ("odd_outputs",),
+    "same_output_twice": ("odd_outputs",),
+    "none_returned": ("odd_outputs",),
+    "unused_result": ("several_results",),
 }
-"""Features that come only together with others: a wish for the first is granted among programs that have the second."""
+"""Features that come only together with others: the first is wished for among programs that have the second."""
 
 
 def draw_plan(choices: Choices, policy: Policy) -> Plan:
     """Decide what a program is to contain."""
     wishes: set[str] = set()
-    for feature in FLOORS:
-        if choices.wish(feature, policy.share(feature)):
+    for feature in sorted(FLOORS, key=_depth):
+        share = policy.share(feature)
+        parents = _PARENTS.get(feature, ())
+        for parent in parents:
+            share /= max(policy.share(parent), share, 1e-9)
+        # Every feature is asked for in every program, so that a seed always makes the same choices.
+        if choices.wish(feature, share) and all(parent in wishes for parent in parents):
             wishes.add(feature)
-    for feature in list(FLOORS):
-        each = feature
-        while each in wishes and each in _IMPLIED:
-            each = _IMPLIED[each]
-            wishes.add(each)
     dtypes = _dtypes(choices, policy, "mixed_dtypes" in wishes)
     calls = choices.integer(policy.least_calls, policy.most_calls)
-    fresh = (0.1, 0.2, 0.4)[choices.integer(0, 2)]
+    fresh = (0.05, 0.12, 0.25)[choices.integer(0, 2)]
     return Plan(policy, frozenset(wishes), dtypes, calls, fresh, choices.integer(0, 63))
+
+
+def _depth(feature: str) -> int:
+    return 1 + max((_depth(parent) for parent in _PARENTS.get(feature, ())), default=0)
 
 
 def _dtypes(choices: Choices, policy: Policy, is_mixed: bool) -> tuple[torch.dtype, ...]:

@@ -12,7 +12,7 @@ from .extents import Extent, Extents, high_of, is_static, low_of
 from .guards import calm, dense, tamed, widened, within
 from .operator_catalogue import Operator
 from .registry import proposes
-from .scope import Scope
+from .scope import Scope, preferred
 from .values import Fact, Value, fits, is_float
 
 
@@ -45,8 +45,11 @@ def reduce(scope: Scope, operator: Operator) -> None:
 
 def _operand(scope: Scope, operator: Operator, least: int, ranks: tuple[int, int]) -> Value:
     """Return a tensor in which some dim has enough elements."""
+    is_wanted = preferred(scope, operator.family == "place")
 
     def is_enough(value: Value) -> bool:
+        if is_wanted is not None and not is_wanted(value):
+            return False
         if not value.rank:
             return least <= 1
         return all(low_of(size) >= min(least, 1) for size in value.sizes) and (
@@ -56,7 +59,9 @@ def _operand(scope: Scope, operator: Operator, least: int, ranks: tuple[int, int
     value = scope.pick(operator.dtypes, ranks, is_enough, nonempty=least > 0)
     if is_enough(value):
         return value
-    return scope.fresh(value.dtype, (3, *value.sizes[1:]) if is_static(value.sizes[1:]) and 0 not in value.sizes else (3, 2))
+    return scope.fresh(
+        value.dtype, (3, *value.sizes[1:]) if is_static(value.sizes[1:]) and 0 not in value.sizes else (3, 2)
+    )
 
 
 def _dims(scope: Scope, value: Value, most: int, least: int) -> tuple[int, ...]:
@@ -94,7 +99,8 @@ def _reduced(scope: Scope, rule: str, value: Value, dims: Sequence[int]) -> tupl
     """Return the operand, guarded, and what the results are but for their sizes."""
     least, most = _counts(value, dims)
     if rule == "any":
-        return value, Fact(torch.bool, (), 0, 1, 0)
+        # Torch keeps uint8 here, for compatibility with times that had no bool.
+        return value, Fact(torch.uint8 if value.dtype == torch.uint8 else torch.bool, (), 0, 1, 0)
     if rule == "extreme":
         return value, value.fact
     if rule == "sum":
@@ -126,9 +132,7 @@ def _sum(scope: Scope, value: Value, least: int, most: int) -> tuple[Value, Fact
     low = value.fact.low * (most if value.fact.low < 0 else least)
     high = value.fact.high * (most if value.fact.high > 0 else least)
     bits = value.fact.bits
-    if bits is None:
-        low, high = widened(low, high)
-    elif value.magnitude * most > 2.0 ** (24 - bits):
+    if bits is None or value.magnitude * most > 2.0 ** (24 - bits):
         low, high = widened(low, high)
     if not fits(dtype, low, high):
         value = within(scope, value, -8, 8)
@@ -228,7 +232,11 @@ def several(scope: Scope, operator: Operator) -> None:
         sizes = (*value.sizes[:dim], count, *value.sizes[dim + 1 :])
         facts = (value.fact._replace(sizes=sizes, is_dense=False), places._replace(sizes=sizes))
         options = scope.choices.pick(((), (False,), (True, True)))
-        args = (value, count, written, *options) if options or dim != value.rank - 1 or scope.choices.chance(0.5) else (value, count)
+        args = (
+            (value, count, written, *options)
+            if options or dim != value.rank - 1 or scope.choices.chance(0.5)
+            else (value, count)
+        )
         scope.call_several(operator.name, args, facts)
         return
     is_down = scope.choices.chance(0.5)

@@ -10,7 +10,7 @@ import torch
 from exirkit.fuzz.programs import Argument, Call, Contents, Input, Ref, Size, TensorType
 
 from .building import Building, fact_of
-from .extents import Affine, Extents, is_static
+from .extents import Affine, Extents, is_static, low_of
 from .values import Fact, Value, fits, is_float, is_on_grid
 
 _MANY_INPUTS = 5
@@ -31,6 +31,7 @@ class Scope:
         contents: Of each input at a run, but for the seed.
         steps: Calls so far.
         urgent: Values that the next fitting call shall take.
+        extents: Sizes with symbols that inputs of this method have.
     """
 
     def __init__(self, building: Building) -> None:
@@ -41,11 +42,18 @@ class Scope:
         self.contents: dict[str, Contents] = {}
         self.steps: list[Call] = []
         self.urgent: list[Value] = []
+        self.extents: list[Affine] = []
 
     # Calls.
 
     def call(
-        self, op: str, args: Sequence[Any], fact: Fact, kwargs: Sequence[tuple[str, Any]] = (), *, root: Value | None = None
+        self,
+        op: str,
+        args: Sequence[Any],
+        fact: Fact,
+        kwargs: Sequence[tuple[str, Any]] = (),
+        *,
+        root: Value | None = None,
     ) -> Value:
         """Add a call with one result and return that."""
         return self.call_several(op, args, (fact,), kwargs, root=root)[0]
@@ -150,7 +158,28 @@ class Scope:
             return urgent[0]
         if found and not self._wants_fresh():
             return self._one_of(found)
+        if not found and self.values and self.choices.chance(0.7):
+            made = self._adapted(dtypes, ranks)
+            is_fine = made is not None and (accept is None or accept(made))
+            if made is not None and is_fine and (is_static(made.sizes) or not static):
+                return made
         return self.fresh(self.dtype_of(dtypes), self.building.draw_sizes(ranks, is_static=static, nonempty=nonempty))
+
+    def _adapted(self, dtypes: Sequence[torch.dtype], ranks: tuple[int, int]) -> Value | None:
+        """Return a value with a number of dims in a range, made from one of the dtypes that has more or fewer."""
+        near = [value for value in self.values if value.dtype in dtypes and 0 not in value.sizes]
+        if not near:
+            return None
+        value = self._one_of(near)
+        while value.rank < ranks[0]:
+            fact = value.fact._replace(sizes=(1, *value.sizes))
+            value = self.call("aten.unsqueeze.default", (value, 0), fact, root=value)
+        while value.rank > ranks[1]:
+            if low_of(value.sizes[0]) < 1:
+                return None
+            fact = value.fact._replace(sizes=value.sizes[1:], is_dense=False)
+            value = self.call("aten.select.int", (value, 0, low_of(value.sizes[0]) - 1), fact, root=value)
+        return value
 
     def _wants_fresh(self) -> bool:
         is_full = len(self.inputs) >= _MANY_INPUTS and len(self.building.stored) >= _MANY_STORED
@@ -173,7 +202,14 @@ class Scope:
         return wanted[0] if self.choices.chance(0.5) else self.choices.pick(wanted)
 
     def fresh(
-        self, dtype: torch.dtype, sizes: Extents, low: float = -2, high: float = 2, bits: int = 2, *, stored: bool = False
+        self,
+        dtype: torch.dtype,
+        sizes: Extents,
+        low: float = -2,
+        high: float = 2,
+        bits: int = 2,
+        *,
+        stored: bool = False,
     ) -> Value:
         """Return a new input, or something new that is stored."""
         contents = self.building.contents(dtype, low, high, bits)
@@ -195,6 +231,16 @@ class Scope:
         written = tuple(size if isinstance(size, int) else str(size) for size in sizes)
         self.inputs.append(Input(name, TensorType(dtype, written)))
         self.contents[name] = contents
+        self.extents += [size for size in sizes if isinstance(size, Affine) and size not in self.extents]
         value = Value(name, fact_of(dtype, sizes, contents), "input")
         self.values.append(value)
         return value
+
+
+def preferred(scope: Scope, decides: bool) -> Callable[[Value], bool] | None:
+    """Return what values will do for a call: those that jump take exact ones, but for a few."""
+    return _is_exact if decides and scope.choices.chance(0.93) else None
+
+
+def _is_exact(value: Value) -> bool:
+    return value.is_exact

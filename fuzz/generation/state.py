@@ -5,6 +5,7 @@ from __future__ import annotations
 from exirkit.fuzz.programs import Contents, Ref
 
 from .elementwise_pairs import into_sum
+from .extents import greatest_count
 from .guards import fitting, tamed, within
 from .scope import Scope
 from .values import Fact, Value, is_float
@@ -105,8 +106,9 @@ class Writes:
             at = self.scope.choices.integer(0, size - 2)
             part = new.fact._replace(sizes=(size - at - 1, *buffer.sizes[1:]), is_dense=False)
             source = self.scope.call("aten.slice.Tensor", (new, 0, 0, size - at - 1), part, root=new)
-            made = self.scope.call("aten.slice_scatter.default", (buffer, source, 0, at, size - 1), state_fact(buffer.fact))
-            return made
+            return self.scope.call(
+                "aten.slice_scatter.default", (buffer, source, 0, at, size - 1), state_fact(buffer.fact)
+            )
         part = new.fact._replace(sizes=buffer.sizes[1:], is_dense=False)
         source = self.scope.call("aten.select.int", (new, 0, 0), part, root=new)
         at = self.scope.choices.integer(0, size - 1)
@@ -122,8 +124,9 @@ class Writes:
         if same and self.scope.choices.chance(0.6):
             return self._settled(same[-1], buffer)
         if exact:
-            late = exact[-1 - min(self.scope.choices.integer(0, len(exact) - 1), 3)]
-            return self._settled(late, buffer)
+            late = [exact[-1 - self.scope.choices.integer(0, min(len(exact) - 1, 5))] for _ in range(3)]
+            alike = [value for value in late if value.rank == buffer.rank or value.dtype == buffer.dtype]
+            return self._settled(max(alike or late, key=lambda value: greatest_count(value.sizes)), buffer)
         return self._settled(buffer, buffer)
 
     def _settled(self, value: Value, buffer: Value) -> Value:

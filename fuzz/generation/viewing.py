@@ -9,7 +9,7 @@ from .guards import dense, number_for
 from .operator_catalogue import Operator
 from .registry import proposes
 from .scope import Scope
-from .values import Value
+from .values import DTYPES, Value
 
 ENDLESS = 2**63 - 1
 MOST_ELEMENTS = 4000
@@ -89,7 +89,14 @@ def _flatten(scope: Scope, operator: Operator, value: Value) -> None:
     if merged is None:
         start, merged = max(value.rank - 1, 0), value.sizes[-1]
     sizes = (*value.sizes[:start], merged)
-    _show(scope, operator, value, (start,) if start or scope.choices.chance(0.5) else (), sizes, is_dense=value.fact.is_dense)
+    _show(
+        scope,
+        operator,
+        value,
+        (start,) if start or scope.choices.chance(0.5) else (),
+        sizes,
+        is_dense=value.fact.is_dense,
+    )
 
 
 def _permute(scope: Scope, operator: Operator, value: Value) -> None:
@@ -119,7 +126,7 @@ def _expand(scope: Scope, operator: Operator, value: Value) -> None:
         sizes = (*value.sizes[:dim], 1, *value.sizes[dim:])
         fact = value.fact._replace(sizes=sizes, is_dense=False)
         value = scope.call("aten.unsqueeze.default", (value, dim), fact, root=value)
-    extents: tuple[Extent, ...] = (3, 2, 5, *scope.building.dynamic_sizes())
+    extents: tuple[Extent, ...] = (3, 2, 5, *scope.extents)
     made: list[Extent] = []
     for size in value.sizes:
         if size == 1 and scope.choices.chance(0.8):
@@ -127,7 +134,9 @@ def _expand(scope: Scope, operator: Operator, value: Value) -> None:
             made.append(new if greatest_count((*made, new, *value.sizes)) < MOST_ELEMENTS else 2)
         else:
             made.append(size)
-    written = [-1 if size == old and scope.choices.chance(0.5) else size for size, old in zip(made, value.sizes, strict=True)]
+    written = [
+        -1 if size == old and scope.choices.chance(0.5) else size for size, old in zip(made, value.sizes, strict=True)
+    ]
     if len(made) < 5 and scope.choices.chance(0.3) and greatest_count(made) < 1000:
         made, written = [2, *made], [2, *written]
     _show(scope, operator, value, (written,), tuple(made))
@@ -187,11 +196,19 @@ def _slice(scope: Scope, operator: Operator, value: Value) -> None:
         if end == start and not scope.building.wishes("zero_size"):
             start, end = 0, low_of(size)
         new = -(-(end - start) // step)
-        if scope.building.wishes("endless_slice") and isinstance(size, int):
-            end, new = ENDLESS, -(-(size - start) // step)
-        elif isinstance(size, int) and scope.choices.chance(0.2) and end < size:
+        if isinstance(size, int) and scope.choices.chance(0.2) and end < size:
             end -= size
-    _show(scope, operator, value, _slice_args(scope, dim, start, end, step, value.rank), replaced(value.sizes, dim, new))
+    _show(
+        scope, operator, value, _slice_args(scope, dim, start, end, step, value.rank), replaced(value.sizes, dim, new)
+    )
+
+
+def endless_slice(scope: Scope) -> None:
+    """Add a slice whose end is the greatest integer."""
+    value = scope.pick(DTYPES, (1, 4), lambda each: low_of(each.sizes[0]) > 1)
+    start = 1 if low_of(value.sizes[0]) > 1 else 0
+    fact = value.fact._replace(sizes=(plus(value.sizes[0], -start), *value.sizes[1:]), is_dense=False)
+    scope.call("aten.slice.Tensor", (value, 0, start, ENDLESS), fact, root=value)
 
 
 def _slice_args(scope: Scope, dim: int, start: int, end: int, step: int, rank: int) -> tuple[int, ...]:
@@ -311,7 +328,10 @@ def _pad(scope: Scope, operator: Operator, value: Value) -> None:
         sizes[dim] = plus(sizes[dim], pad[2 * at] + pad[2 * at + 1])
     number = number_for(value.dtype, scope.choices.pick((0, 1)))
     fact = value.fact._replace(
-        sizes=tuple(sizes), low=min(value.fact.low, number), high=max(value.fact.high, number), is_dense=value.fact.is_dense
+        sizes=tuple(sizes),
+        low=min(value.fact.low, number),
+        high=max(value.fact.high, number),
+        is_dense=value.fact.is_dense,
     )
     scope.call(operator.name, (value, pad, number) if number or scope.choices.chance(0.5) else (value, pad), fact)
 
