@@ -39,11 +39,14 @@ from .pipelines import (
     Pipeline,
     PipelineResult,
     RegisteredPass,
+    StageEvent,
     StageReport,
+    Watcher,
     edge_settings,
     executorch_settings,
     shipped_pipelines,
     shipped_text,
+    watching,
 )
 from .promote_types import PromoteTypes
 from .propagate_specs import PropagateSpecs
@@ -118,11 +121,13 @@ __all__ = [
     "ScalarsToTensors",
     "SeparateOutputs",
     "SpecAllocResult",
+    "StageEvent",
     "StageReport",
     "SymbolsToTensors",
     "ToOutVarPass",
     "UnfuseOperators",
     "UseDimOrderOperators",
+    "Watcher",
     "WholeGraphNeededError",
     "WriteBackMutations",
     "apply_user_passes",
@@ -147,4 +152,5 @@ __all__ = [
     "shipped_text",
     "to_edge_passes",
     "to_executorch_passes",
+    "watching",
 ]

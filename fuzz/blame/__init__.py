@@ -1,1 +1,9 @@
-"""Who is guilty of a failure, and the smallest program that shows it."""
+"""From a failure to the guilty pass, a small program, a script and a bucket."""
+
+from .blaming import blame
+from .buckets import bucket, skeleton
+from .guilt import Guilt
+from .reducing import reduce, same_failure
+from .repro import repro_script
+
+__all__ = ["Guilt", "blame", "bucket", "reduce", "repro_script", "same_failure", "skeleton"]

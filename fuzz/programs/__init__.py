@@ -2,6 +2,7 @@
 
 from .building import build
 from .checking import check_program
+from .exporting import eager_modules, export
 from .model import (
     Argument,
     Body,
@@ -18,6 +19,7 @@ from .model import (
     Symbol,
     TensorType,
 )
+from .modules import module_source, tensor_source
 from .reading import parse_program
 from .running import Runner, RunResult, run_eagerly
 from .tensors import inputs_of, make_tensor, stored_tensor
@@ -42,10 +44,14 @@ __all__ = [
     "TensorType",
     "build",
     "check_program",
+    "eager_modules",
+    "export",
     "inputs_of",
     "make_tensor",
+    "module_source",
     "parse_program",
     "program_text",
     "run_eagerly",
     "stored_tensor",
+    "tensor_source",
 ]

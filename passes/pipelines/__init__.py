@@ -4,15 +4,19 @@ from .pipeline import Pipeline, shipped_pipelines, shipped_text
 from .registry import PassOptions, RegisteredPass
 from .reports import PipelineResult, StageReport
 from .settings import edge_settings, executorch_settings
+from .watching import StageEvent, Watcher, watching
 
 __all__ = [
     "PassOptions",
     "Pipeline",
     "PipelineResult",
     "RegisteredPass",
+    "StageEvent",
     "StageReport",
+    "Watcher",
     "edge_settings",
     "executorch_settings",
     "shipped_pipelines",
     "shipped_text",
+    "watching",
 ]

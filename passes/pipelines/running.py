@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from torch.export import ExportedProgram
 
@@ -19,8 +20,12 @@ from .invariants import CHECKS
 from .ordering import Knowledge, is_active
 from .reports import StageReport
 from .resolving import ResolvedStage, build_options
+from .watching import StageEvent, current_watch
 
 Progress = Callable[[str], None]
+
+
+_RUNS = itertools.count()
 
 
 class _StopRun(Exception):  # noqa: N818 - no error
@@ -62,7 +67,10 @@ class PipelineRun:
         self._settings = settings
         self._source = source
         self._knowledge = knowledge
-        self._verify = verify
+        watch = current_watch()
+        self._verify = verify if watch.verify is None else watch.verify
+        self._watcher = watch.watcher
+        self._number = next(_RUNS)
         self._stop_after = stop_after
         self._progress = progress
         # There is an editor where the program is a copy of our own, which may be edited.
@@ -76,6 +84,7 @@ class PipelineRun:
             ModelError: A check stage has findings, or a pass cannot handle the program.
             ContractError: EK476, a repetition hits its bound; or a pass broke its word.
         """
+        self._tell("start", None)
         try:
             self._run_all(stages)
         except _StopRun:
@@ -83,6 +92,31 @@ class PipelineRun:
         if self._verify == "end":
             self._verify_after(None)
         self._own()
+        self._tell("end", None)
+
+    def _tell(
+        self,
+        moment: Literal["start", "before", "after", "end"],
+        one: ResolvedStage | None,
+        edit: Any = None,
+        is_modified: bool = False,
+    ) -> None:
+        """Tell whoever watches."""
+        if self._watcher is not None:
+            number, name = ("", "") if one is None else (one.number, one.stage.label)
+            self._watcher(
+                StageEvent(
+                    moment,
+                    self._number,
+                    self._source.file,
+                    len(self.reports),
+                    number,
+                    name,
+                    self.program,
+                    is_modified,
+                    edit,
+                )
+            )
 
     def _run_all(self, stages: tuple[ResolvedStage, ...]) -> None:
         for one in stages:
@@ -105,6 +139,8 @@ class PipelineRun:
             self._verify_after(one)
 
     def _run_leaf(self, one: ResolvedStage) -> None:
+        edit = None if one.check is not None else built_pass(one, self._settings, self._source)
+        self._tell("before", one, edit)
         nodes, start = len(self.program.graph.nodes), time.perf_counter()
         if one.check is not None:
             findings = one.check.find(self.program, self._settings)
@@ -112,7 +148,7 @@ class PipelineRun:
                 raise ModelError(findings)
             report = PassReport(one.stage.label, False, 0, 0, 0, 0.0)
         else:
-            report = self._edit(built_pass(one, self._settings, self._source))
+            report = self._edit(edit)
         self.reports.append(
             StageReport(
                 number=one.number,
@@ -127,6 +163,7 @@ class PipelineRun:
                 seconds=time.perf_counter() - start,
             )
         )
+        self._tell("after", one, edit, report.modified)
 
     def _edit(self, edit: Any) -> PassReport:
         if isinstance(edit, Pass):

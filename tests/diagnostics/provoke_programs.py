@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.diagnostics.provocation import provokes
 
-from exirkit.fuzz.programs import build, parse_program, run_eagerly
+from exirkit.fuzz.programs import build, export, parse_program, run_eagerly
 
 PROGRAM = """program(1)
 s0 = symbol(2, 7)
@@ -101,3 +101,8 @@ def forward(x: "f32[3]"):
 run("forward", x=dyadic(1))
 """
     return run_eagerly(parse_program(text))
+
+
+@provokes("EK813")
+def program_that_torch_refuses(_: Path) -> object:
+    return export(parse_program(PROGRAM.replace('"f32[5]"', '"f32[4]"')))

@@ -16,6 +16,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_emitter,
     provoke_ir,
     provoke_memory,
+    provoke_oracles,
     provoke_passes,
     provoke_patterns,
     provoke_pipelines,

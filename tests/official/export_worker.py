@@ -7,8 +7,8 @@ import os
 import sys
 import traceback
 
-from tests.official.wire import pack, unpack
-from tests.official.worker import read_exactly, write_all
+from exirkit.fuzz.official.wire import pack, unpack
+from exirkit.fuzz.official.worker import read_exactly, write_all
 
 
 def export(case: str) -> bytes:

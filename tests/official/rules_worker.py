@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from tests.official.rule_cases import RuleCase
-from tests.official.wire import Header, pack, unpack
-from tests.official.worker import read_exactly, write_all
 from torch.export import ExportedProgram
 
 from exirkit import ApplyRules, load_book
+from exirkit.fuzz.official.wire import Header, pack, unpack
+from exirkit.fuzz.official.worker import read_exactly, write_all
 from exirkit.patterns.pattern_programs import program_of
 from exirkit.patterns.rule_trials import RuleTrials
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 from tests.models.zoo import CASES
-from tests.official.oracle import OfficialExporter, OfficialExportError, OfficialRuntime
-from tests.official.process import ROOT
-from tests.official.wire import Value
+from tests.official.oracle import ROOT, OfficialExporter, OfficialExportError, OfficialRuntime
+
+from exirkit.fuzz.official.wire import Value
 
 Export = Callable[[str], bytes]
 

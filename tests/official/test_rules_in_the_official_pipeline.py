@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.official.oracle import OfficialRuntime
-from tests.official.process import WorkerProcess
+from tests.official.oracle import ROOT, OfficialRuntime
 from tests.official.rule_cases import CASES
-from tests.official.wire import Header
 
 from exirkit import load_book
+from exirkit.fuzz.official.process import WorkerProcess
+from exirkit.fuzz.official.wire import Header
 
 pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 
@@ -33,7 +33,7 @@ REWRITTEN_BEFORE = {
 @pytest.fixture(scope="module")
 def worker() -> Iterator[WorkerProcess]:
     """The official exporter with our passes, in a process of its own."""
-    with WorkerProcess("tests.official.rules_worker") as process:
+    with WorkerProcess("tests.official.rules_worker", ROOT) as process:
         yield process
 
 

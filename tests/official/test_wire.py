@@ -7,7 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.official.wire import DTYPES, describe, pack, restore, unpack
+
+from exirkit.fuzz.official.wire import DTYPES, describe, pack, restore, unpack
 
 shapes = st.lists(st.integers(0, 4), max_size=4)
 

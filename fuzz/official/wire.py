@@ -1,4 +1,4 @@
-"""Messages between a test and its worker: a JSON header and raw bytes, nothing that could run code.
+"""Messages between a process and its worker: a JSON header and raw bytes, nothing that could run code.
 
 A frame is the magic `EXO1`, the length of the header (u32, little-endian), the header, and the blobs whose lengths the
 header lists under `blobs`. Tensors travel as a description and one blob with their elements in dimension order.

@@ -15,9 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.official.wire import Header, pack, unpack
+from .wire import Header, pack, unpack
 
-ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 180.0
 
 
@@ -45,11 +44,13 @@ class WorkerProcess:
     """One worker, started when first needed and started again when it is gone.
 
     Args:
-        module: Name of the module to run, such as `tests.official.worker`.
+        module: Name of the module to run, such as `exirkit.fuzz.official.worker`.
+        folder: Where the process runs; here when absent.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, folder: Path | None = None) -> None:
         self.module = module
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         self._log_start = 0
@@ -117,7 +118,7 @@ class WorkerProcess:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", self.module],
-            cwd=ROOT,
+            cwd=self._folder,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

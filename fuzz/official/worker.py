@@ -1,4 +1,4 @@
-"""The disposable half of the oracle: runs programs on the official runtime, in a process of its own.
+"""The disposable half: runs programs on the official runtime, in a process of its own.
 
 The process loads the libraries once and then forks; the child answers until the runtime kills it, the parent reports
 how it died and forks the next one, which starts in milliseconds. Frames go through standard input and output; whatever
@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.official.wire import Header, describe, pack, restore, unpack
+
+from .wire import Header, describe, pack, restore, unpack
 
 MEMORY_LIMIT_BYTES = 16 << 30
 

@@ -1,0 +1,28 @@
+"""The official runtime and exporter in processes that may die; nothing here imports them."""
+
+from .process import WorkerDiedError, WorkerProcess
+from .runtime import (
+    Failure,
+    MethodInfo,
+    OfficialMissingError,
+    OfficialResult,
+    OfficialRuntime,
+    TensorInfo,
+    failure_of,
+    missing_reason,
+)
+from .wire import Value
+
+__all__ = [
+    "Failure",
+    "MethodInfo",
+    "OfficialMissingError",
+    "OfficialResult",
+    "OfficialRuntime",
+    "TensorInfo",
+    "Value",
+    "WorkerDiedError",
+    "WorkerProcess",
+    "failure_of",
+    "missing_reason",
+]

@@ -1,0 +1,54 @@
+"""The process in which the official exporter lowers programs that arrive as text."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+import warnings
+
+import torch
+
+from exirkit.fuzz.programs import export, parse_program
+
+from .wire import Header, pack, unpack
+from .worker import read_exactly, write_all
+
+
+def lower(text: str) -> bytes:
+    """Return the bytes of the official program."""
+    exporter = importlib.import_module("executorch.exir")  # ten seconds, so not before the first request
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        programs = export(parse_program(text))
+        return bytes(exporter.to_edge(programs).to_executorch().buffer)
+
+
+def failure_of(error: BaseException) -> Header:
+    """Describe what the exporter raised."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "executorch" in frame.filename]
+    places = [f"{frame.filename.rpartition('executorch/')[2]}:{frame.name}" for frame in frames[-3:]]
+    return {"failure": type(error).__name__, "where": " < ".join(places[::-1]), "text": traceback.format_exc()[-4000:]}
+
+
+def main() -> int:
+    """Answer requests until there are no more."""
+    stream = os.dup(1)
+    os.dup2(2, 1)
+    torch.set_num_threads(1)
+    write_all(stream, pack({"ready": os.getpid()}))
+    while True:
+        try:
+            request, _ = unpack(read_exactly)
+        except EOFError:
+            return 0
+        try:
+            frame = pack({"number": request["number"]}, [lower(request["text"])])
+        except Exception as error:
+            frame = pack({**failure_of(error), "number": request["number"]})
+        write_all(stream, frame)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

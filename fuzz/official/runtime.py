@@ -1,0 +1,207 @@
+"""The official runtime, asked from a safe distance.
+
+Nothing here imports ExecuTorch: workers do, in processes that may die. Without the wheel `OfficialRuntime` raises
+`OfficialMissingError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from .process import WorkerDiedError, WorkerProcess
+from .wire import Header, Value, describe, restore
+
+FailureKind = Literal["load-error", "execute-error", "crash", "timeout"]
+
+# Logs of a crash can be long and repeat themselves; the end says what happened.
+LOG_TAIL_CHARACTERS = 4000
+
+
+class OfficialMissingError(RuntimeError):
+    """The executorch wheel is not installed."""
+
+
+@functools.cache
+def missing_reason() -> str | None:
+    """Return why the official runtime cannot be asked, or `None` if it can."""
+    try:
+        importlib.metadata.version("executorch")
+        found = importlib.util.find_spec("executorch") is not None
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        found = False
+    return None if found else "the executorch wheel is not installed (pip install executorch==1.5.1)"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How the official runtime refused or died.
+
+    Attributes:
+        kind: `load-error` and `execute-error` are errors it reported, `crash` is a signal, `timeout` our patience.
+        text: The error, the name of the signal, and what the runtime printed.
+    """
+
+    kind: FailureKind
+    text: str
+
+
+@dataclass(frozen=True)
+class OfficialResult:
+    """The flat outputs of every call, or the failure."""
+
+    outputs: list[list[Value]]
+    failure: Failure | None = None
+
+    def unwrap(self) -> list[list[Value]]:
+        """Return the outputs; where the runtime failed, an assertion does."""
+        assert self.failure is None, f"official runtime: {self.failure.kind}: {self.failure.text}"
+        return self.outputs
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a program says about one input or output: sizes are upper bounds, `scalar_type` is the schema's number."""
+
+    sizes: tuple[int, ...]
+    scalar_type: int
+    nbytes: int
+    planned: bool
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """Inputs and outputs of one method; `None` for a value that is no tensor."""
+
+    inputs: tuple[TensorInfo | None, ...]
+    outputs: tuple[TensorInfo | None, ...]
+
+
+def _program(pte: bytes | Path) -> tuple[Header, list[bytes]]:
+    if isinstance(pte, Path):
+        return {"path": str(pte.resolve())}, []
+    return {"program": 0}, [pte]
+
+
+def failure_of(died: WorkerDiedError) -> Failure:
+    """Return how a worker died."""
+    log = died.log[-LOG_TAIL_CHARACTERS:]
+    if died.timed_out:
+        return Failure("timeout", log)
+    name = signal.Signals(-died.code).name if died.code < 0 else f"exit code {died.code}"
+    return Failure("crash", f"{name}\n{log}")
+
+
+class OfficialRuntime:
+    """The official C++ runtime in one worker that serves many programs; use it as a context manager."""
+
+    def __init__(self) -> None:
+        reason = missing_reason()
+        if reason:
+            raise OfficialMissingError(reason)
+        self._worker = WorkerProcess("exirkit.fuzz.official.worker")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+    def run(
+        self, pte: bytes | Path, calls: Sequence[Sequence[Value]], *, method: str = "forward", timeout_s: float = 60.0
+    ) -> OfficialResult:
+        """Load a program and one method of it and make the calls one after another; the method keeps its state.
+
+        Args:
+            pte: The file or its bytes.
+            calls: The flat inputs of every call.
+            method: Name of the method.
+            timeout_s: Seconds for everything together.
+        """
+        header, blobs = _program(pte)
+        described = [[describe(value, blobs) for value in call] for call in calls]
+        request = {"op": "run", "method": method, "calls": described, **header}
+        try:
+            answer, results = self._worker.request(request, blobs, timeout_s=timeout_s)
+        except WorkerDiedError as died:
+            return OfficialResult([], failure_of(died))
+        if "failure" in answer:
+            return OfficialResult([], Failure(answer["failure"], f"{answer['text']}\n{self._worker.log()}"))
+        return OfficialResult([[restore(value, results) for value in call] for call in answer["outputs"]])
+
+    def metadata(self, pte: bytes | Path) -> dict[str, MethodInfo]:
+        """Return what the runtime reads about every method of a program.
+
+        Raises:
+            WorkerDiedError: The runtime crashed.
+            ValueError: It does not load the program.
+        """
+
+        def info(value: dict[str, Any] | None) -> TensorInfo | None:
+            return TensorInfo(**value | {"sizes": tuple(value["sizes"])}) if value else None
+
+        methods = self._ask({"op": "metadata"}, pte)["methods"]
+        return {
+            name: MethodInfo(tuple(map(info, method["inputs"])), tuple(map(info, method["outputs"])))
+            for name, method in methods.items()
+        }
+
+    def measure_latency_ns(
+        self,
+        pte: bytes | Path,
+        inputs: Sequence[Value],
+        *,
+        method: str = "forward",
+        repeats: int = 20,
+        warmup: int = 3,
+        threads: int = 1,
+        timeout_s: float = 300.0,
+    ) -> list[int]:
+        """Return the nanoseconds of every execution after `warmup` of them, without moving inputs and outputs.
+
+        Raises:
+            WorkerDiedError: The runtime crashed.
+            ValueError: It does not load or run the program.
+        """
+        blobs_before = len(_program(pte)[1])
+        tensors: list[bytes] = [b""] * blobs_before
+        described = [describe(value, tensors) for value in inputs]
+        request: Header = {"op": "latency", "method": method, "inputs": described}
+        request |= {"repeats": repeats, "warmup": warmup, "threads": threads}
+        answer = self._ask(request, pte, tensors[blobs_before:], timeout_s)
+        return [int(time) for time in answer["latency_ns"]]
+
+    def kernels(self) -> frozenset[str]:
+        """Return the names of the kernels in this build, such as `aten::add.out`."""
+        answer, _ = self._worker.request({"op": "kernels"})
+        return frozenset(answer["kernels"])
+
+    def sleep(self, seconds: float, *, timeout_s: float) -> Failure | None:
+        """Have the worker sleep, to test what happens when it takes too long."""
+        try:
+            self._worker.request({"op": "sleep", "seconds": seconds}, timeout_s=timeout_s)
+        except WorkerDiedError as died:
+            return failure_of(died)
+        return None
+
+    def _ask(
+        self, request: Header, pte: bytes | Path, tensors: Sequence[bytes] = (), timeout_s: float = 60.0
+    ) -> Header:
+        header, blobs = _program(pte)
+        answer, _ = self._worker.request({**request, **header}, [*blobs, *tensors], timeout_s=timeout_s)
+        if "failure" in answer:
+            raise ValueError(f"{answer['failure']}: {answer['text']}\n{self._worker.log()}")
+        return answer

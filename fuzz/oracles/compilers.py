@@ -1,0 +1,298 @@
+"""What is tried: compilers, from our own chain with all its choices to black boxes that return bytes."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from torch.export import ExportedProgram
+
+from exirkit.ir import Diagnostic, UsageError
+from exirkit.passes import (
+    ApplyRules,
+    EdgeCompileConfig,
+    ExecutorchBackendConfig,
+    MemoryPlanningPass,
+    Pipeline,
+    greedy,
+    naive,
+    watching,
+)
+from exirkit.patterns import CompiledRule, load_book, shipped_books
+from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edge
+
+from .lowering_trace import LoweringTrace
+
+PLANNERS = {"greedy": greedy, "naive": naive}
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What a compiler made.
+
+    Attributes:
+        data: The file.
+        edge: Programs of the Edge dialect by method; empty for a black box.
+        planned: Programs of the ExecuTorch dialect by method, with a memory plan; empty for a black box.
+        manager: What our chain returned, if it was our chain.
+        is_exact: Whether the compiler promises results bit for bit. Some of its rules may have declared a tolerance,
+            and then it does only if none of them was applied.
+    """
+
+    data: bytes
+    edge: Mapping[str, ExportedProgram] = field(default_factory=dict)
+    planned: Mapping[str, ExportedProgram] = field(default_factory=dict)
+    manager: ExecutorchProgramManager | None = None
+    is_exact: bool = True
+
+
+class Compiler(Protocol):
+    """Something that lowers programs.
+
+    Attributes:
+        is_black_box: Nothing but the file can be looked at.
+    """
+
+    is_black_box: bool
+
+    def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
+        """Lower programs by method name; they are not changed.
+
+        Args:
+            programs: Fresh from the exporter.
+            trace: Is told of the steps, as far as there are any to be seen.
+        """
+
+    def describe(self) -> str:
+        """Return the Python expression that makes this compiler, for scripts and reports."""
+
+
+@dataclass(frozen=True)
+class ExirkitCompiler:
+    """Our chain.
+
+    Attributes:
+        level: Optimization level: 0, 1, 2.
+        planner: `greedy` or `naive`, or an algorithm, itself or as `MODULE:NAME`.
+        alloc_graph_input: Plan memory for inputs.
+        alloc_graph_output: Plan memory for outputs.
+        remove_view_copy: Let reshaping copies share the memory of their source.
+        skip_dim_order: Keep memory formats.
+        pipeline: A pipeline, or its file, in the place of the shipped one between its dialects; one from Edge to Edge
+            runs in between.
+        rules: Rule books (names or files) to apply to Edge programs, or compiled rules.
+        passes: Passes to run on Edge programs: objects, or classes and functions as `MODULE:NAME`.
+        verify: When verifiers look at a program: after `each` stage, at the `end`, or never (`none`).
+    """
+
+    level: int = 1
+    planner: str | Any = "greedy"
+    alloc_graph_input: bool = True
+    alloc_graph_output: bool = True
+    remove_view_copy: bool = True
+    skip_dim_order: bool = False
+    pipeline: str | Pipeline | None = None
+    rules: Sequence[str] | Sequence[CompiledRule] = ()
+    passes: Sequence[Any] = ()
+    verify: Literal["each", "end", "none"] = "each"
+
+    @property
+    def is_black_box(self) -> bool:
+        """Whether nothing but the file can be looked at."""
+        return False
+
+    def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
+        """Lower programs by method name."""
+        pipeline = self._pipeline()
+        place = None if pipeline is None else (pipeline.model.dialect.from_, pipeline.model.dialect.to)
+        with watching(trace.see, verify=self.verify):
+            manager = to_edge(
+                dict(programs),
+                compile_config=EdgeCompileConfig(_skip_dim_order=self.skip_dim_order),
+                pipeline=pipeline if place == ("aten", "edge") else None,
+            )
+            manager = self._transformed(manager, trace)
+            if pipeline is not None and place == ("edge", "edge"):
+                changed = {name: pipeline.run(manager.exported_program(name)).program for name in manager.methods}
+                manager = EdgeProgramManager(changed, compile_config=manager.compile_config)
+            edge = {name: manager.exported_program(name) for name in sorted(manager.methods)}
+            trace.see_part("planner")
+            made = manager.to_executorch(
+                self.config(has_names=trace.has_state),
+                pipeline=pipeline if place == ("edge", "executorch") else None,
+            )
+            trace.see_part("emitter")
+            planned = {name: made.exported_program(name) for name in sorted(made.methods)}
+            data = made.buffer
+        trace.see_part(None)
+        return Lowering(data, edge, planned, made, is_exact=not trace.relaxing_rules)
+
+    def config(self, *, has_names: bool = False) -> ExecutorchBackendConfig:
+        """Return the choices of `to_executorch`.
+
+        Args:
+            has_names: Store the names of mutable buffers, so that they can be looked at between runs.
+        """
+        planner = MemoryPlanningPass(
+            memory_planning_algo=PLANNERS.get(self.planner) or imported(self.planner),
+            alloc_graph_input=self.alloc_graph_input,
+            alloc_graph_output=self.alloc_graph_output,
+        )
+        return ExecutorchBackendConfig(
+            memory_planning_pass=planner,
+            remove_view_copy=self.remove_view_copy,
+            optimization_level=self.level,
+            emit_mutable_buffer_names=has_names,
+        )
+
+    def describe(self) -> str:
+        """Return the Python expression that makes this compiler."""
+        usual = ExirkitCompiler()
+        given = [
+            f"{name}={_expression(getattr(self, name))}"
+            for name in self.__dataclass_fields__
+            if getattr(self, name) != getattr(usual, name)
+        ]
+        return f"ExirkitCompiler({', '.join(given)})"
+
+    def compiled_rules(self) -> list[CompiledRule]:
+        """Return the rules that `rules` names."""
+        found: list[CompiledRule] = []
+        for one in self.rules:
+            found += load_book(one).require_valid().rules if isinstance(one, str) else [one]
+        return found
+
+    def _pipeline(self) -> Pipeline | None:
+        if self.pipeline is None or isinstance(self.pipeline, Pipeline):
+            return self.pipeline
+        return Pipeline.from_file(self.pipeline)
+
+    def _transformed(self, manager: EdgeProgramManager, trace: LoweringTrace) -> EdgeProgramManager:
+        rules = self.compiled_rules()
+        passes = [_instance(imported(one)) for one in self.passes]
+        if rules:
+            passes.append(ApplyRules(rules))
+        for one in passes:
+            before = {name: manager.exported_program(name) for name in sorted(manager.methods)}
+            trace.see_passes("before", before, before, one)
+            manager = manager.transform([one])
+            trace.see_passes("after", before, {name: manager.exported_program(name) for name in before}, one)
+        return manager
+
+
+@dataclass(frozen=True)
+class FunctionCompiler:
+    """A function that somebody wrote: `MODULE:FUNCTION`.
+
+    It is called with exported programs by method name, and returns the file as bytes, or something with the file in
+    its attribute `buffer`.
+
+    Attributes:
+        target: `MODULE:FUNCTION`, or the function itself.
+    """
+
+    target: str | Callable[[dict[str, ExportedProgram]], Any]
+
+    @property
+    def is_black_box(self) -> bool:
+        """Whether nothing but the file can be looked at."""
+        return True
+
+    def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
+        """Lower programs by method name."""
+        trace.see_part(self.describe())
+        made = self._function()(dict(programs))
+        data = made if isinstance(made, bytes | bytearray) else made.buffer
+        trace.see_part(None)
+        return Lowering(bytes(data))
+
+    def describe(self) -> str:
+        """Return the Python expression that makes this compiler."""
+        return f"FunctionCompiler({_expression(self.target)})"
+
+    def _function(self) -> Callable[[dict[str, ExportedProgram]], Any]:
+        found: Callable[[dict[str, ExportedProgram]], Any] = imported(self.target)
+        return found
+
+
+def imported(target: Any) -> Any:
+    """Return what `MODULE:NAME` names; anything that is no text as it is.
+
+    Raises:
+        UsageError: EK831, there is no such thing.
+    """
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
+    try:
+        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            Diagnostic(
+                code="EK831",
+                message=f"nothing is called {target}: {error}",
+                expected="MODULE:NAME",
+                hint="put the directory of the module into PYTHONPATH",
+            )
+        ) from error
+
+
+def compiler_of(target: str, **choices: Any) -> Compiler:
+    """Return the compiler that a text names.
+
+    Args:
+        target: `exirkit`, `exirkit:2` (with an optimization level), `official`, or `MODULE:FUNCTION`.
+        choices: Attributes of `ExirkitCompiler`, for `exirkit`.
+
+    Raises:
+        UsageError: EK831, there is no such compiler.
+    """
+    name, _, rest = target.partition(":")
+    if name == "exirkit" and (not rest or rest in "012"):
+        return ExirkitCompiler(**({"level": int(rest)} if rest else {}), **choices)
+    if target == "official":
+        from .official_compiler import OfficialCompiler
+
+        return OfficialCompiler()
+    if not rest:
+        raise UsageError(
+            Diagnostic(
+                code="EK831",
+                message=f"there is no compiler {target}",
+                expected="exirkit, exirkit:0 to exirkit:2, official, or MODULE:FUNCTION",
+            )
+        )
+    compiler = FunctionCompiler(target)
+    imported(target)
+    return compiler
+
+
+def _instance(found: Any) -> Any:
+    return found() if isinstance(found, type) else found
+
+
+def _expression(value: Any) -> str:
+    if callable(value) and not isinstance(value, Pipeline):
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return repr(f"{named.__module__}:{named.__qualname__}")
+    if isinstance(value, Pipeline):
+        return repr(str(Path(value.file)))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_expression(one) for one in value)}]"
+    return repr(value)
+
+
+def every_choice() -> Iterator[ExirkitCompiler]:
+    """Yield our chain with its choices, one after another away from the usual ones."""
+    for level in (0, 1, 2):
+        yield ExirkitCompiler(level=level)
+    yield ExirkitCompiler(planner="naive")
+    yield ExirkitCompiler(alloc_graph_input=False)
+    yield ExirkitCompiler(alloc_graph_output=False)
+    yield ExirkitCompiler(remove_view_copy=False)
+    yield ExirkitCompiler(skip_dim_order=True)
+    yield ExirkitCompiler(rules=tuple(shipped_books()))

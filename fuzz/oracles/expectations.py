@@ -1,0 +1,131 @@
+"""How closely the results of a program must agree: what the program says of its values, by place of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref
+
+Closeness: TypeAlias = Literal["bits", "budget", "type"]
+"""`bits`: bit for bit; `budget`: within the error budget; `type`: dtype and shape only."""
+
+# A last bit may change what these say, and with it everything behind them.
+_DECISIONS = frozenset(
+    [
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "argmax",
+        "argmin",
+        "sort",
+        "topk",
+        "kthvalue",
+        "median",
+        "mode",
+        "nonzero",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "sign",
+        "fmod",
+        "remainder",
+        "floor_divide",
+        "div_mode",
+        "frac",
+        "isclose",
+        "logical_not",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "any",
+        "all",
+        "quantize_per_tensor",
+        "quantize_per_channel",
+        "searchsorted",
+        "bucketize",
+        "max_dim",
+        "min_dim",
+        "unique",
+        "to",
+        "_to_copy",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """How the results of a method are compared.
+
+    Attributes:
+        outputs: For each output.
+        buffers: For each buffer or input that the method writes to; others are compared bit for bit.
+    """
+
+    outputs: tuple[Closeness, ...]
+    buffers: Mapping[str, Closeness]
+
+
+def expectations_of(program: Program, *, is_exact: bool) -> dict[str, Expectation]:
+    """Return how results are compared, by method.
+
+    Args:
+        program: The program.
+        is_exact: What is compared was computed by the same operations, or by others that give the same bits. If not,
+            any result may differ in its last bits, and what depends on a decision may differ at will.
+    """
+    undecided = program.undecided if is_exact else program.undecided | _behind_decisions(program)
+    inexact = program.inexact
+
+    def closeness(name: str) -> Closeness:
+        if name in undecided:
+            return "type"
+        return "budget" if name in inexact or not is_exact else "bits"
+
+    return {method.name: _expectation(method, closeness) for method in program.methods}
+
+
+def _expectation(method: Method, closeness: object) -> Expectation:
+    assert callable(closeness)
+    outputs = tuple(closeness(one.name) if isinstance(one, Ref) else "bits" for one in method.outputs)
+    order: tuple[Closeness, ...] = ("bits", "budget", "type")
+    buffers: dict[str, Closeness] = {}
+    for name, ref in method.updates:
+        both = (closeness(name), closeness(ref.name))
+        buffers[name] = max(both, key=order.index)
+    return Expectation(outputs, buffers)
+
+
+def _behind_decisions(program: Program) -> frozenset[str]:
+    """Return the names of values that depend on a decision, through buffers too."""
+    tainted: set[str] = set()
+    for _ in range(2 + len(program.stored)):
+        before = len(tainted)
+        for method in program.methods:
+            for call in method.steps:
+                if _decides(call) or any(name in tainted for name in _names(call.args, call.kwargs)):
+                    tainted.update(name for name in call.results if name is not None)
+            tainted.update(name for name, ref in method.updates if ref.name in tainted)
+        if len(tainted) == before:
+            break
+    return frozenset(tainted)
+
+
+def _decides(call: Call) -> bool:
+    parts = call.op.split(".")
+    name = parts[1] if len(parts) > 1 else call.op
+    overload = parts[2] if len(parts) > 2 else ""
+    return bool(call.bodies) or name in _DECISIONS or f"{name}_{overload.rpartition('_')[2]}" in _DECISIONS
+
+
+def _names(args: tuple[Argument, ...], kwargs: tuple[tuple[str, Argument], ...]) -> Iterator[str]:
+    for one in (*args, *(value for _, value in kwargs)):
+        if isinstance(one, Ref):
+            yield one.name
+        elif isinstance(one, tuple):
+            yield from _names(one, ())

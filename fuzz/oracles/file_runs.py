@@ -1,0 +1,52 @@
+"""Running an emitted program on our interpreter, with the state that it keeps between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from exirkit.runtime_ref import Program, Runtime
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What one run gave.
+
+    Attributes:
+        outputs: What the method returned.
+        state: Copies of the buffers that the method writes to, by name, where the file keeps names.
+    """
+
+    outputs: list[Any]
+    state: Mapping[str, torch.Tensor]
+
+
+def run_file(
+    data: bytes, method: str, calls: Sequence[Sequence[Any]], buffers: Sequence[str] = (), *, is_knowing: bool = True
+) -> list[FileResult]:
+    """Load a program and run one of its methods again and again.
+
+    Args:
+        data: The file.
+        method: Name of the method.
+        calls: Inputs of every run.
+        buffers: Names of buffers to look at after every run.
+        is_knowing: Watch every byte of the arenas, which are poisoned before.
+
+    Raises:
+        DiagnosticError: Whatever is wrong with the file or with a run.
+    """
+    loaded = load_file(data, is_knowing=is_knowing).load_method(method)
+    results: list[FileResult] = []
+    for inputs in calls:
+        outputs = loaded.execute(inputs)
+        results.append(FileResult(outputs, {name: loaded.get_attribute(name) for name in buffers}))
+    return results
+
+
+def load_file(data: bytes, *, is_knowing: bool) -> Program:
+    """Load a program, in knowing mode if asked for."""
+    return Runtime.get().load_program(data)

@@ -1,0 +1,185 @@
+"""Running a program of any dialect on torch, node by node, with the state that it keeps between runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, stride_from_dim_order
+
+Observer: TypeAlias = Callable[[Node, Any], None]
+"""Called with every node of the main graph and its value, in order."""
+
+
+@dataclass(frozen=True)
+class GraphResult:
+    """What one run gave.
+
+    Attributes:
+        outputs: What the program returns to its caller, flat.
+        state: Copies of the buffers that the program writes to, by name.
+        inputs: Copies of the inputs that the program writes to, by name of the placeholder.
+    """
+
+    outputs: list[Any]
+    state: Mapping[str, torch.Tensor]
+    inputs: Mapping[str, torch.Tensor]
+
+
+class GraphFailedError(Exception):
+    """A node cannot be run; the cause is what its operator raised."""
+
+    def __init__(self, node: Node, error: BaseException) -> None:
+        self.node = node
+        super().__init__(f"%{node.name} = {node.target}: {type(error).__name__}: {error}")
+
+
+class GraphSession:
+    """One method of a program in memory, which keeps its state from run to run.
+
+    Args:
+        program: Of any dialect; it is not changed, and neither are its tensors.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self._program = program
+        self._nodes = list(program.graph.nodes)
+        signature = program.graph_signature
+        stored = {**program.state_dict, **program.constants}
+        self._kept: dict[str, torch.Tensor] = {}
+        self._lifted: dict[str, Any] = {}
+        self._inputs: list[str] = []
+        for spec in signature.input_specs:
+            name = getattr(spec.arg, "name", None)
+            if spec.kind is InputKind.USER_INPUT:
+                self._inputs.append(str(name))
+            elif spec.target in stored:
+                value = stored[spec.target]
+                # Buffers may be written to in place, and the program belongs to somebody else.
+                is_own = spec.kind is InputKind.BUFFER
+                self._lifted[str(name)] = value.detach().clone() if is_own else value
+                if is_own:
+                    self._kept[str(spec.target)] = self._lifted[str(name)]
+        self._mutated = _mutated_targets(program)
+
+    def run(self, inputs: Sequence[Any], observe: Observer | None = None) -> GraphResult:
+        """Run once.
+
+        Args:
+            inputs: Flat; they are not changed.
+            observe: Called with every node of the main graph and its value.
+
+        Raises:
+            GraphFailedError: An operator raised.
+        """
+        given = {
+            name: one.detach().clone(memory_format=torch.preserve_format) if isinstance(one, torch.Tensor) else one
+            for name, one in zip(self._inputs, inputs, strict=True)
+        }
+        with torch.no_grad():
+            results = _interpret(self._program.graph_module, self._nodes, {**self._lifted, **given}, observe)
+            return self._finished(results, given)
+
+    def _finished(self, results: Sequence[Any], given: Mapping[str, Any]) -> GraphResult:
+        outputs: list[Any] = []
+        written: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for spec, value in zip(self._program.graph_signature.output_specs, results, strict=True):
+            if spec.kind is OutputKind.BUFFER_MUTATION:
+                written.append((self._kept[str(spec.target)], value))
+            elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+                written.append((given[str(spec.target)], value))
+            else:
+                outputs.append(value)
+        outputs = [one.detach().clone() if isinstance(one, torch.Tensor) else one for one in outputs]
+        # All values are read before any is written: two buffers may change places.
+        for target, value in [(target, value.clone()) for target, value in written if value is not target]:
+            target.copy_(value)
+        return GraphResult(
+            outputs,
+            {name: self._kept[name].clone() for name in self._mutated if name in self._kept},
+            {name: given[name].clone() for name in self._mutated if name in given},
+        )
+
+
+def mutated_buffers(program: ExportedProgram) -> list[str]:
+    """Return the names of the buffers that a program writes to."""
+    kept = {str(spec.target) for spec in program.graph_signature.input_specs if spec.kind is InputKind.BUFFER}
+    return [name for name in _mutated_targets(program) if name in kept]
+
+
+def _mutated_targets(program: ExportedProgram) -> list[str]:
+    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+    found = [str(spec.target) for spec in program.graph_signature.output_specs if spec.kind in kinds]
+    return list(dict.fromkeys(found))
+
+
+def _interpret(
+    module: GraphModule, nodes: Sequence[Node], given: Mapping[str, Any], observe: Observer | None
+) -> list[Any]:
+    values: dict[Node, Any] = {}
+    for node in nodes:
+        if node.op == "output":
+            return list(pytree.tree_leaves(_resolved(node.args[0], values), is_leaf=_is_none))
+        try:
+            value = _value(module, node, values, given)
+        except Exception as error:
+            raise GraphFailedError(node, error) from error
+        values[node] = value
+        if observe is not None:
+            observe(node, value)
+    raise AssertionError("a graph without output")
+
+
+def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: Mapping[str, Any]) -> Any:
+    if node.op == "placeholder":
+        return given.get(node.name)
+    if node.op == "get_attr":
+        return functools.reduce(getattr, str(node.target).split("."), module)
+    if node.target is alloc:
+        return _memory(node)
+    args = _resolved(node.args, values)
+    kwargs = _resolved(node.kwargs, values)
+    target: Any = node.target
+    return target(*args, **kwargs)
+
+
+def _memory(node: Node) -> Any:
+    """Return memory for what operators write, in the layout that the plan will have.
+
+    Where a size is not known before the run it is empty, and the operator makes room.
+    """
+    specs = node.meta.get("spec")
+    if isinstance(specs, list | tuple):
+        return [_empty(one) for one in specs]
+    return alloc(*node.args) if specs is None else _empty(specs)
+
+
+def _empty(spec: TensorSpec) -> torch.Tensor:
+    if spec.shape_dynamism is not TensorShapeDynamism.STATIC:
+        return torch.empty(0, dtype=spec.dtype)
+    sizes = [int(size) for size in spec.shape]
+    strides = [int(stride) for stride in stride_from_dim_order(sizes, list(spec.dim_order))]
+    return torch.empty_strided(sizes, strides, dtype=spec.dtype)
+
+
+def _resolved(argument: Any, values: Mapping[Node, Any]) -> Any:
+    if isinstance(argument, Node):
+        return values[argument]
+    if isinstance(argument, list | tuple):
+        made = [_resolved(one, values) for one in argument]
+        return tuple(made) if isinstance(argument, tuple) else made
+    if isinstance(argument, dict):
+        return {name: _resolved(one, values) for name, one in argument.items()}
+    return argument
+
+
+def _is_none(value: Any) -> bool:
+    return value is None

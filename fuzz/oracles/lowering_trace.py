@@ -1,0 +1,163 @@
+"""What happens while a compiler works: which part is at it, which rules it applies, and snapshots if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from exirkit.ir import copy_program
+from exirkit.passes import ApplyRules, StageEvent
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A program at a place of the chain.
+
+    Attributes:
+        method: Name of the method, where it is known.
+        stage: The pass that has just worked; `export` at the beginning.
+        pipeline: File of the pipeline that it is in.
+        program: A copy that nobody changes.
+        edit: The pass as an object, if there is one.
+    """
+
+    method: str
+    stage: str
+    pipeline: str
+    program: ExportedProgram
+    edit: Any = None
+
+
+@dataclass
+class _Run:
+    """One run of a pipeline."""
+
+    pipeline: str
+    source: ExportedProgram
+    steps: dict[int, Snapshot] = field(default_factory=dict)
+    result: ExportedProgram | None = None
+
+
+class LoweringTrace:
+    """Listens to a compiler.
+
+    Args:
+        has_state: Whether the program keeps something from run to run.
+        keeps_snapshots: Keep a copy of the program after every pass that changes it.
+
+    Attributes:
+        current: The pass or part that works now, and after an exception the one that raised it.
+        relaxing_rules: Ids of applied rules that declare a tolerance.
+        applied: Ids of all applied rules.
+    """
+
+    def __init__(self, *, has_state: bool = False, keeps_snapshots: bool = False) -> None:
+        self.has_state = has_state
+        self.keeps_snapshots = keeps_snapshots
+        self.current: str | None = None
+        self.relaxing_rules: dict[str, None] = {}
+        self.applied: dict[str, int] = {}
+        self._runs: dict[int, _Run] = {}
+        self._transforms: list[tuple[Mapping[str, ExportedProgram], Mapping[str, ExportedProgram], Any]] = []
+        self._after: str | None = None
+
+    def see(self, event: StageEvent) -> None:
+        """Take note of an event of a pipeline."""
+        if event.moment == "start":
+            self._runs[event.run] = _Run(event.pipeline, event.program)
+        elif event.moment == "before":
+            self.current = event.name
+            self._forget(event.run, event.position)
+        elif event.moment == "after":
+            if isinstance(event.edit, ApplyRules):
+                self._note_rules(event.edit)
+            if self.keeps_snapshots and event.modified:
+                copied = copy_program(event.program)
+                snapshot = Snapshot("", event.name, event.pipeline, copied, event.edit)
+                self._runs[event.run].steps[event.position] = snapshot
+        else:
+            self._runs[event.run].result = event.program
+            self.current = self._after
+
+    def see_passes(
+        self, moment: str, before: Mapping[str, ExportedProgram], after: Mapping[str, ExportedProgram], edit: Any
+    ) -> None:
+        """Take note of a pass that a manager runs on all methods."""
+        self.current = name_of_pass(edit)
+        if moment == "after":
+            self._transforms.append((before, after, edit))
+            if isinstance(edit, ApplyRules):
+                self._note_rules(edit)
+
+    def see_part(self, name: str | None) -> None:
+        """Take note that a part of the chain which is no pass begins: it is at work whenever no pass is."""
+        self.current = self._after = name
+
+    def path_to(self, method: str, lowered: ExportedProgram) -> list[Snapshot]:
+        """Return the snapshots of a method on the way to what became of it, from the export on.
+
+        What was tried on the way and given up is left out.
+
+        Args:
+            method: Name of the method.
+            lowered: A result of a run or of a manager.
+        """
+        return self._path(method, lowered)
+
+    def path_so_far(self, method: str) -> list[Snapshot]:
+        """Return the snapshots on the way to the place where the compiler raised."""
+        if not self._runs:
+            return []
+        last = self._runs[max(self._runs)]
+        if last.result is not None:
+            return self._path(method, last.result)
+        return [*self._path(method, last.source), *(_of_method(one, method) for _, one in sorted(last.steps.items()))]
+
+    def _path(self, method: str, lowered: ExportedProgram) -> list[Snapshot]:
+        path: list[Snapshot] = []
+        at: ExportedProgram | None = lowered
+        while at is not None:
+            run = next((one for one in self._runs.values() if one.result is at), None)
+            if run is not None:
+                path += [_of_method(one, method) for _, one in sorted(run.steps.items(), reverse=True)]
+                at = run.source
+                continue
+            found = [(before, edit) for before, after, edit in self._transforms if after.get(method) is at]
+            if not found:
+                break
+            before, edit = found[-1]
+            path.append(Snapshot(method, name_of_pass(edit), "", at, edit))
+            at = before.get(method)
+        if at is not None:
+            path.append(Snapshot(method, "export", "", at))
+        return path[::-1]
+
+    def _forget(self, run: int, position: int) -> None:
+        steps = self._runs[run].steps
+        for one in [one for one in steps if one > position]:
+            del steps[one]
+
+    def _note_rules(self, edit: ApplyRules) -> None:
+        if edit.report is None:
+            return
+        exact = {rule.id: rule.rule.equiv.is_exact for rule in edit.engine.rules}
+        for name, count in edit.report.applied.items():
+            self.applied[name] = self.applied.get(name, 0) + count
+            if not exact.get(name, True):
+                self.relaxing_rules[name] = None
+
+
+def name_of_pass(edit: Any) -> str:
+    """Return the name under which a pass is reported."""
+    for attribute in ("name", "__name__"):
+        name = getattr(edit, attribute, None)
+        if isinstance(name, str):
+            return name
+    return type(edit).__name__
+
+
+def _of_method(snapshot: Snapshot, method: str) -> Snapshot:
+    return Snapshot(method, snapshot.stage, snapshot.pipeline, snapshot.program, snapshot.edit)

@@ -1,0 +1,24 @@
+"""Diagnostics with which our chain may decline a program: what it does not claim to take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+REFUSALS: Mapping[str, str] = MappingProxyType(
+    {
+        "EK301": "an operator that is not core, and has no decomposition",
+        "EK422": "a view without a copying twin",
+        "EK431": "a function of sizes that the runtime cannot compute",
+        "EK432": "control flow and delegates",
+        "EK433": "an input without upper bound",
+        "EK434": "a size without upper bound",
+        "EK435": "an operator without out variant",
+        "EK452": "a tensor whose size has no upper bound",
+        "EK457": "buffers that methods share",
+        "EK501": "a dtype that the format does not have",
+        "EK557": "a sparse tensor",
+        "EK701": "an option that is not supported",
+    }
+)
+"""By code: what the chain declines. Any other exception is a failure."""

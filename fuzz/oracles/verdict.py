@@ -1,0 +1,83 @@
+"""What the oracles say about a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that does not hold.
+
+    Attributes:
+        rung: Id of the oracle, such as `O3`.
+        symptom: Kind of what is wrong, the same for all programs that suffer from one bug: no names, no numbers.
+        message: What is wrong, for people.
+        stage: The part or the pass where it shows, as far as the oracle can tell.
+        node: Name of the node or value.
+        details: More, as JSON takes it.
+    """
+
+    rung: str
+    symptom: str
+    message: str
+    stage: str | None = None
+    node: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """Return the failure as JSON takes it."""
+        return {
+            "rung": self.rung,
+            "symptom": self.symptom,
+            "message": self.message,
+            "stage": self.stage,
+            "node": self.node,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Failure:
+        """Return the failure that `document` described."""
+        return cls(**document)
+
+
+@dataclass
+class Comparisons:
+    """How values were compared.
+
+    Attributes:
+        bitwise: Bit for bit.
+        tolerant: Within the error budget.
+        undecided: Shape and dtype only.
+    """
+
+    bitwise: int = 0
+    tolerant: int = 0
+    undecided: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the oracles say.
+
+    Attributes:
+        failures: All of the first rung that has any, or of all rungs if they were asked for.
+        refusal: Code of the diagnostic with which the compiler declined a program that it does not claim to take.
+        seconds: Time by phase (`build`, `lower`, ...) and by rung; phases that a rung needed first are not in its own.
+        not_run: Rungs that could not be asked, and why.
+        comparisons: How values were compared.
+    """
+
+    failures: tuple[Failure, ...] = ()
+    refusal: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    not_run: Mapping[str, str] = field(default_factory=dict)
+    comparisons: Comparisons = field(default_factory=Comparisons)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.failures

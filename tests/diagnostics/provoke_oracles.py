@@ -1,0 +1,27 @@
+"""Oracles that are asked for what is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.diagnostics.provocation import provokes
+
+from exirkit.fuzz.oracles import OfficialCompiler, compiler_of, official_compiler, rungs_of
+
+
+@provokes("EK830")
+def unknown_rung(scratch: Path) -> object:
+    return rungs_of(["O0", "O99"])
+
+
+@provokes("EK831")
+def unknown_compiler(scratch: Path) -> object:
+    return compiler_of("no_such_module:lower")
+
+
+@provokes("EK832")
+def no_wheel(scratch: Path) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(official_compiler, "missing_reason", lambda: "the executorch wheel is not installed")
+        return OfficialCompiler()
