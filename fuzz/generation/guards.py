@@ -158,7 +158,9 @@ def _with_size(scope: Scope, value: Value, dim: int, want: Extent) -> Value | No
     have = value.sizes[dim]
     if low_of(have) < 1:
         return None
-    if isinstance(want, int) and low_of(have) >= want:
+    # Whether something is sliced away must not depend on what symbols are.
+    spare = 0 if isinstance(have, int) else 1
+    if isinstance(want, int) and low_of(have) >= want + spare:
         sizes = (*value.sizes[:dim], want, *value.sizes[dim + 1 :])
         fact = value.fact._replace(sizes=sizes, is_dense=False)
         return scope.call("aten.slice.Tensor", (value, dim, 0, want), fact, root=value)

@@ -9,7 +9,7 @@ import torch
 
 from .extents import greatest_count, high_of, is_static, least_count, low_of, times
 from .guards import calm, dense, widened, within
-from .layers import image, side_after
+from .layers import image, side_after, widest
 from .operator_catalogue import Operator
 from .registry import proposes
 from .scope import Scope
@@ -23,7 +23,7 @@ def pool(scope: Scope, operator: Operator) -> None:
     if operator.option("rule") == "adaptive":
         _adaptive(scope, operator, value)
         return
-    window = [min(scope.choices.pick((2, 1, 3)), low_of(side)) for side in value.sizes[2:]]
+    window = [widest(scope.choices.pick((2, 1, 3)), side) for side in value.sizes[2:]]
     stride = [scope.choices.pick((1, 2)) if isinstance(side, int) else 1 for side in value.sizes[2:]]
     padding = [scope.choices.integer(0, size // 2) if scope.choices.chance(0.3) else 0 for size in window]
     pairs = zip(value.sizes[2:], window, stride, padding, strict=True)
@@ -188,7 +188,7 @@ def _bilinear(scope: Scope, operator: Operator) -> None:
     low, high = widened(value.fact.low, value.fact.high)
     fact = value.fact._replace(low=low, high=high, bits=None, is_dense=False)
     corners = scope.choices.chance(0.5)
-    if is_static(value.sizes) and scope.choices.chance(0.5):
+    if scope.choices.chance(0.5):
         made = [scope.choices.integer(2, 6), scope.choices.integer(2, 6)]
         scope.call(operator.name, (value, made, corners, None), fact._replace(sizes=(*value.sizes[:2], *made)))
         return
@@ -198,7 +198,7 @@ def _bilinear(scope: Scope, operator: Operator) -> None:
 
 def _small_image(scope: Scope, operator: Operator) -> Value:
     value = image(scope, operator, 2)
-    if greatest_count(value.sizes) > 1000:
+    if greatest_count(value.sizes) > 1000 or not is_static(value.sizes):
         value = scope.fresh(value.dtype, (1, 2, 3, 5))
     return calm(scope, value)
 

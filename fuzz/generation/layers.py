@@ -166,7 +166,7 @@ def convolution(scope: Scope, operator: Operator) -> None:
     groups = channels if scope.choices.chance(0.25) and not is_transposed else 1
     made = groups * scope.choices.pick((1, 2, 3)) if groups > 1 else scope.choices.pick((3, 2, 1))
     window = [scope.choices.pick((1, 2, 3)) for _ in range(dims)]
-    window = [min(size, low_of(side)) for size, side in zip(window, value.sizes[2:], strict=True)]
+    window = [widest(size, side) for size, side in zip(window, value.sizes[2:], strict=True)]
     stride = [scope.choices.pick((1, 1, 2)) if isinstance(side, int) else 1 for side in value.sizes[2:]]
     padding = [0 if is_transposed else scope.choices.integer(0, min(size - 1, 1)) for size in window]
     shape = (channels, made, *window) if is_transposed else (made, channels // groups, *window)
@@ -187,6 +187,11 @@ def convolution(scope: Scope, operator: Operator) -> None:
     args: tuple[object, ...] = (value, weight, bias, stride, padding, [1] * dims)
     args = (*args, is_transposed, [0] * dims, groups) if operator.option("form") == "whole" else (*args, groups)
     scope.call(operator.name, args, fact)
+
+
+def widest(window: int, side: Extent) -> int:
+    """Return a window that is not wider than a side, and leaves two places in one with symbols."""
+    return min(window, side) if isinstance(side, int) else max(1, min(window, side.low - 1))
 
 
 def side_after(side: Extent, window: int, step: int, pad: int, is_transposed: bool = False) -> Extent:

@@ -44,7 +44,8 @@ def from_end(scope: Scope, dim: int, rank: int) -> int:
 
 
 def _view(scope: Scope, operator: Operator, value: Value) -> None:
-    if not operator.option("odd"):
+    # Whether a tensor with gaps can be viewed must not depend on what symbols are.
+    if not operator.option("odd") or not is_static(value.sizes):
         value = dense(scope, value)
     sizes = _other_sizes(scope, value)
     written: list[Extent] = list(sizes)
@@ -68,7 +69,7 @@ def _other_sizes(scope: Scope, value: Value) -> Extents:
         elif kind == 2 and len(sizes) < 5:
             dim = scope.choices.integer(0, len(sizes))
             sizes = (*sizes[:dim], 1, *sizes[dim:])
-        else:
+        elif is_static(sizes):
             sizes = tuple(scope.choices.shuffled(sizes))
     return sizes
 
@@ -84,6 +85,8 @@ def _split(scope: Scope, sizes: Extents) -> Extents:
 
 
 def _flatten(scope: Scope, operator: Operator, value: Value) -> None:
+    if not is_static(value.sizes):
+        value = dense(scope, value)
     start = scope.choices.integer(0, max(value.rank - 2, 0))
     merged = product(value.sizes[start:])
     if merged is None:
@@ -184,17 +187,18 @@ def _squeeze_dims(scope: Scope, operator: Operator, value: Value) -> None:
 def _slice(scope: Scope, operator: Operator, value: Value) -> None:
     dim = scope.choices.integer(0, value.rank - 1)
     size = value.sizes[dim]
-    start = scope.choices.integer(0, min(low_of(size), 3))
+    # Whether something is sliced away, and whether one element is left, must not depend on what symbols are.
+    most = low_of(size) if isinstance(size, int) else low_of(size) - 2
+    start = scope.choices.integer(0, min(most, 3))
     step = scope.choices.pick((1, 1, 2)) if isinstance(size, int) else 1
     new: Extent
     if not isinstance(size, int) and scope.choices.chance(0.6):
         end, new = ENDLESS, plus(size, -start)
-        if low_of(new) < 1:
-            start, new = 0, size
     else:
-        end = scope.choices.integer(start, low_of(size))
+        longest = low_of(size) if isinstance(size, int) else low_of(size) - 1
+        end = scope.choices.integer(start, longest)
         if end == start and not scope.building.wishes("zero_size"):
-            start, end = 0, low_of(size)
+            start, end = 0, longest
         new = -(-(end - start) // step)
         if isinstance(size, int) and scope.choices.chance(0.2) and end < size:
             end -= size
@@ -205,8 +209,8 @@ def _slice(scope: Scope, operator: Operator, value: Value) -> None:
 
 def endless_slice(scope: Scope) -> None:
     """Add a slice whose end is the greatest integer."""
-    value = scope.pick(DTYPES, (1, 4), lambda each: low_of(each.sizes[0]) > 1)
-    start = 1 if low_of(value.sizes[0]) > 1 else 0
+    value = scope.pick(DTYPES, (1, 4), lambda each: low_of(each.sizes[0]) > 2)
+    start = 1 if low_of(value.sizes[0]) > 2 else 0
     fact = value.fact._replace(sizes=(plus(value.sizes[0], -start), *value.sizes[1:]), is_dense=False)
     scope.call("aten.slice.Tensor", (value, 0, start, ENDLESS), fact, root=value)
 
@@ -229,7 +233,7 @@ def _select(scope: Scope, operator: Operator, value: Value) -> None:
 
 def _narrow(scope: Scope, operator: Operator, value: Value) -> None:
     dim = scope.choices.integer(0, value.rank - 1)
-    low = low_of(value.sizes[dim])
+    low = low_of(value.sizes[dim]) if isinstance(value.sizes[dim], int) else low_of(value.sizes[dim]) - 1
     start = scope.choices.integer(0, max(low - 1, 0))
     length = scope.choices.integer(1, low - start) if low > start else 0
     _show(scope, operator, value, (dim, start, length), replaced(value.sizes, dim, length))
