@@ -212,7 +212,7 @@ def _propose(scope: Scope, catalogue: tuple[Sequence[Operator], Sequence[float]]
 @lru_cache(maxsize=256)
 def _weights(policy_key: tuple[object, ...], favoured: int) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
     """Return operators and sums of weights: each of 64 moods prefers some families."""
-    operators = _allowed(*policy_key)  # type: ignore[arg-type]
+    operators = _allowed(*policy_key)
     families = sorted({operator.family for operator in operators})
     likes = {
         family: _LIKES[(favoured * 7 + at * (favoured % 5 + 1)) % len(_LIKES)] for at, family in enumerate(families)
@@ -276,7 +276,7 @@ def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]
 def _family_weights(
     policy_key: tuple[object, ...], families: tuple[str, ...]
 ) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
-    operators = tuple(operator for operator in _allowed(*policy_key) if operator.family in families)  # type: ignore[arg-type]
+    operators = tuple(operator for operator in _allowed(*policy_key) if operator.family in families)
     return operators, tuple(accumulate(operator.weight for operator in operators))
 
 

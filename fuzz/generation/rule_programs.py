@@ -68,8 +68,8 @@ def near_misses(rule: CompiledRule, seed: int, policy: Policy | None = None) -> 
         program = program_of(instance, seed, policy)
         if program is not None:
             yield text, program
-    instance = pattern_instance(rule, seed + 1, seed=seed % 7)
-    program = None if instance is None else program_of(instance, seed, policy, exposed=True)
+    whole = pattern_instance(rule, seed + 1, seed=seed % 7)
+    program = None if whole is None else program_of(whole, seed, policy, exposed=True)
     if program is not None:
         yield "values inside the pattern are used nowhere else", program
 
