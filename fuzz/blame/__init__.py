@@ -5,5 +5,6 @@ from .buckets import bucket, skeleton
 from .guilt import Guilt
 from .reducing import reduce, same_failure
 from .repro import repro_script
+from .upstream import upstream_script
 
-__all__ = ["Guilt", "blame", "bucket", "reduce", "repro_script", "same_failure", "skeleton"]
+__all__ = ["Guilt", "blame", "bucket", "reduce", "repro_script", "same_failure", "skeleton", "upstream_script"]

@@ -65,7 +65,7 @@ def differing_elements(got: torch.Tensor, wanted: torch.Tensor, *, is_signed_zer
         return got != wanted
     # Signed zero differs in its bits only.
     bits = _BITS[wanted.element_size()]
-    bad = got.contiguous().view(bits) != wanted.contiguous().view(bits)
+    bad = _dense(got).view(bits) != _dense(wanted).view(bits)
     bad &= ~(got.isnan() & wanted.isnan())
     return bad & (got != wanted) if is_signed_zero_free else bad
 
@@ -106,6 +106,11 @@ def beyond_budget(got: Any, wanted: Any, exact: Any) -> tuple[str, str] | None:
     if not bool(bad.any()):
         return None
     return "beyond-budget", f"{_first_of(got, wanted, bad)}; {allowed:.3g} is allowed"
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose bits can be looked at: that of a single element may have any stride."""
+    return tensor.contiguous() if tensor.numel() != 1 else tensor.reshape(-1).as_strided((1,), (1,)).view(tensor.shape)
 
 
 def _equal(got: torch.Tensor, wanted: torch.Tensor) -> bool:

@@ -63,7 +63,8 @@ def emission_fault(program: ExportedProgram, file: PteFile, method: str) -> tupl
             elif node.op == "output":
                 walk.end(program, node)
         walk.data(program, file)
-    except _MismatchError as error:
+    except (_MismatchError, IndexError, AttributeError, TypeError) as error:
+        # The file is well formed, so where something is not of the kind that the graph makes, it is the wrong one.
         return walk.node, str(error)
     return None
 
@@ -227,7 +228,9 @@ class _Walk:
 
 def _bytes_of(tensor: torch.Tensor, dim_order: list[int]) -> bytes:
     dense = tensor.detach().permute(list(dim_order)).contiguous().reshape(-1)
-    return dense.view(torch.uint8).numpy().tobytes() if dense.numel() else b""
+    if dense.numel() == 1:
+        dense = dense.as_strided((1,), (1,))
+    return bytes(dense.view(torch.uint8).numpy().tobytes()) if dense.numel() else b""
 
 
 def _tensor_faults(spec: TensorSpec, value: Any) -> Iterator[str]:

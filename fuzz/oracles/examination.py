@@ -38,9 +38,9 @@ class FailedError(Exception):
 class RefusedError(Exception):
     """The compiler declined the program with a diagnostic that says what it does not take."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, text: str) -> None:
         self.code = code
-        super().__init__(code)
+        super().__init__(text)
 
 
 class NotRunError(Exception):
@@ -184,6 +184,6 @@ class Examination:
 
     def _judged(self, error: Exception, rung: str, stage: str | None) -> Exception:
         if rung == "O1" and isinstance(error, DiagnosticError) and error.code in REFUSALS:
-            return RefusedError(error.code)
+            return RefusedError(error.code, error.diagnostics[0].headline())
         where = stage if stage is not None else self.trace.current
         return FailedError(failure_of_error(error, rung, where))

@@ -148,7 +148,10 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     args = _resolved(node.args, values)
     kwargs = _resolved(node.kwargs, values)
     target: Any = node.target
-    return target(*args, **kwargs)
+    made = target(*args, **kwargs)
+    # Operators that write a list of tensors return nothing.
+    written = kwargs.get("out")
+    return written if isinstance(written, list | tuple) and (made is None or isinstance(made, list | tuple)) else made
 
 
 def _memory(node: Node) -> Any:

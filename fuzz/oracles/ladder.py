@@ -89,7 +89,7 @@ def examine(examination: Examination, rungs: Iterable[Rung], *, is_exhaustive: b
             not_run[rung.id] = "what it needs has failed"
         except RefusedError as error:
             refusal = error.code
-            not_run[rung.id] = f"the compiler declined the program: {error.code}"
+            not_run[rung.id] = f"the compiler declined the program: {error}"
         except NotRunError as error:
             not_run[rung.id] = str(error)
         # What rungs share is not the time of the one that happened to ask first.

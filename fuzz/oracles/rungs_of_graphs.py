@@ -55,19 +55,19 @@ def run_dialect(
 
 def dialect_runs(examination: Examination) -> Iterator[tuple[str, DialectRun]]:
     """Yield the runs in every dialect, from the export on; each is made once."""
-    yield "export", examination.once("run export", lambda: _run(examination, "export", examination.exported, False))
+    yield "export", _run(examination, "export", examination.exported)
     lowering = examination.lowering
     if lowering.edge:
-        yield "edge", examination.once("run edge", lambda: _run(examination, "edge", lowering.edge, True))
+        yield "edge", _run(examination, "edge", lowering.edge)
     if lowering.planned:
-        yield (
-            "executorch",
-            examination.once("run executorch", lambda: _run(examination, "executorch", lowering.planned, True)),
-        )
+        yield "executorch", _run(examination, "executorch", lowering.planned)
 
 
-def _run(examination: Examination, stage: str, programs: Mapping[str, ExportedProgram], promised: bool) -> DialectRun:
-    return run_dialect(examination, stage, programs, is_layout_promised=promised)
+def _run(examination: Examination, stage: str, programs: Mapping[str, ExportedProgram]) -> DialectRun:
+    def run() -> DialectRun:
+        return run_dialect(examination, stage, programs, is_layout_promised=stage != "export")
+
+    return examination.once(f"run {stage}", run, rung="O3", stage=stage)
 
 
 class EagerRuns:

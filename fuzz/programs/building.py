@@ -23,6 +23,7 @@ from torch.fx import Node
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.utils import _pytree as pytree
 
+from .aliasing import read_late
 from .graphs import GraphBuilder
 from .inference import Inference
 from .model import Argument, Call, Input, Method, Program, Ref, Stored
@@ -83,6 +84,8 @@ class _MethodBuilder:
                 self._store(one)
         for place, input in enumerate(self.method.inputs):
             self._input(input, examples[place] if examples else None)
+        for target in read_late(self.method):
+            self.builder.values[target] = self._copied(self.builder.values[target])
         self.builder.steps(self.method.steps)
         values, specs = self._results()
         graph = self.builder.graph
@@ -140,20 +143,17 @@ class _MethodBuilder:
         values: list[Any] = []
         specs: list[OutputSpec] = []
         updates = dict(self.method.updates)
-        updated = {self.builder.values[target] for target in updates}
         buffers = {one.name for one in self.program.stored if one.kind == "buffer"}
         for target in [name for name in self.builder.values if name in updates]:
             value = self._written(target, updates[target])
-            # Torch would write one after the other, and keeps what is written by the name of the value.
-            if value in updated or value in values:
+            # Torch keeps what is written by the name of the value, so that one value is written once.
+            if value in values:
                 value = self._copied(value)
             kind = OutputKind.BUFFER_MUTATION if target in buffers else OutputKind.USER_INPUT_MUTATION
             values.append(value)
             specs.append(OutputSpec(kind, TensorArgument(value.name), target))
         for output in self.method.outputs:
             value = self.builder.argument(output)
-            if value in updated:
-                value = self._copied(value)
             values.append(value)
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, _argument(value), None))
         return values, specs

@@ -197,6 +197,11 @@ class _Check:
             yield Finding("EK806", run, f"not all of {', '.join(sorted(needed))} have a size, or others too")
             return
         yield from self._outside(run)
+        first = next(one for one in self.program.runs if one.method == run.method)
+        for name, contents in run.inputs.items():
+            # The strides of an input are part of a compiled program.
+            if name in first.inputs and contents.layout != first.inputs[name].layout:
+                yield Finding("EK806", run, f"{name} has another layout than in the first run of {run.method}")
 
     def _outside(self, run: Run) -> Iterator[Finding]:
         for name, size in run.sizes.items():

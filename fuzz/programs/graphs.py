@@ -65,6 +65,12 @@ class GraphBuilder:
         made.meta["val"] = value
         return made
 
+    def _call_node(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, value: Any) -> Node:
+        made = self.node("call_function", target, args, kwargs, name, value)
+        if self.inference.bindings:
+            made.meta["unbacked_bindings"] = self.inference.bindings
+        return made
+
     def placeholder(self, name: str, value: torch.Tensor) -> Node:
         """Add an input."""
         made = self.node("placeholder", name, (), {}, name, value)
@@ -110,7 +116,7 @@ class GraphBuilder:
         if isinstance(value, list | tuple):
             if len(call.results) != len(value):
                 raise self.error("EK809", call, f"{call.op} has {len(value)} results, not {len(call.results)}")
-            made = self.node("call_function", target, args, kwargs, self.fresh(stem), value)
+            made = self._call_node(target, args, kwargs, self.fresh(stem), value)
             for place, name in enumerate(call.results):
                 if name is not None:
                     self.values[name] = self.node(
@@ -120,7 +126,7 @@ class GraphBuilder:
         if len(call.results) != (value is not None):
             raise self.error("EK809", call, f"{call.op} has {int(value is not None)} results, not {len(call.results)}")
         name = (call.results[0] if call.results else None) or self.fresh(stem)
-        self.values[name] = self.node("call_function", target, args, kwargs, name, value)
+        self.values[name] = self._call_node(target, args, kwargs, name, value)
 
     def argument(self, argument: Argument, call: Call | None = None) -> Any:
         """Return an argument of a node."""

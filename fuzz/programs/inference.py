@@ -12,7 +12,7 @@ import torch
 import torch._higher_order_ops
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, compute_unbacked_bindings
 
 from exirkit.ir import infer_value
 
@@ -32,6 +32,9 @@ class Inference:
 
     Args:
         mode: Fake tensor mode of the program, with a shape environment.
+
+    Attributes:
+        bindings: Where in the last result each symbol is that only data decides, as torch records it at nodes.
     """
 
     _results: dict[Hashable, Any] = {}  # noqa: RUF012
@@ -41,6 +44,7 @@ class Inference:
         self.mode = mode
         self._env: ShapeEnv = mode.shape_env
         self._numbers: dict[Any, Any] = {}
+        self.bindings: dict[Any, Any] = {}
 
     def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the recorded value of a call; arguments are those of a node.
@@ -48,13 +52,14 @@ class Inference:
         Raises:
             Exception: Whatever the operator raises if it does not take the arguments.
         """
+        self.bindings = {}
         try:
             key = (target, self._key(args), tuple((name, self._key(value)) for name, value in kwargs.items()))
         except _Single:
-            return infer_value(self.mode, target, args, kwargs)
+            return self._inferred(target, args, kwargs)
         known = self._results.get(key)
         if known is None:
-            value = infer_value(self.mode, target, args, kwargs)
+            value = self._inferred(target, args, kwargs)
             try:
                 known = self._recipe(value)
             except _Single:
@@ -63,6 +68,12 @@ class Inference:
                 self._results.clear()
             self._results[key] = known
         return self._made(known)
+
+    def _inferred(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = infer_value(self.mode, target, args, kwargs)
+        if self._env.pending_fresh_unbacked_symbols:
+            self.bindings = compute_unbacked_bindings(self._env, value) or {}
+        return value
 
     def tensor(self, dtype: torch.dtype, sizes: Sequence[Any], strides: Sequence[Any]) -> torch.Tensor:
         """Return a new fake tensor; sizes and strides may be symbolic."""
@@ -93,6 +104,8 @@ class Inference:
     def _recipe(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             facts = (tuple(map(_known, value.shape)), tuple(map(_known, value.stride())))
+            if value.storage_offset() != 0:
+                raise _Single
             return value.dtype, *facts
         if isinstance(value, list | tuple):
             return list(map(self._recipe, value))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .aliasing import read_late
 from .inference import operator_named
 from .language import HIGHER_ORDER
 from .model import Argument, Body, Call, Dim, Method, Program, Ref, Size
@@ -102,26 +103,15 @@ class _Lines:
         used = {one.name for one in _used(self.method) if isinstance(one, Ref)}
         for name in [one.name for one in self.program.stored if one.name in used]:
             yield f"{name} = self.{name}"
-        targets = {target for target, _ in self.method.updates}
-        for target in sorted(targets & used):
-            # What is read is the old value, also through views and after it was written.
-            if target in self._read_late():
-                yield f"{target}_old = {target}.clone()"
-                self.renamed[target] = f"{target}_old"
+        for target in read_late(self.method):
+            yield f"{target}_old = {target}.clone()"
+            self.renamed[target] = f"{target}_old"
         for step in self.method.steps:
             yield from self._step(step)
         for target, source in self.method.updates:
             owner = f"self.{target}" if target in self.stored else target
             yield f"{owner}.copy_({self._text(source)})"
         yield f"return {_as_tuple(self._text(self.method.outputs))}"
-
-    def _read_late(self) -> set[str]:
-        """Return the names whose values are read, or seen through a view, after the first write."""
-        found = {one.name for one in self.method.outputs if isinstance(one, Ref)}
-        found |= {source.name for _, source in self.method.updates}
-        if any(map(_may_alias, self.method.steps)):
-            found |= {target for target, _ in self.method.updates}
-        return found
 
     def _size(self, name: str) -> str:
         symbol = next(one for one in self.program.symbols if one.name == name)
@@ -208,14 +198,6 @@ def _uses_in(argument: Argument) -> Iterator[Ref | Size]:
             yield from _uses_in(one)
     elif isinstance(argument, Ref | Size):
         yield argument
-
-
-def _may_alias(call: Call) -> bool:
-    """Tell whether a result may be a view of an argument."""
-    if call.op in HIGHER_ORDER:
-        return True
-    schema: Any = getattr(operator_named(call.op), "_schema", None)
-    return schema is None or any(one.alias_info is not None for one in schema.arguments)
 
 
 def _returns_list(call: Call) -> bool:

@@ -67,6 +67,12 @@ def test_elements_are_in_dim_order() -> None:
         assert bytes(contents(tensor, order)) == tensor.permute(order).contiguous().numpy().tobytes()
 
 
+def test_a_single_element_may_have_any_stride() -> None:
+    pool = ConstantPool()
+    index = pool.add(torch.full((), 3.0).expand(1, 1), [0, 1], "w")
+    assert bytes(pool.buffers[index].storage) == torch.tensor([3.0]).numpy().tobytes()
+
+
 def test_a_tensor_without_data_is_refused() -> None:
     with FakeTensorMode():
         fake = torch.zeros(3)

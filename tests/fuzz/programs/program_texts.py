@@ -231,4 +231,35 @@ def forward(x: "f16[3]", n: "u8[3]"):
 
 run("forward", x=dyadic(1), n=special(2))
 """,
+    "data_dependent": """program(1)
+s0 = symbol(2, 8)
+
+def forward(x: "f32[s0]", n: "i64[1]"):
+    where = aten.nonzero.default(x)
+    w1 = aten.add.Tensor(where, 1)
+    k = aten.item.default(n)
+    aten.sym_constrain_range_for_size.default(k, min=2, max=6)
+    f = aten.full.default([k, 3], 1.5)
+    g = aten.mul.Tensor(f, 2)
+    return w1, g, k
+
+run("forward", s0=3, x=dyadic(1), n=numbers([3]))
+run("forward", s0=8, x=dyadic(2), n=numbers([6]))
+""",
+    "views": """program(1)
+b = buffer("f32[2, 3]", dyadic(1))
+
+def forward(x: "f32[2, 3]"):
+    v = aten.view.default(b, [6])
+    s = aten.slice.Tensor(v, 0, 1, 9223372036854775807, 2)
+    t = aten.permute.default(x, [1, 0])
+    first, second = aten.split_with_sizes.default(t, [1, 2])
+    whole = aten.split.Tensor(t, 3)
+    u = aten.select.int(t, 0, -1)
+    update(b, x)
+    return v, s, second, u, whole
+
+run("forward", x=dyadic(2))
+run("forward", x=dyadic(3))
+""",
 }

@@ -1,0 +1,47 @@
+"""Which values of a method show memory that the method writes at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .inference import operator_named
+from .model import Argument, Call, Method, Ref
+
+
+def read_late(method: Method) -> tuple[str, ...]:
+    """Return the buffers and inputs whose old values are still seen when the first of them is written.
+
+    An output or the source of an update shows one by itself or as a view. In a program it means the old value; torch
+    would show the new one, and regenerates views after a write when it traces, so such a value is copied before.
+
+    Returns:
+        Names that the method updates, in the order of the updates.
+    """
+    shown: dict[str, frozenset[str]] = {target: frozenset({target}) for target, _ in method.updates}
+    for step in method.steps:
+        roots = _roots(step, shown)
+        if roots:
+            shown.update({name: roots for name in step.results if name is not None})
+    late = {root for one in method.outputs if isinstance(one, Ref) for root in shown.get(one.name, ())}
+    late |= {root for _, source in method.updates for root in shown.get(source.name, ())}
+    return tuple(target for target, _ in method.updates if target in late)
+
+
+def _roots(call: Call, shown: dict[str, frozenset[str]]) -> frozenset[str]:
+    schema: Any = getattr(operator_named(call.op), "_schema", None)
+    if schema is None:
+        # Control flow copies what its bodies would show.
+        return frozenset()
+    given: dict[str, Argument] = dict(zip((one.name for one in schema.arguments), call.args, strict=False))
+    given.update(call.kwargs)
+    found: frozenset[str] = frozenset()
+    for one in schema.arguments:
+        if one.alias_info is not None:
+            found |= _shown_by(given.get(one.name), shown)
+    return found
+
+
+def _shown_by(argument: Argument, shown: dict[str, frozenset[str]]) -> frozenset[str]:
+    if isinstance(argument, tuple):
+        return frozenset().union(*(_shown_by(one, shown) for one in argument))
+    return shown.get(argument.name, frozenset()) if isinstance(argument, Ref) else frozenset()
