@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 _THOUSAND = 1000
+_BLOCK = 127
 
 
 class Choices(Protocol):
@@ -45,8 +46,8 @@ class Choices(Protocol):
 class SeededChoices:
     """Choices of a seed: fast, and the same on every machine.
 
-    What a program is to contain is not left to chance: over any row of consecutive seeds each wish is granted as often
-    as it shall be, up to a few programs (a Weyl sequence for each feature).
+    What a program is to contain is not left to chance: of every block of 127 seeds as many have a wish granted as shall
+    have it.
 
     Args:
         seed: Not negative.
@@ -74,8 +75,11 @@ class SeededChoices:
 
     def wish(self, feature: str, share: float) -> bool:
         """Return whether this seed is one of the share that has a feature."""
-        step = _step(feature)
-        return (self._seed * step + (step >> 7)) % 2**32 < share * 2**32
+        block, place = divmod(self._seed, _BLOCK)
+        mixed = zlib.crc32(f"{feature}:{block}".encode())
+        # An order of the block's seeds of its own for each feature: so features meet as if by chance.
+        rank = (place * (1 + mixed % (_BLOCK - 1)) + mixed // _BLOCK) % _BLOCK
+        return rank < int(share * _BLOCK + mixed % 1009 / 1009)
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """Return the items in any order."""
@@ -120,14 +124,3 @@ class DrawnChoices:
         """Return the items in any order; the given one is the simplest."""
         left = list(items)
         return [left.pop(self.integer(0, len(left) - 1)) for _ in items]
-
-
-def _step(feature: str) -> int:
-    """Return an odd number of 32 bits between a fifth and two fifths of the range, away from simple fractions."""
-    made = _STEPS.get(feature)
-    if made is None:
-        made = _STEPS[feature] = (int(2**32 * 0.2) + zlib.crc32(feature.encode()) // 5) | 1
-    return made
-
-
-_STEPS: dict[str, int] = {}

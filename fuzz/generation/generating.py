@@ -67,7 +67,8 @@ def finished(building: Building, scopes: dict[str, Scope], methods: Sequence[Met
     """Return the program that methods and what they share make."""
     used = {name for method in methods for name in _names_in(method)}
     kept = tuple(stored for stored in building.stored if stored.name in used or stored.name in building.written)
-    names = {each.name for each in kept} | used
+    results = {name for method in methods for step in method.steps for name in step.results if name is not None}
+    names = {each.name for each in kept} | used | results
     return Program(
         tuple(building.symbols),
         kept,
