@@ -14,7 +14,7 @@ class ApplyRules(Pass):
     """Rewrite a program with rules until none of them matches any more.
 
     Args:
-        rules: A loaded book, or compiled rules.
+        rules: A loaded book, compiled rules, or an engine that has been made of them.
         options: Strategy, limit, target.
 
     Attributes:
@@ -26,9 +26,11 @@ class ApplyRules(Pass):
 
     name = "apply-rules"
 
-    def __init__(self, rules: LoadedBook | Sequence[CompiledRule], options: RewriteOptions | None = None) -> None:
+    def __init__(
+        self, rules: LoadedBook | Sequence[CompiledRule] | RuleEngine, options: RewriteOptions | None = None
+    ) -> None:
         rules = rules.require_valid().rules if isinstance(rules, LoadedBook) else rules
-        self.engine = RuleEngine(rules)
+        self.engine = rules if isinstance(rules, RuleEngine) else RuleEngine(rules)
         self.options = options or RewriteOptions()
         self.reports: list[RewriteReport] = []
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from exirkit.fuzz.oracles import Compiler, Failure, check
 from exirkit.fuzz.programs import Program, check_program, program_text
+from exirkit.ir import DiagnosticError
 
 from .blaming import blame
 from .cuts import CUTS, tidied
@@ -69,7 +70,9 @@ def same_failure(
     rungs = ("O0", failure.rung)
 
     def is_bad(program: Program) -> bool:
-        if check_program(program):
+        try:
+            check_program(program)
+        except DiagnosticError:
             return False
         verdict = check(program, compiler=compiler, rungs=rungs, seed=seed)
         found = next((one for one in verdict.failures if _is_alike(one, failure)), None)

@@ -22,7 +22,7 @@ from exirkit.passes import (
     naive,
     watching,
 )
-from exirkit.patterns import CompiledRule, load_book, shipped_books
+from exirkit.patterns import CompiledRule, load_book
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edge
 
 from .lowering_trace import LoweringTrace
@@ -51,13 +51,11 @@ class Lowering:
 
 
 class Compiler(Protocol):
-    """Something that lowers programs.
+    """Something that lowers programs."""
 
-    Attributes:
-        is_black_box: Nothing but the file can be looked at.
-    """
-
-    is_black_box: bool
+    @property
+    def is_black_box(self) -> bool:
+        """Whether nothing but the file can be looked at."""
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
         """Lower programs by method name; they are not changed.
@@ -253,7 +251,7 @@ def compiler_of(target: str, **choices: Any) -> Compiler:
     """
     name, _, rest = target.partition(":")
     if name == "exirkit" and (not rest or rest in "012"):
-        return ExirkitCompiler(**({"level": int(rest)} if rest else {}), **choices)
+        return ExirkitCompiler(**{"level": int(rest or 1), **choices})
     if target == "official":
         from .official_compiler import OfficialCompiler
 
@@ -295,4 +293,4 @@ def every_choice() -> Iterator[ExirkitCompiler]:
     yield ExirkitCompiler(alloc_graph_output=False)
     yield ExirkitCompiler(remove_view_copy=False)
     yield ExirkitCompiler(skip_dim_order=True)
-    yield ExirkitCompiler(rules=tuple(shipped_books()))
+    yield ExirkitCompiler(rules=("canonicalize", "algebra", "fold", "copies", "finite"))

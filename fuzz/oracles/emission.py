@@ -189,11 +189,15 @@ class _Walk:
 
     def _number(self, value: float, index: int, name: str) -> None:
         found = self._value(index)
-        read = {Int: "int_val", Double: "double_val", Bool: "bool_val"}.get(type(found))
-        if read is None:
+        if isinstance(found, Int):
+            got: float = found.int_val
+        elif isinstance(found, Double):
+            got = found.double_val
+        elif isinstance(found, Bool):
+            got = found.bool_val
+        else:
             # One number may stand for a list of equal ones.
             return
-        got = getattr(found, read)
         self._require(got == value or (got != got and value != value), f"{name} is {got!r} instead of {value!r}")
 
     def _same(self, meaning: Any, index: int) -> None:

@@ -124,7 +124,11 @@ class Examination:
     @cached_property
     def lowered_expectations(self) -> Mapping[str, Expectation]:
         """How the results of each method are compared after lowering."""
-        return expectations_of(self.program, is_exact=self.lowering.is_exact)
+        try:
+            is_exact = self.lowering.is_exact
+        except (FailedError, RefusedError):
+            is_exact = not self.trace.relaxing_rules
+        return expectations_of(self.program, is_exact=is_exact)
 
     @property
     def exported(self) -> Mapping[str, ExportedProgram]:
@@ -163,8 +167,8 @@ class Examination:
         }
 
     def buffers_of(self, method: str) -> list[str]:
-        """Return the names of the buffers that a method writes to."""
-        return mutated_buffers(self.exported[method])
+        """Return the names of the buffers that a method writes to, if they can be looked at."""
+        return [] if self.compiler.is_black_box else mutated_buffers(self.exported[method])
 
     def once(self, phase: str, make: Callable[[], Result], *, rung: str = "O0", stage: str | None = "eager") -> Result:
         """Make something once; a failure is remembered too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -10,6 +10,8 @@ from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref
 
 Closeness: TypeAlias = Literal["bits", "budget", "type"]
 """`bits`: bit for bit; `budget`: within the error budget; `type`: dtype and shape only."""
+
+_BITS: Closeness = "bits"
 
 # A last bit may change what these say, and with it everything behind them.
 _DECISIONS = frozenset(
@@ -90,9 +92,8 @@ def expectations_of(program: Program, *, is_exact: bool) -> dict[str, Expectatio
     return {method.name: _expectation(method, closeness) for method in program.methods}
 
 
-def _expectation(method: Method, closeness: object) -> Expectation:
-    assert callable(closeness)
-    outputs = tuple(closeness(one.name) if isinstance(one, Ref) else "bits" for one in method.outputs)
+def _expectation(method: Method, closeness: Callable[[str], Closeness]) -> Expectation:
+    outputs = tuple(closeness(one.name) if isinstance(one, Ref) else _BITS for one in method.outputs)
     order: tuple[Closeness, ...] = ("bits", "budget", "type")
     buffers: dict[str, Closeness] = {}
     for name, ref in method.updates:

@@ -162,7 +162,10 @@ def _memory(node: Node) -> Any:
     specs = node.meta.get("spec")
     if isinstance(specs, list | tuple):
         return [_empty(one) for one in specs]
-    return alloc(*node.args) if specs is None else _empty(specs)
+    if isinstance(specs, TensorSpec):
+        return _empty(specs)
+    sizes: Any = node.args[0]
+    return alloc(sizes)
 
 
 def _empty(spec: TensorSpec) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from exirkit.fuzz.programs import RunResult
@@ -74,9 +75,8 @@ class ResultComparison:
             yield Failure(self.rung, "number of outputs", message, self.stage)
             return
         for place, (got, expected) in enumerate(zip(outputs, wanted.outputs, strict=True)):
-            found = self._difference(
-                got, expected, expectation.outputs[place], lambda at=place: self._precise(method, index).outputs[at]
-            )
+            precise = partial(self._precise_output, method, index, place)
+            found = self._difference(got, expected, expectation.outputs[place], precise)
             if found is not None:
                 yield self._failure("output", f"{where}, output {place}", f"output {place}", found, method, index)
         kept = {**wanted.buffers, **wanted.inputs}
@@ -87,17 +87,17 @@ class ResultComparison:
                 got,
                 kept[name],
                 expectation.buffers.get(name, "bits"),
-                lambda at=name: self._precise_state(method, index)[at],
+                partial(self._precise_state, method, index, name),
             )
             if found is not None:
                 yield self._failure("state", f"{where}, {name} afterwards", name, found, method, index)
 
-    def _precise(self, method: str, index: int) -> RunResult:
-        return self.examination.precise[method][index]
+    def _precise_output(self, method: str, index: int, place: int) -> Any:
+        return self.examination.precise[method][index].outputs[place]
 
-    def _precise_state(self, method: str, index: int) -> Mapping[str, Any]:
-        precise = self._precise(method, index)
-        return {**precise.buffers, **precise.inputs}
+    def _precise_state(self, method: str, index: int, name: str) -> Any:
+        precise = self.examination.precise[method][index]
+        return {**precise.buffers, **precise.inputs}[name]
 
     def _failure(self, what: str, where: str, node: str, found: tuple[str, str], method: str, index: int) -> Failure:
         kind, text = found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from exirkit.ir import Diagnostic, ModelError, UsageError, find_plugins, load_plugin
-from exirkit.patterns import CompiledRule, LoadedBook, YamlPath, YamlSource, load_book, shipped_books
+from exirkit.patterns import CompiledRule, LoadedBook, RuleEngine, YamlPath, YamlSource, load_book, shipped_books
 
 from .invariants import BROKEN_BY_EDITS, CHECKS, INVARIANTS, Check
 from .model import PipelineModel, Stage
@@ -40,6 +41,11 @@ class ResolvedStage:
     check: Check | None = None
     rules: tuple[CompiledRule, ...] | None = None
     inner: Mapping[str, tuple[ResolvedStage, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def engine(self) -> RuleEngine:
+        """The engine for `rules`, made once for all runs."""
+        return RuleEngine(self.rules or ())
 
     @property
     def requires(self) -> frozenset[str]:

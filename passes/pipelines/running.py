@@ -229,6 +229,6 @@ def built_pass(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSour
     """Make the pass of a stage with `pass` or `rules`."""
     if one.rules is not None:
         options = RewriteOptions(limit=one.stage.limit, target=settings["target"], room=settings["scratch-room"])
-        return ApplyRules(one.rules, options)
+        return ApplyRules(one.engine, options)
     assert one.registered is not None, "a valid pipeline"
     return one.registered.build(build_options(one, settings, source))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
-from exirkit.emit import emitter_plan
+from exirkit.emit import emitter_arguments, emitter_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
 from exirkit.runtime_ref import steps
@@ -112,7 +112,7 @@ def plant_wrong_metadata(patch: Patch) -> None:
 
 def plant_in_the_emitter(patch: Patch) -> None:
     """Let the emitter swap the operands of a subtraction."""
-    call_values = emitter_plan.call_values
+    call_values = emitter_arguments.call_values
 
     def wrong(node: Node, op: Any) -> Any:
         found = call_values(node, op)

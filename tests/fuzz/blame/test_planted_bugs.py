@@ -18,6 +18,8 @@ from exirkit.fuzz.programs import Program, parse_program, program_text
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = parse_program(planted.EXAMPLE)
 
+pytestmark = pytest.mark.slow
+
 
 def found(compiler: ExirkitCompiler) -> tuple[Failure, Guilt, Program]:
     """Check, blame and reduce the example."""

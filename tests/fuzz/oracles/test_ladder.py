@@ -84,7 +84,7 @@ def lower_nothing(programs: dict[str, ExportedProgram]) -> bytes:
 @pytest.mark.parametrize("compiler", list(every_choice()), ids=ExirkitCompiler.describe)
 def test_a_program_that_is_right_passes_every_rung(compiler: ExirkitCompiler) -> None:
     usual = [name for name in RUNGS if not name.startswith("O11")]
-    for seed in range(4):
+    for seed in range(2):
         verdict = check(STATEFUL, compiler=compiler, rungs=usual, seed=seed, is_exhaustive=True)
         assert verdict.is_good, verdict.failures
         assert not verdict.not_run
@@ -115,7 +115,7 @@ def test_black_boxes() -> None:
     named = compiler_of("tests.fuzz.oracles.test_ladder:lower_nothing")
     failures = check(STATEFUL, compiler=named).failures
     assert failures[0].rung == "O4"
-    assert failures[0].symptom == "raised ProgramFormatError EK502"
+    assert failures[0].symptom == "raised ProgramFormatError EK504"
     failures = check(STATEFUL, compiler=FunctionCompiler(lower_another_program)).failures
     assert failures[0].rung == "O5"
 
