@@ -197,6 +197,9 @@ _WISHED = {"several_results": ("several", "cut"), "views": ("shape",), "mixed_dt
 
 def _quantize(scope: Scope) -> None:
     value = scope.pick((torch.float32,), accept=preferred(scope, True))
+    if not scope.building.plan.policy.refused:
+        creating.quantize_in_steps(scope, value)
+        return
     made = creating.quantized(scope, value)
     if scope.choices.chance(0.8):
         scope.urgent.append(creating.dequantize(scope, made))
@@ -246,19 +249,20 @@ _LIKES = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
 
 
 @lru_cache(maxsize=64)
-def _allowed(only: frozenset[str], without: frozenset[str], portable: bool) -> tuple[Operator, ...]:
+def _allowed(only: frozenset[str], without: frozenset[str], portable: bool, refused: bool) -> tuple[Operator, ...]:
     return tuple(
         operator
         for operator in shipped_operators()
         if (not only or operator.name in only)
         and operator.name not in without
         and (operator.is_portable or not portable)
+        and (refused or not operator.is_refused or operator.name in only)
         and operator.weight > 0
     )
 
 
 def _key(policy: Policy) -> tuple[object, ...]:
-    return (policy.operators, policy.without, policy.portable_only)
+    return (policy.operators, policy.without, policy.portable_only, policy.refused)
 
 
 def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]:

@@ -63,6 +63,7 @@ class Policy:
         without: No calls of operators with these names are proposed.
         dtypes: Of what is computed; float32 is the simplest.
         exact: How often a call that would leave the grid of exact numbers is kept on it.
+        refused: Take operators as well that our own chain declines, such as those that quantize.
         portable_only: Leave out operators for which the official runtime has no portable kernel.
         control_flow: Make `cond`, `map`, `scan` and `while_loop`.
     """
@@ -85,6 +86,7 @@ class Policy:
         torch.int16,
     )
     exact: float = 0.85
+    refused: bool = False
     portable_only: bool = False
     control_flow: bool = False
 
