@@ -27,11 +27,11 @@ def create(scope: Scope, operator: Operator) -> None:
         _arange(scope, operator, dtype)
         return
     if rule == "scalar":
-        number = number_for(dtype, scope.choices.pick((2, 1, 0)))
-        scope.call(operator.name, (number,), Fact(dtype, (), number, number, 0), (("dtype", dtype),))
+        single = number_for(dtype, scope.choices.pick((2, 1, 0)))
+        scope.call(operator.name, (single,), Fact(dtype, (), single, single, 0), (("dtype", dtype),))
         return
     sizes = _sizes(scope)
-    number = _FILLED[rule]
+    number: float | None = _FILLED[rule]
     is_given = number is None
     if number is None:
         number = scope.choices.pick((1, 2, 0, 3))

@@ -47,6 +47,7 @@ def features_of(program: Program) -> frozenset[str]:
     uses = tuple((name, method, at) for method, at, call in calls for name in names_of(arguments_of(call)))
     view = _View(program, calls, {stored.name: stored for stored in program.stored}, uses)
     found = {name for name, test in _TESTS.items() if test(view)}
+    found |= {call.op for _, _, call in calls if call.bodies}
     return frozenset(found | {f"op:{call.op}" for _, _, call in calls})
 
 
@@ -126,7 +127,8 @@ def _writes_twice(view: _View) -> bool:
 
 
 def _swaps(view: _View) -> bool:
-    pairs = {
+    pairs = {(buffer, source) for _, buffer, source in _buffers_written(view)}
+    pairs |= {
         (buffer, copied[1]) for _, buffer, source in _buffers_written(view) if (copied := _copied_into(view, source))
     }
     return any((other, one) in pairs for one, other in pairs if one != other)

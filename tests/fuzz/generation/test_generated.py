@@ -14,12 +14,13 @@ from exirkit.fuzz.generation import (
     Fact,
     Policy,
     SeededChoices,
+    features_of,
     generate,
     generate_with_facts,
     measure,
     shipped_operators,
 )
-from exirkit.fuzz.programs import Program, Runner, build, check_program, parse_program, program_text
+from exirkit.fuzz.programs import Program, Runner, build, check_program, parse_program, program_text, run_eagerly
 from exirkit.fuzz.programs.sizes import size_value
 
 
@@ -161,3 +162,16 @@ def test_a_seed_always_makes_the_same_program() -> None:
 
 def _environment(seed: str) -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": seed}
+
+
+def test_programs_with_control_flow() -> None:
+    policy = Policy(control_flow=True)
+    kinds: set[str] = set()
+    for seed in range(60):
+        program = generate(seed, policy)
+        found = features_of(program) & {"cond", "map", "scan", "while_loop"}
+        if found:
+            kinds |= found
+            assert len(run_eagerly(program)) == len(program.runs)
+            assert parse_program(program_text(program)) == program
+    assert kinds == {"cond", "map", "scan", "while_loop"}
