@@ -180,11 +180,13 @@ class _Steps:
     def _widely(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = pytree.tree_map(lambda one: torch.float64 if _is_less(one) else one, (args, kwargs))
         try:
-            return target(*wide[0], **wide[1])
+            found = target(*wide[0], **wide[1])
         except Exception:
             # Some operators take 32 bits only.
             less = pytree.tree_map_only(torch.Tensor, _narrow, (args, kwargs))
-            return pytree.tree_map_only(torch.Tensor, _widen, target(*less[0], **less[1]))
+            found = target(*less[0], **less[1])
+        # And some give 32 bits whatever they are given.
+        return pytree.tree_map_only(torch.Tensor, _widen, found)
 
     def _error(self, code: str, call: Call, message: str, *, notes: tuple[str, ...] = ()) -> ModelError:
         name = next((one for one in call.results if one), call.op)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.diagnostics import (  # noqa: F401 - they fill the table
+    provoke_campaigns,
     provoke_cli,
     provoke_emit,
     provoke_emitter,
