@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.diagnostics import (  # noqa: F401 - they fill the table
+    provoke_campaigns,
     provoke_cli,
     provoke_emit,
     provoke_emitter,
+    provoke_generation,
     provoke_ir,
     provoke_memory,
     provoke_oracles,

@@ -19,6 +19,7 @@ from exirkit import __version__
 
 from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wants_traceback
+from .fuzz_commands import fuzz_app
 from .interrupts import INTERRUPTED, noticed_interrupts
 from .rule_commands import rule_app
 
@@ -79,6 +80,7 @@ app = typer.Typer(
 )
 
 app.add_typer(rule_app, name="rule")
+app.add_typer(fuzz_app, name="fuzz")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]
