@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -183,6 +184,9 @@ def _sorted(expression: Any) -> tuple[Any, ...]:
 @lru_cache(maxsize=4096)
 def operator_named(name: str) -> Any:
     """Return the operator with a printed name, or None if nothing has registered it."""
+    if name.startswith("quantized_decomposed."):
+        # Its import registers them.
+        importlib.import_module("torch.ao.quantization.fx._decomposed")
     found: Any = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)

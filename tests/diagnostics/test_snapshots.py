@@ -13,8 +13,10 @@ import pytest
 from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_campaigns,
     provoke_cli,
+    provoke_dialects,
     provoke_emit,
     provoke_emitter,
+    provoke_generation,
     provoke_ir,
     provoke_memory,
     provoke_oracles,
