@@ -23,7 +23,7 @@ from benchmarks.models import build
 
 # A slow program is timed less often: the longer a call takes, the less it varies.
 BUDGET_S = 12.0
-FEWEST_ROUNDS = 4
+FEWEST_ROUNDS = 8
 
 
 def main() -> int:

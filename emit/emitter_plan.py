@@ -58,11 +58,13 @@ class EmittedMethod:
         plan: The plan.
         debug_handles: Debug handle, or handles, of instructions by index.
         result_counts: Number of results of instructions by index.
+        view_bases: For each view that needs no instruction, the value whose memory it shows.
     """
 
     plan: ExecutionPlan
     debug_handles: dict[int, int | tuple[int, ...]] = field(default_factory=dict)
     result_counts: dict[int, int] = field(default_factory=dict)
+    view_bases: dict[int, int] = field(default_factory=dict)
 
 
 class PlanEmitter:
@@ -88,6 +90,7 @@ class PlanEmitter:
         self._stacktrace: list[Any] | None = [] if emit_stacktrace else None
         self._debug_handles: dict[int, int | tuple[int, ...]] = {}
         self._result_counts: dict[int, int] = {}
+        self._view_bases: dict[int, int] = {}
         self._unplanned = _may_be_unplanned(program)
 
     def emit(self) -> EmittedMethod:
@@ -119,7 +122,7 @@ class PlanEmitter:
             operators=[Operator(name=name, overload=overload) for name, overload in self._operators],
             non_const_buffer_sizes=self._arena_sizes(),
         )
-        return EmittedMethod(plan, self._debug_handles, self._result_counts)
+        return EmittedMethod(plan, self._debug_handles, self._result_counts, self._view_bases)
 
     def _arena_sizes(self) -> list[int]:
         sizes = self._program.graph_module.meta.get("non_const_buffer_sizes")
@@ -195,6 +198,8 @@ class PlanEmitter:
             return found
         result = self._place(node, spec)
         if spec.is_static_shape_tensor and spec.mem_offset is not None:
+            base: Any = node.args[0]
+            self._view_bases[cast(int, result)] = cast(int, self._ids[base])
             return result
         source = self._arguments.write(node, _BASE, node.args[0])
         sizes = self._arguments.write(node, _SIZES, node.args[1])

@@ -1,1 +1,67 @@
-"""Searching for miscompilations: generated programs, oracles, blame, reduction and campaigns."""
+"""Searching for miscompilations: generated programs, oracles, blame, reduction and campaigns.
+
+Names are fetched on first use: pytest loads the plug-in of this room for every test suite, and must not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .campaigns import Attachment as Attachment
+    from .campaigns import Bucket as Bucket
+    from .campaigns import Campaign as Campaign
+    from .campaigns import CampaignConfig as CampaignConfig
+    from .campaigns import CampaignSummary as CampaignSummary
+    from .campaigns import FeatureCount as FeatureCount
+    from .campaigns import ProcessPool as ProcessPool
+    from .campaigns import Progress as Progress
+    from .campaigns import Shown as Shown
+    from .campaigns import Store as Store
+    from .campaigns import dask_executor as dask_executor
+    from .campaigns import find_campaign as find_campaign
+    from .campaigns import html_page as html_page
+    from .campaigns import load_bench as load_bench
+    from .campaigns import load_quotas as load_quotas
+    from .campaigns import parse_seeds as parse_seeds
+    from .campaigns import show as show
+    from .campaigns import summarise as summarise
+
+# Where each public name lives.
+_HOMES: dict[str, str] = {
+    "Attachment": "campaigns",
+    "Bucket": "campaigns",
+    "Campaign": "campaigns",
+    "CampaignConfig": "campaigns",
+    "CampaignSummary": "campaigns",
+    "ProcessPool": "campaigns",
+    "Progress": "campaigns",
+    "Shown": "campaigns",
+    "Store": "campaigns",
+    "dask_executor": "campaigns",
+    "FeatureCount": "campaigns",
+    "find_campaign": "campaigns",
+    "load_quotas": "campaigns",
+    "html_page": "campaigns",
+    "load_bench": "campaigns",
+    "parse_seeds": "campaigns",
+    "show": "campaigns",
+    "summarise": "campaigns",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    """Fetch a public name from where it lives."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"exirkit.fuzz.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

@@ -19,14 +19,27 @@ class StepFailure(Exception):  # noqa: N818 - never leaves the room; the interpr
         message: What is wrong.
         value: Index of the value that is concerned.
         expected: What would have been right.
+        notes: More facts, each a line.
+        hint: How to mend it.
     """
 
-    def __init__(self, code: str, message: str, *, value: int | None = None, expected: str | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        value: int | None = None,
+        expected: str | None = None,
+        notes: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.value = value
         self.expected = expected
+        self.notes = notes
+        self.hint = hint
 
 
 class TensorCell:

@@ -64,11 +64,12 @@ class Interpreter:
                 were written keep what was written.
         """
         with torch.inference_mode():
-            bind_inputs(self.plan, self._values, inputs)
             try:
+                self._start(inputs)
                 for number, steps in enumerate(self._chains):
                     self._run_chain(number, steps)
                 shown = [self._output(position, index) for position, index in enumerate(self.plan.outputs)]
+                self._end()
             except ModelError:
                 for index, entry in self._initial.items():
                     self._values[index] = entry
@@ -81,6 +82,12 @@ class Interpreter:
     def tensor(self, index: int) -> torch.Tensor:
         """Return a copy of the tensor that is value `index` now."""
         return self._values[index].tensor().clone()  # type: ignore[no-any-return]
+
+    def _start(self, inputs: Sequence[Any]) -> None:
+        bind_inputs(self.plan, self._values, inputs)
+
+    def _end(self) -> None:
+        """Look at what is left when all outputs are known; nothing here."""
 
     def _run_chain(self, chain: int, steps: Sequence[Step]) -> None:
         at = 0
@@ -97,13 +104,11 @@ class Interpreter:
                     self._check_rounds(jumps_back)
                 at = target
         except StepFailure as failure:
-            raise ModelError(
-                self._diagnostic(chain, at, failure.code, failure.message, expected=failure.expected)
-            ) from None
+            raise ModelError(self._diagnostic(chain, at, failure)) from None
         except Exception as error:
             # Whatever a kernel of torch or of a user raises is about the program; the text names what it was given.
             message = f"the kernel failed: {_first_line(error)}"
-            raise ModelError(self._diagnostic(chain, at, "EK650", message)) from error
+            raise ModelError(self._diagnostic(chain, at, StepFailure("EK650", message))) from error
 
     def _check_rounds(self, jumps_back: int) -> None:
         if jumps_back > self._limits.jumps_back:
@@ -113,19 +118,35 @@ class Interpreter:
         try:
             return _shown(self.plan, self._values, index)
         except StepFailure as failure:
-            location = Location(method=self.plan.name, node=f"output {position}")
-            raise ModelError(Diagnostic(code=failure.code, message=failure.message, location=location)) from None
+            raise self._failed(failure, f"output {position}") from None
 
-    def _diagnostic(self, chain: int, at: int, code: str, message: str, *, expected: str | None = None) -> Diagnostic:
+    def _failed(self, failure: StepFailure, place: str | None) -> ModelError:
+        """Return the error for a failure outside of all instructions."""
+        return ModelError(
+            Diagnostic(
+                code=failure.code,
+                message=failure.message,
+                location=Location(method=self.plan.name, node=place),
+                expected=failure.expected,
+                notes=failure.notes,
+                hint=failure.hint,
+            )
+        )
+
+    def _diagnostic(self, chain: int, at: int, failure: StepFailure) -> Diagnostic:
         instruction = self.plan.chains[chain].instructions[at]
         before = sum(len(one.instructions) for one in self.plan.chains[:chain])
         text, arguments = _describe_instruction(self.plan, instruction)
         return Diagnostic(
-            code=code,
-            message=message,
+            code=failure.code,
+            message=failure.message,
             location=Location(method=self.plan.name, node=f"instruction {before + at}", text=text),
-            expected=expected,
-            notes=tuple(f"value {index}: {_describe(self._values[index])}" for index in dict.fromkeys(arguments)),
+            expected=failure.expected,
+            notes=(
+                *failure.notes,
+                *(f"value {index}: {_describe(self._values[index])}" for index in dict.fromkeys(arguments)),
+            ),
+            hint=failure.hint,
         )
 
 

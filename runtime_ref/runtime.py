@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,8 @@ from .limits import Limits
 from .metadata import MethodMetadata
 from .plan_facts import PlanFacts, operator_name
 from .registry import BackendRegistry, OperatorRegistry, default_registry
+from .shadow_interpreter import KnowingInterpreter
+from .shadow_memory import ShadowMemory
 from .value_table import Arenas
 
 # Comparing names is slow, and a hostile file has any number of wrong ones.
@@ -65,7 +67,8 @@ class Method:
 
         Raises:
             UsageError: EK640 to EK645 if the inputs do not fit.
-            ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given.
+            ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given; EK660 to
+                EK666 if the program was loaded to be run knowingly and uses memory wrongly.
         """
         return self._interpreter.run(inputs)
 
@@ -98,13 +101,23 @@ class Program:
     """A program in memory or mapped from a file, from which methods are loaded."""
 
     def __init__(
-        self, file: PteFile, registry: OperatorRegistry, limits: Limits, *, share_arenas: bool = False
+        self,
+        file: PteFile,
+        registry: OperatorRegistry,
+        limits: Limits,
+        *,
+        share_arenas: bool = False,
+        knowing: bool = False,
+        views: Mapping[str, Mapping[int, int]] | None = None,
     ) -> None:
         self._file = file
         self._registry = registry
         self._limits = limits
         self._share_arenas = share_arenas
+        self._knowing = knowing
+        self._views = views or {}
         self._shared: Arenas | None = None
+        self._shared_memory: ShadowMemory | None = None
         self._plans = {plan.name: plan for plan in file.program.execution_plan}
         self._methods: dict[str, Method] = {}
         self._facts: dict[str, PlanFacts] = {}
@@ -142,7 +155,7 @@ class Program:
         plan = self._plan(name)
         if name not in self._methods:
             facts = self._checked(plan)
-            self._methods[name] = Method(Interpreter(self._file, plan, facts, self._arenas(plan), self._limits))
+            self._methods[name] = Method(self._interpreter(plan, facts))
         return self._methods[name]
 
     def _plan(self, name: str) -> ExecutionPlan:
@@ -170,18 +183,32 @@ class Program:
             raise ModelError([_delegate_finding(plan, index) for index in range(len(plan.delegates))])
         return facts
 
+    def _interpreter(self, plan: ExecutionPlan, facts: PlanFacts) -> Interpreter:
+        if not self._knowing:
+            return Interpreter(self._file, plan, facts, self._arenas(plan), self._limits)
+        views = self._views.get(plan.name)
+        return KnowingInterpreter(self._file, plan, facts, self._memory(plan), self._limits, views=views)
+
     def _arenas(self, plan: ExecutionPlan) -> Arenas:
         if not self._share_arenas:
             return Arenas.allocate(plan.non_const_buffer_sizes, method=plan.name)
         if self._shared is None:
-            plans = self._plans.values()
-            count = max(len(one.non_const_buffer_sizes) for one in plans)
-            sizes = [
-                max((one.non_const_buffer_sizes[number : number + 1] or [0])[0] for one in plans)
-                for number in range(count)
-            ]
-            self._shared = Arenas.allocate(sizes, method=plan.name)
+            self._shared = Arenas.allocate(self._shared_sizes(), method=plan.name)
         return self._shared
+
+    def _memory(self, plan: ExecutionPlan) -> ShadowMemory:
+        if not self._share_arenas:
+            return ShadowMemory(plan.non_const_buffer_sizes, method=plan.name)
+        if self._shared_memory is None:
+            self._shared_memory = ShadowMemory(self._shared_sizes(), method=plan.name)
+        return self._shared_memory
+
+    def _shared_sizes(self) -> list[int]:
+        plans = self._plans.values()
+        count = max(len(one.non_const_buffer_sizes) for one in plans)
+        return [
+            max((one.non_const_buffer_sizes[number : number + 1] or [0])[0] for one in plans) for number in range(count)
+        ]
 
 
 def _delegate_finding(plan: ExecutionPlan, index: int) -> Diagnostic:
@@ -223,6 +250,8 @@ class Runtime:
         verification: Verification = Verification.InternalConsistency,
         share_arenas: bool = False,
         limits: Limits | None = None,
+        knowing: bool = False,
+        views: Mapping[str, Mapping[int, int]] | None = None,
     ) -> Program:
         """Load a program.
 
@@ -233,13 +262,27 @@ class Runtime:
             share_arenas: Whether all methods use the same arenas. Methods that were planned to share a mutable
                 buffer need that; others overwrite each other's buffers.
             limits: How much the program may ask for.
+            knowing: Whether methods run under a shadow of their memory: a read of bytes that are not the last that
+                were written to their tensor, a write over what is still to be read, and a write beyond a tensor fail
+                with EK660 to EK666, whatever the numbers are. Results are the same; runs take two to three times as
+                long, and memory five times as much.
+            views: For a knowing run, by method: the value whose memory each view without instruction shows. The file
+                does not tell; without it bases are guessed from places, which is wrong only where a view and several
+                tensors before it have one place, dtype and size.
 
         Raises:
             ProgramFormatError: The file is damaged, of another version, or no program.
             ProgramVerifyError: EK601 to EK626, the program cannot run.
             UsageError: EK648 if `data` is none of these, or no such file exists.
         """
-        program = Program(_read(data), self.operator_registry, limits or Limits(), share_arenas=share_arenas)
+        program = Program(
+            _read(data),
+            self.operator_registry,
+            limits or Limits(),
+            share_arenas=share_arenas,
+            knowing=knowing,
+            views=views,
+        )
         if verification is Verification.InternalConsistency:
             program.verify()
         return program

@@ -27,7 +27,7 @@ from exirkit.ir import Diagnostic, Location
 from .cells import TensorCell
 from .check_values import data_of, extent_nbytes, is_constant, is_external
 
-_ALIGNMENT_NBYTES = 16
+ALIGNMENT_NBYTES = 16
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Arenas:
 def _zeros(nbytes: int) -> torch.Tensor:
     # NumPy takes zeroed pages from the system where torch writes them one by one. The length is rounded up so that
     # an arena can be seen as elements of any size.
-    rounded = -(-nbytes // _ALIGNMENT_NBYTES) * _ALIGNMENT_NBYTES
+    rounded = -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
     return torch.from_numpy(np.zeros(rounded, dtype=np.uint8))
 
 

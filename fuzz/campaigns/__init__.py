@@ -1,1 +1,50 @@
 """Many programs, on many processes, with results that are kept."""
+
+from .bench import Bench, Case, Checked, load_bench, load_object, load_quotas
+from .campaign import Campaign, Progress
+from .config import Attachment, CampaignConfig, parse_seeds
+from .engine import engine_text
+from .page import html_page
+from .pool import ProcessPool, WorkerDiedError
+from .results import BAD_VERDICTS, VERDICTS, Analysis, Found, Result
+from .scale_out import dask_executor
+from .showing import Shown, show
+from .store import Store
+from .summary import Bucket, CampaignSummary, FeatureCount, RungTime, find_campaign, summarise
+from .work import analyse_failure, run_batch, run_seed
+
+__all__ = [
+    "BAD_VERDICTS",
+    "VERDICTS",
+    "Analysis",
+    "Attachment",
+    "Bench",
+    "Bucket",
+    "Campaign",
+    "CampaignConfig",
+    "CampaignSummary",
+    "Case",
+    "Checked",
+    "FeatureCount",
+    "Found",
+    "ProcessPool",
+    "Progress",
+    "Result",
+    "RungTime",
+    "Shown",
+    "Store",
+    "WorkerDiedError",
+    "analyse_failure",
+    "dask_executor",
+    "engine_text",
+    "find_campaign",
+    "html_page",
+    "load_bench",
+    "load_object",
+    "load_quotas",
+    "parse_seeds",
+    "run_batch",
+    "run_seed",
+    "show",
+    "summarise",
+]

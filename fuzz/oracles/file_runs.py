@@ -49,4 +49,4 @@ def run_file(
 
 def load_file(data: bytes, *, is_knowing: bool) -> Program:
     """Load a program, in knowing mode if asked for."""
-    return Runtime.get().load_program(data)
+    return Runtime.get().load_program(data, knowing=is_knowing)

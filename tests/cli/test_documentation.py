@@ -10,7 +10,7 @@ from tests.cli.conftest import Invoke
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from exirkit.cli import reports, rule_reports, rule_use_reports
+from exirkit.cli import fuzz_reports, reports, rule_reports, rule_use_reports
 from exirkit.cli.app import app
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text()
@@ -21,6 +21,10 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "verify": reports.VerifyReport,
     "demo": reports.DemoReport,
     "explain": reports.ExplainReport,
+    "fuzz": fuzz_reports.FuzzReport,
+    "fuzz report": fuzz_reports.FuzzSummaryReport,
+    "fuzz show": fuzz_reports.FuzzShowReport,
+    "fuzz merge": fuzz_reports.FuzzMergeReport,
     "rule check": rule_reports.RuleCheckReport,
     "rule explain": rule_use_reports.RuleExplainReport,
     "rule docs": rule_use_reports.RuleDocsReport,

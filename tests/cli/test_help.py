@@ -8,7 +8,7 @@ from tests.cli.conftest import Invoke
 
 import exirkit
 
-COMMANDS = ["lower", "run", "inspect", "verify", "demo", "explain"]
+COMMANDS = ["lower", "run", "inspect", "verify", "demo", "explain", "fuzz"]
 
 # Raises as soon as anything asks for torch, and says who did.
 WITHOUT_TORCH = """
@@ -29,7 +29,16 @@ main()
 
 @pytest.mark.parametrize(
     "args",
-    [["--help"], [], ["--version"], ["explain", "EK101"], ["explain"], ["lower", "--help"], ["run", "--help"]],
+    [
+        ["--help"],
+        [],
+        ["--version"],
+        ["explain", "EK101"],
+        ["explain"],
+        ["lower", "--help"],
+        ["run", "--help"],
+        ["fuzz", "--help"],
+    ],
     ids=" ".join,
 )
 def test_torch_is_not_imported(args: list[str]) -> None:

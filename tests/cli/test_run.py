@@ -126,3 +126,20 @@ def test_methods_are_chosen_by_name(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("run", path)
     assert result.exit_code == 2
     assert result.stderr == "error[EK723]: there is no method 'forward' (methods: one, two)\n"
+
+
+def test_knowing_run_finds_two_tensors_in_one_place(invoke: Invoke, tmp_path: Path) -> None:
+    made = Assembly()
+    x, first, second = made.tensor([4]), made.tensor([4]), made.tensor([4], at=24)
+    for out in (first, second):
+        made.call("aten::neg.out", x, out, out)
+    path = tmp_path / "overlap.pte"
+    path.write_bytes(made.to_bytes([x], [first, second]))
+    assert invoke("run", path).exit_code == 0
+    result = invoke("run", path, "--knowing")
+    assert result.exit_code == 1
+    assert "error[EK663]" in result.stderr
+
+
+def test_knowing_run_of_a_right_program(invoke: Invoke, program_file: Path) -> None:
+    assert report(invoke, program_file, "--knowing").outputs == report(invoke, program_file).outputs

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.fuzz.campaigns.stand_in import BENCH
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")]
 
@@ -120,3 +121,19 @@ def test_reader_that_stops_early(program_file: Path, tmp_path: Path) -> None:
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("code")
+
+
+def test_a_campaign_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("fail: [3]\nsleep: 0.02\n")
+    words = ["fuzz", "--bench", BENCH, "--policy", "policy.yaml", "--workers", "1", "--seeds"]
+    code, output, shown = run_in_terminal([*words, "200"], tmp_path, interrupt_at="passed")
+    plain = CONTROL.sub("", shown)
+    assert (code, output) == (130, ""), plain
+    assert "results are in fuzz.db; the same command goes on from there" in plain
+    assert "Traceback" not in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    code, output, shown = run_in_terminal([*words, "100"], tmp_path)
+    assert code == 1
+    assert "seeds 0:100: 100 programs" in output
+    assert "O3/values" in CONTROL.sub("", shown)
+    assert "\x1b" not in output

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.diagnostics import (  # noqa: F401 - they fill the table
+    provoke_campaigns,
     provoke_cli,
     provoke_emit,
     provoke_emitter,
+    provoke_generation,
     provoke_ir,
     provoke_memory,
     provoke_oracles,
@@ -23,6 +25,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_programs,
     provoke_rule_use,
     provoke_runtime_ref,
+    provoke_shadow,
     provoke_verifiers,
 )
 from tests.diagnostics.provocation import PROVOCATIONS, UNREACHABLE, rendered

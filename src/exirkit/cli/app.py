@@ -19,6 +19,7 @@ from exirkit import __version__
 
 from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wants_traceback
+from .fuzz_commands import fuzz_app
 from .interrupts import INTERRUPTED, noticed_interrupts
 from .rule_commands import rule_app
 
@@ -79,6 +80,7 @@ app = typer.Typer(
 )
 
 app.add_typer(rule_app, name="rule")
+app.add_typer(fuzz_app, name="fuzz")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]
@@ -182,6 +184,9 @@ def run(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of random inputs.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times; state stays.")] = 1,
     save: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write the outputs there.")] = None,
+    knowing: Annotated[
+        bool, typer.Option("--knowing", help="Watch every byte of planned memory; fail on any wrong use.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a method of a program file on the reference runtime."""
@@ -197,7 +202,8 @@ def run(
         steps("loading torch")
         from .running import RunOptions, run_file
 
-        choices = RunOptions(method, tuple(inputs or ()), "ones" if ones else "random", seed, repeat, save)
+        given = tuple(inputs or ())
+        choices = RunOptions(method, given, "ones" if ones else "random", seed, repeat, save, knowing)
         result = run_file(file, choices, steps)
     if json:
         print_json(result)

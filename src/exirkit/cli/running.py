@@ -35,6 +35,7 @@ class RunOptions:
         seed: Of random inputs.
         repeat: How often to run; a method with state goes on from the run before.
         save: File for the outputs of the last run, `.npz`.
+        knowing: Whether every byte of planned memory is watched.
     """
 
     method: str | None = None
@@ -43,13 +44,14 @@ class RunOptions:
     seed: int = 0
     repeat: int = 1
     save: Path | None = None
+    knowing: bool = False
 
 
 def run_file(path: Path, options: RunOptions, steps: Steps) -> RunReport:
     """Load a program file, run one method and report its outputs.
 
     Raises:
-        ModelError: The file cannot be loaded or run.
+        ModelError: The file cannot be loaded or run, or a knowing run finds memory used wrongly.
         UsageError: EK640 to EK645, the inputs do not fit the method.
         CommandError: EK721 to EK723, inputs cannot be read or made up, or there is no such method.
     """
@@ -58,7 +60,7 @@ def run_file(path: Path, options: RunOptions, steps: Steps) -> RunReport:
         names = [plan.name for plan in file.program.execution_plan]
         name = options.method or (names[0] if len(names) == 1 else "forward")
         plan = chosen_plans(file.program, name)[0]
-        method = Runtime.get().load_program(file).load_method(name)
+        method = Runtime.get().load_program(file, knowing=options.knowing).load_method(name)
         if options.inputs:
             inputs = read_inputs(options.inputs)
         else:

@@ -83,6 +83,14 @@ class ExecutorchProgramManager:
         return self._output.instruction_id_to_num_outs_map
 
     @property
+    def view_bases(self) -> dict[str, dict[int, int]]:
+        """For each method, the value whose memory a view shows that needs no instruction, by the view's value.
+
+        The file does not say it; `Runtime.load_program(..., knowing=True, views=...)` takes it.
+        """
+        return self._output.view_bases
+
+    @property
     def buffer(self) -> bytes:
         """The file as bytes: one copy of everything. To write a file, `write_to_file` needs no copy."""
         return self._laid_out().to_bytes()

@@ -1,0 +1,53 @@
+"""`python -m exirkit.fuzz.campaigns.child`: what `run_isolated` starts. Reads a task, writes a line for each step."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from exirkit.ir import DiagnosticError
+
+from .bench import Case, load_bench
+from .config import CampaignConfig
+from .work import run_seed
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def main() -> None:
+    """Check the seeds that standard input names."""
+    torch.set_num_threads(1)
+    # What compilers and kernels print must not get between the lines of the report.
+    report = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def say(what: dict[str, Any]) -> None:
+        report.write(json.dumps(what) + "\n")
+        report.flush()
+
+    task = json.loads(sys.stdin.read())
+    config = CampaignConfig.model_validate_json(task["config"])
+    try:
+        load_bench(config)
+    except DiagnosticError as error:
+        say({"wrong": error.diagnostics[0].model_dump(mode="json")})
+        return
+    for seed in task["seeds"]:
+        _run(seed, config, say)
+
+
+def _run(seed: int, config: CampaignConfig, say: Say) -> None:
+    def announce(case: Case) -> None:
+        say({"program": case.text, "steps": case.steps, "features": sorted(case.features)})
+
+    say({"begin": seed, "level": config.level_of(seed)})
+    say({"result": run_seed(seed, config, announce).model_dump(mode="json")})
+
+
+if __name__ == "__main__":
+    main()

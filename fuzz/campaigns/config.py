@@ -1,0 +1,134 @@
+"""What a campaign is asked to do, as a value that travels to workers as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from exirkit.ir import Diagnostic, UsageError
+
+MAX_SEED = 2**63 - 1
+_TARGET = re.compile(r"exirkit|official|[\w./\\ -]+:\w+")
+_SEEDS = re.compile(r"(?:(?P<first>\d+):)?(?P<last>\d+)")
+
+
+class Attachment(BaseModel):
+    """A file that a campaign needs, with its text: workers may be on another machine.
+
+    Attributes:
+        name: Path of the file, or the name of something that comes with exirkit.
+        text: Absent for what comes with exirkit.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    text: str | None = None
+
+    @classmethod
+    def of(cls, file: str) -> Attachment:
+        """Read a file; a name that is no file is taken for something that comes with exirkit."""
+        path = Path(file)
+        return cls(name=file, text=path.read_text(encoding="utf-8") if path.is_file() else None)
+
+
+class CampaignConfig(BaseModel):
+    """What is tested, with what, and how.
+
+    Attributes:
+        target: The compiler: `exirkit`, `official` (the executorch package), or `MODULE:LOWER`, a function from
+            exported programs by method name to the bytes of a program file.
+        pipelines: Pipeline files in the place of the shipped ones, or between them.
+        rules: Rule books, applied to the Edge program.
+        rungs: Oracles to ask; all that apply if absent.
+        policy: What generated programs are to be like: fields of `exirkit.fuzz.generation.Policy`.
+        optimization_levels: Each program is compiled with one of them; which one, its seed says.
+        first_seed: The first seed ...
+        seeds: ... and how many; without, all that there is time for.
+        batch: Seeds for one unit of work; without, as many as take about a second.
+        seed_seconds: A seed that takes longer is ended, and has the verdict `timed_out`.
+        analyses: Of failures with the same first bucket, so many are blamed on a pass and reduced.
+        growth_megabytes: A worker whose memory has grown by more is replaced.
+        bench: `MODULE:CLASS` of what makes and checks programs, see `Bench`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str = "exirkit"
+    pipelines: tuple[Attachment, ...] = ()
+    rules: tuple[Attachment, ...] = ()
+    rungs: tuple[str, ...] | None = None
+    policy: dict[str, Any] | None = None
+    optimization_levels: tuple[int, ...] = Field(default=(1,), min_length=1)
+    first_seed: int = Field(default=0, ge=0, le=MAX_SEED)
+    seeds: int | None = Field(default=None, ge=1)
+    batch: int | None = Field(default=None, ge=1)
+    seed_seconds: float = Field(default=60.0, gt=0)
+    analyses: int = Field(default=2, ge=0)
+    growth_megabytes: int = Field(default=512, ge=1)
+    bench: str = "exirkit.fuzz.campaigns.standard:StandardBench"
+
+    @field_validator("target")
+    @classmethod
+    def _is_a_target(cls, target: str) -> str:
+        if not _TARGET.fullmatch(target):
+            raise ValueError(f"{target!r} is not exirkit, official or MODULE:LOWER")
+        return target
+
+    @field_validator("optimization_levels")
+    @classmethod
+    def _are_levels(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
+        if not set(levels) <= {0, 1, 2}:
+            raise ValueError("levels of optimization are 0, 1 and 2")
+        return levels
+
+    def identity(self, engine: str) -> str:
+        """Return 16 digits: two campaigns that have the same ones get the same result for every seed.
+
+        How many seeds there are, and how they are spread over workers, does not matter.
+        """
+        free = {"first_seed", "seeds", "batch", "analyses", "growth_megabytes"}
+        text = json.dumps([engine, self.model_dump(mode="json", exclude=free)], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def level_of(self, seed: int) -> int:
+        """Return the level of optimization with which the program of a seed is compiled."""
+        return self.optimization_levels[seed % len(self.optimization_levels)]
+
+    def seed_range(self) -> range:
+        """Return all seeds that are asked for."""
+        last = MAX_SEED if self.seeds is None else min(self.first_seed + self.seeds, MAX_SEED)
+        return range(self.first_seed, last)
+
+
+def parse_seeds(text: str) -> tuple[int, int]:
+    """Return the first seed and the number of seeds of `N` or `A:B` (B is not one of them).
+
+    Raises:
+        UsageError: EK860, it is neither.
+    """
+    found = _SEEDS.fullmatch(text.strip())
+    first = int(found["first"] or 0) if found else 0
+    last = int(found["last"]) if found else 0
+    if found is None or not first < last <= MAX_SEED:
+        raise UsageError(
+            Diagnostic(
+                code="EK860",
+                message=f"{text!r} names no seeds",
+                expected="a number of seeds such as 1000, or first and last such as 1000:2000",
+                hint="the last seed has to be above the first one",
+            )
+        )
+    return first, last - first
+
+
+def split_batches(seeds: Iterable[int], size: int) -> list[tuple[int, ...]]:
+    """Return seeds in pieces of at most `size`, in order."""
+    listed = list(seeds)
+    return [tuple(listed[start : start + size]) for start in range(0, len(listed), size)]

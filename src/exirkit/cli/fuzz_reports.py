@@ -1,0 +1,98 @@
+"""The documents that `exirkit fuzz`, `report`, `show` and `merge` print with `--json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .reports import Report
+
+
+class FuzzBucket(Report):
+    """Failures that should have one cause.
+
+    Attributes:
+        bucket: Its name; `exirkit fuzz show FILE NAME` shows a program of it.
+        failures: How many there are.
+        first_seed: The first program with one.
+    """
+
+    bucket: str
+    failures: int
+    first_seed: int
+
+
+class FuzzReport(Report):
+    """What a campaign has found.
+
+    Attributes:
+        ok: No seed has a verdict that is bad for somebody.
+        campaign: Its id in the database.
+        database: The file.
+        first_seed: Of those that were asked for.
+        seeds: How many seeds were asked for; none if as many as there was time for.
+        done: How many of them have a result.
+        new: How many of these are from this session.
+        seconds: Wall time of this session.
+        workers: How many processes did the work.
+        verdicts: Seeds by verdict.
+        buckets: The largest ones first.
+        notes: What went wrong with workers.
+    """
+
+    ok: bool
+    campaign: str
+    database: str
+    first_seed: int
+    seeds: int | None
+    done: int
+    new: int
+    seconds: float
+    workers: int
+    verdicts: dict[str, int]
+    buckets: list[FuzzBucket]
+    notes: list[str]
+
+
+class FuzzSummaryReport(Report):
+    """What a database says of a campaign.
+
+    Attributes:
+        ok: No seed has a verdict that is bad for somebody.
+        database: The file.
+        html: The page that was written.
+        summary: Everything; see `exirkit.fuzz.CampaignSummary`.
+    """
+
+    ok: bool
+    database: str
+    html: str | None
+    summary: dict[str, Any]
+
+
+class FuzzShowReport(Report):
+    """A program of a campaign.
+
+    Attributes:
+        ok: Nothing is wrong with it.
+        database: The file.
+        shown: The program and what is known of it; see `exirkit.fuzz.Shown`.
+    """
+
+    ok: bool
+    database: str
+    shown: dict[str, Any]
+
+
+class FuzzMergeReport(Report):
+    """What was taken over from other files.
+
+    Attributes:
+        database: The file that has everything now.
+        shards: The other files.
+        added: How many results were not there before.
+    """
+
+    ok: bool = True
+    database: str
+    shards: list[str]
+    added: int

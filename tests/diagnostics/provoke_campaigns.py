@@ -1,0 +1,112 @@
+"""Campaigns that cannot be run, and files that hold none."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.diagnostics.provocation import provokes
+from tests.fuzz.campaigns.stand_in import config
+
+from exirkit.cli.fuzz_looking import show_program
+from exirkit.fuzz.campaigns import (
+    Campaign,
+    Result,
+    Store,
+    dask_executor,
+    find_campaign,
+    load_object,
+    parse_seeds,
+    show,
+)
+from exirkit.fuzz.campaigns.isolation import run_isolated
+
+
+def store_of(path: Path, verdict: Any = "passed") -> Path:
+    """A file with one program."""
+    with Store(path) as store:
+        campaign = store.open_campaign(config(bench="some.module:Bench"), "engine")
+        result = Result(seed=1, verdict=verdict, program="program(1)", steps=1)
+        store.begin_session(campaign, 0.0, "host", 1, 1)
+        store.add(campaign, [result], (0.0, "host", 1), 0.0)
+    return path
+
+
+class Deadly(Executor):
+    """An executor whose every worker dies."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(OSError("the worker died"))
+        return future
+
+
+@provokes("EK860")
+def no_seeds(scratch: Path) -> object:
+    return parse_seeds("20:10")
+
+
+@provokes("EK861")
+def no_database(scratch: Path) -> object:
+    path = scratch / "notes.db"
+    path.write_text("not a database, but as long as the header of one would have to be, and a little longer than that")
+    return Store(path)
+
+
+@provokes("EK862")
+def workers_do_not_start(scratch: Path) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", "/bin/false")
+        return run_isolated(config().model_dump_json(), [1])
+
+
+@provokes("EK863")
+def no_bench(scratch: Path) -> object:
+    return load_object("json:lower")
+
+
+@provokes("EK864")
+def workers_die(scratch: Path) -> object:
+    return Campaign(config(seeds=2), scratch / "c.db").run(Deadly())
+
+
+@provokes("EK865")
+def shards_disagree(scratch: Path) -> object:
+    ours, theirs = store_of(scratch / "ours.db"), store_of(scratch / "theirs.db", "timed_out")
+    with Store(ours) as store:
+        return store.merge(theirs)
+
+
+@provokes("EK866")
+def no_dask(scratch: Path) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "distributed", None)
+        with dask_executor("tcp://127.0.0.1:1"):
+            return None
+
+
+@provokes("EK867")
+def no_such_program(scratch: Path) -> object:
+    with Store(store_of(scratch / "c.db")) as store:
+        return show(store, "7")
+
+
+@provokes("EK868")
+def no_such_campaign(scratch: Path) -> object:
+    with Store(store_of(scratch / "c.db")) as store:
+        return find_campaign(store, "xyz")
+
+
+@provokes("EK869")
+def locked(scratch: Path) -> object:
+    path = store_of(scratch / "c.db")
+    with Store(path) as writer, writer.transaction(), Store(path, patience=0) as store:
+        return store.open_campaign(config(bench="other.module:Bench"), "engine")
+
+
+@provokes("EK724")
+def no_script(scratch: Path) -> object:
+    return show_program(store_of(scratch / "c.db"), "1", None, wants_repro=True)

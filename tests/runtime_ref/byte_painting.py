@@ -1,0 +1,105 @@
+"""Who is right about memory, found by painting: every byte of an arena gets the colour of the value that wrote it.
+
+Written from the meaning of programs and without any code of the knowing interpreter, which it is there to check. It
+understands programs without jumps, moves and dynamic shapes, made of kernels with out arguments and of `copy_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from math import prod
+
+from exirkit.emit import ExecutionPlan, KernelCall, OptionalTensorList, Tensor, TensorList
+
+# Arena, byte.
+Byte = tuple[int, int]
+
+
+def bytes_of(plan: ExecutionPlan, index: int) -> list[Byte]:
+    """Return the bytes of a value, none if it has no place."""
+    tensor = plan.values[index].val
+    if not isinstance(tensor, Tensor) or tensor.allocation_info is None:
+        return []
+    at = tensor.allocation_info
+    nbytes = prod(tensor.sizes) * tensor.scalar_type.itemsize
+    return [(at.memory_id, at.memory_offset + one) for one in range(nbytes)]
+
+
+def is_right(
+    plan: ExecutionPlan, *, state: Collection[int] = (), views: Mapping[int, int] | None = None, runs: int = 3
+) -> bool:
+    """Return whether every read of every run sees only bytes that its own value wrote last.
+
+    State counts as read at the end of a run. A kernel must not write where it reads.
+
+    Args:
+        plan: One method.
+        state: The values that are state.
+        views: The value that each view without instruction shows.
+        runs: Number of runs.
+    """
+    painter = _Painter(plan, views or {})
+    for index in state:
+        painter.write([index])
+    for _ in range(runs):
+        painter.forget_all_but(state)
+        fine = True
+        for index in plan.inputs:
+            painter.write([index])
+        for reads, writes in _steps(plan):
+            taken = {byte for index in reads for byte in bytes_of(plan, index)}
+            given = {byte for index in writes for byte in bytes_of(plan, index)}
+            fine &= all(painter.owns(index) for index in reads) and not taken & given
+            fine &= painter.write(writes)
+        if not fine or not all(painter.owns(index) for index in [*plan.outputs, *state]):
+            return False
+    return True
+
+
+class _Painter:
+    def __init__(self, plan: ExecutionPlan, views: Mapping[int, int]) -> None:
+        self._plan = plan
+        self._views = views
+        self._colours: dict[Byte, tuple[int, int]] = {}
+        self._latest: dict[int, tuple[int, int]] = {}
+        self._count = 0
+
+    def write(self, indices: Collection[int]) -> bool:
+        """Paint values that are written at once; return whether they have no byte in common."""
+        places = [byte for index in indices for byte in bytes_of(self._plan, index)]
+        for index in indices:
+            self._count += 1
+            self._latest[index] = (index, self._count)
+            for byte in bytes_of(self._plan, index):
+                self._colours[byte] = self._latest[index]
+        return len(places) == len(set(places))
+
+    def owns(self, index: int) -> bool:
+        """Return whether all bytes of a value have the colour of the last write to it."""
+        places = bytes_of(self._plan, index)
+        latest = self._latest.get(self._views.get(index, index))
+        return not places or (latest is not None and all(self._colours.get(byte) == latest for byte in places))
+
+    def forget_all_but(self, state: Collection[int]) -> None:
+        """Start a run."""
+        kept = {index: colour for index, colour in self._latest.items() if index in state}
+        self._latest = kept
+        self._colours = {byte: colour for byte, colour in self._colours.items() if colour in kept.values()}
+
+
+def _steps(plan: ExecutionPlan) -> Iterator[tuple[list[int], list[int]]]:
+    for instruction in plan.chains[0].instructions:
+        call = instruction.instr_args
+        assert isinstance(call, KernelCall)
+        if plan.operators[call.op_index].name == "aten::copy_":
+            yield [call.args[1]], [call.args[0]]
+            continue
+        writes = _tensors(plan, call.args[-1])
+        yield [one for index in call.args for one in _tensors(plan, index) if one not in writes], writes
+
+
+def _tensors(plan: ExecutionPlan, index: int) -> list[int]:
+    value = plan.values[index].val
+    if isinstance(value, TensorList | OptionalTensorList):
+        return [one for one in value.items if one >= 0]
+    return [index] if isinstance(value, Tensor) else []
