@@ -167,7 +167,7 @@ def _environment(seed: str) -> dict[str, str]:
 def test_programs_with_control_flow() -> None:
     policy = Policy(control_flow=True)
     kinds: set[str] = set()
-    for seed in range(60):
+    for seed in range(130):
         program = generate(seed, policy)
         found = features_of(program) & {"cond", "map", "scan", "while_loop"}
         if found:
