@@ -252,7 +252,7 @@ _COPIES = {
 def _settled_op(op: str, args: Sequence[Any]) -> str:
     """Return an operator, or one that copies in the place of one that cuts out of a tensor of several symbols.
 
-    Whether a part lies inside such a tensor's memory is a question about products of symbols, which torch cannot answer.
+    Whether a part lies inside such a tensor's memory is about products of symbols, of which torch cannot tell.
     """
     if op not in _COPIES or not isinstance(args[0], Value):
         return op
