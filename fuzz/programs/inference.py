@@ -160,8 +160,9 @@ def _symbols_in(arguments: Any) -> Iterator[Any]:
     map_aggregate(arguments, found.append)
     for one in found:
         value = one.meta.get("val") if isinstance(one, Node) else one
-        is_tensor = isinstance(value, torch.Tensor)
-        sizes = (*value.shape, *value.stride(), value.storage_offset()) if is_tensor else (value,)
+        sizes: tuple[Any, ...] = (value,)
+        if isinstance(value, torch.Tensor):
+            sizes = (*value.shape, *value.stride(), value.storage_offset())
         for size in sizes:
             if isinstance(size, torch.SymInt):
                 yield from _sorted(size.node.expr)

@@ -20,8 +20,8 @@ _MOST_COMPUTED = 1 << 14
 """Elements of the largest tensor of ones."""
 
 
-class _SymbolicError(Exception):
-    """A value whose sizes are not numbers."""
+class _NotQuickError(Exception):
+    """A value about whose sizes or strides fake tensors have to be asked."""
 
 
 class _LargeError(Exception):
@@ -69,18 +69,21 @@ def _bare(argument: Any) -> Any:
     """Return an argument with nodes replaced by tensors without memory."""
     value = argument.meta.get("val") if isinstance(argument, Node) else argument
     if isinstance(value, torch.Tensor):
-        if value.device.type == "meta" and type(value) is torch.Tensor:
-            return value
-        if not all(type(one) is int for one in (*value.shape, *value.stride())):
-            raise _SymbolicError
-        return bare_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
+        if type(value) is not torch.Tensor or value.device.type != "meta":
+            if not all(type(one) is int for one in (*value.shape, *value.stride())):
+                raise _NotQuickError
+            value = bare_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
+        # Kernels of a processor keep memory formats that some meta kernels forget, and strides of nothing are arbitrary.
+        if value.numel() == 0 or (value.dim() > 3 and not value.is_contiguous()):
+            raise _NotQuickError
+        return value
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise _SymbolicError
+        raise _NotQuickError
     return value
 
 
-def bare_tensor(dtype: torch.dtype, sizes: Any, strides: Any, offset: int = 0) -> torch.Tensor:
-    """Return a tensor without memory."""
+def bare_tensor(dtype: torch.dtype, sizes: Any, strides: Any, offset: Any = 0) -> torch.Tensor:
+    """Return a tensor without memory; sizes, strides and offset may be symbolic."""
     with torch._C._DisableTorchDispatch():
         bare = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
         return bare.as_strided(tuple(sizes), tuple(strides), offset) if offset else bare
