@@ -73,7 +73,7 @@ def _bare(argument: Any) -> Any:
             if not all(type(one) is int for one in (*value.shape, *value.stride())):
                 raise _NotQuickError
             value = bare_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
-        # Kernels of a processor keep memory formats that some meta kernels forget, and strides of nothing are arbitrary.
+        # A processor keeps memory formats that some meta kernels forget, and strides of nothing are arbitrary.
         if value.numel() == 0 or (value.dim() > 3 and not value.is_contiguous()):
             raise _NotQuickError
         return value
