@@ -1,1 +1,34 @@
 """Making programs that are valid by construction."""
+
+from .choices import Choices, DrawnChoices, SeededChoices
+from .features import Measurement, features_of, measure
+from .generating import generate, generate_from, generate_with_facts
+from .operator_catalogue import Operator, read_operators, shipped_operators
+from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
+from .rule_programs import from_rule, near_misses
+from .strategies import programs
+from .values import Fact
+
+__all__ = [
+    "CONTROL_FLOW",
+    "FLOORS",
+    "Choices",
+    "DrawnChoices",
+    "Fact",
+    "Measurement",
+    "Operator",
+    "Plan",
+    "Policy",
+    "SeededChoices",
+    "features_of",
+    "from_rule",
+    "generate",
+    "generate_from",
+    "generate_with_facts",
+    "ieee_policy",
+    "measure",
+    "near_misses",
+    "programs",
+    "read_operators",
+    "shipped_operators",
+]

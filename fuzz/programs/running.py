@@ -113,6 +113,9 @@ class Runner:
 
     def _written(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         """Return the new contents with the strides of the old ones."""
+        if self._wide and source.dtype in _LESS:
+            # Some operators, such as those that dequantize, give 32 bits whatever they take.
+            source = source.to(target.dtype)
         if target.shape != source.shape or target.dtype != source.dtype:
             message = "a buffer or input is written with a value of another type"
             raise ModelError(Diagnostic(code="EK810", message=message))

@@ -16,6 +16,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_dialects,
     provoke_emit,
     provoke_emitter,
+    provoke_generation,
     provoke_ir,
     provoke_memory,
     provoke_oracles,
