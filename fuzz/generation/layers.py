@@ -163,7 +163,9 @@ def convolution(scope: Scope, operator: Operator) -> None:
     value = image(scope, operator, dims)
     channels = low_of(value.sizes[1])
     is_transposed = operator.option("form") == "whole" and scope.choices.chance(0.2)
-    groups = channels if scope.choices.chance(0.25) and not is_transposed else 1
+    # Which kernel torch takes for many groups depends on sizes, which have to be numbers then.
+    is_grouped = scope.choices.chance(0.25) and is_static(value.sizes) and not is_transposed
+    groups = channels if is_grouped else 1
     made = groups * scope.choices.pick((1, 2, 3)) if groups > 1 else scope.choices.pick((3, 2, 1))
     window = [scope.choices.pick((1, 2, 3)) for _ in range(dims)]
     window = [widest(size, side) for size, side in zip(window, value.sizes[2:], strict=True)]
