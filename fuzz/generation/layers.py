@@ -156,11 +156,17 @@ _PRODUCTS: Mapping[str, Callable[[Scope, Operator], None]] = {
 }
 
 
+_SMALL_SIDE = 16
+"""Torch takes one kernel below and another from here on: a size with symbols must not leave that open."""
+
+
 @proposes("convolution")
 def convolution(scope: Scope, operator: Operator) -> None:
     """Propose a convolution over one dim or two, transposed at times."""
     dims = scope.choices.pick(operator.option("dims"))
     value = image(scope, operator, dims)
+    if any(high_of(size) >= _SMALL_SIDE for size in value.sizes if not isinstance(size, int)):
+        value = scope.fresh(value.dtype, (1, 2, 5, 3)[: dims + 2])
     channels = low_of(value.sizes[1])
     is_transposed = operator.option("form") == "whole" and scope.choices.chance(0.2)
     # Which kernel torch takes for many groups depends on sizes, which have to be numbers then.
