@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
 from torch.fx.node import map_aggregate
@@ -45,9 +46,13 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
     env = mode.shape_env
     view = view_of_copy(underlying(target))
     with nullcontext() if env is None else env.error_on_new_guards(), mode, torch.no_grad():
-        if view is not None and not _all_static(values):
+        if _all_static(values):
+            return target(*values[0], **values[1])
+        if view is not None:
             return infer_view_copy(view, *values)
-        return target(*values[0], **values[1])
+        # Composite operators such as `constant_pad_nd` ask for numbers, but for their decompositions in Python.
+        with enable_python_dispatcher():
+            return target(*values[0], **values[1])
 
 
 def _all_static(values: Any) -> bool:

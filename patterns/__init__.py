@@ -13,6 +13,8 @@ from .operator_facts import FAMILIES, operators_with
 from .operator_table import OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .parallel_checks import CheckRequest, CheckSettings, check_books
+from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance
+from .program_compiler import Builder
 from .python_books import PythonBook
 from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
@@ -32,9 +34,11 @@ from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
     "FAMILIES",
+    "INSTANCE_ERRORS",
     "Application",
     "Bisection",
     "BookVerdict",
+    "Builder",
     "BuilderTools",
     "CheckRequest",
     "CheckSettings",
@@ -48,6 +52,7 @@ __all__ = [
     "Obstacle",
     "OperatorDefinition",
     "OperatorTable",
+    "PatternInstance",
     "PythonBook",
     "Refusal",
     "Relations",
@@ -84,8 +89,10 @@ __all__ = [
     "language_words",
     "load_book",
     "name_of",
+    "near_instances",
     "operators_with",
     "parse_book",
+    "pattern_instance",
     "predicate",
     "read_target",
     "read_witnesses",

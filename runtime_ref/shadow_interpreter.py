@@ -49,7 +49,8 @@ class KnowingInterpreter(Interpreter):
         labels = {
             index: label_of(plan, index) for index, each in enumerate(plan.values) if isinstance(each.val, Tensor)
         }
-        self._watch = Watch(plan.name, memory, self._values, self._tracks(effects), labels, self._places.of)
+        moving = facts.rebound | {target for _, target in facts.handles}
+        self._watch = Watch(plan.name, memory, self._values, self._tracks(effects), labels, self._places.of, moving)
         ends = [tensor for index in plan.outputs for tensor in tensors_in(plan, index)]
         liveness = Liveness(effects, self._places, [*ends, *self._places.state])
         conflicts = Conflicts(self._places, facts, len(plan.values))

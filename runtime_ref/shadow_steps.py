@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 
 from .shadow_effects import Effect
 from .shadow_findings import bad_read, bad_write, displaced_view, stray_write
-from .shadow_memory import GUARD_NBYTES, Holder, ShadowMemory, Site
+from .shadow_memory import Holder, ShadowMemory, Site
 from .shadow_places import Place
-from .shadow_tracks import Track, overwritten, track_of
+from .shadow_tracks import Neighbour, Track, neighbours_of, overwritten, track_of
 from .steps import Step
 
 
@@ -27,6 +28,7 @@ class Watch:
         tracks: By value, the track of its cell if that is, or may show what is, in an arena.
         labels: How each tensor is called in messages.
         places: Where the planned tensors of the method lie.
+        moving: Values that may come to show other memory while the method runs.
         foreign: For each value the state of other methods that has bytes in common with it.
     """
 
@@ -36,6 +38,7 @@ class Watch:
     tracks: list[Track | None]
     labels: Mapping[int, str]
     places: Mapping[int, Place]
+    moving: AbstractSet[int]
     foreign: dict[int, tuple[Holder, ...]] = field(default_factory=dict)
 
     def track(self, index: int) -> Track | None:
@@ -118,9 +121,12 @@ class KnowingStep:
         self._endangered = endangered
         # Where shapes are known beforehand the plan is at fault before the kernel is: torch refuses some overlaps.
         self._first = [index for index in effect.writes if endangered[index] and keeps(index)]
-        self._kept_reads = [(watch.tracks[index], index) for index in effect.reads if keeps(index)]
-        self._other_reads = [index for index in effect.reads if not keeps(index)]
-        self._kept_writes = [watch.tracks[index] for index in effect.writes] if all(map(keeps, effect.writes)) else None
+        fixed = [index for index in effect.reads if index not in watch.moving]
+        self._fixed_reads = [(track, index) for index in fixed if (track := watch.tracks[index]) is not None]
+        self._other_reads = [index for index in effect.reads if index in watch.moving]
+        self._has_fixed_writes = watch.moving.isdisjoint(effect.writes)
+        self._writes = [watch.tracks[index] for index in effect.writes]
+        self._neighbours = neighbours_of(self._writes)
 
     def __call__(self) -> int | None:
         """Run the instruction once.
@@ -130,20 +136,16 @@ class KnowingStep:
         """
         watch = self.watch
         self._check_arguments(watch)
-        writes = self._kept_writes
-        if writes is None:
-            writes = [watch.track(index) for index in self.effect.writes]
-        before = [
-            (track, track.around[0].tobytes(), track.around[1].tobytes())
-            for track in writes
-            if track is not None and track.around
-        ]
+        if not self._has_fixed_writes:
+            self._writes = [watch.track(index) for index in self.effect.writes]
+            self._neighbours = neighbours_of(self._writes)
+        before = [neighbour.content.tobytes() for neighbour in self._neighbours]
         target = self._step()
-        for track, front, behind in before:
+        for neighbour, content in zip(self._neighbours, before, strict=True):
             # Comparing bytes is fast, comparing a memoryview is not.
-            if track.around[0].tobytes() != front or track.around[1].tobytes() != behind:
-                self._report_stray(track, (front, behind))
-        for index, written in zip(self.effect.writes, writes, strict=True):
+            if neighbour.content.tobytes() != content:
+                self._report_stray(neighbour, content)
+        for index, written in zip(self.effect.writes, self._writes, strict=True):
             if self._endangered[index] or watch.foreign:
                 watch.check_write(index, self._endangered[index], self.effect)
             if written is not None and written.holder is not None:
@@ -151,8 +153,8 @@ class KnowingStep:
         return target
 
     def _check_arguments(self, watch: Watch) -> None:
-        for track, index in self._kept_reads:
-            if track is not None and not track.is_intact():
+        for track, index in self._fixed_reads:
+            if not track.is_intact():
                 raise bad_read(watch.memory, track, watch.labels[index])
         for index in self._other_reads:
             watch.check_read(index)
@@ -162,19 +164,19 @@ class KnowingStep:
     def _paint(self, track: Track, holder: Holder) -> None:
         track.paint(holder, self.watch.memory.record(holder, self._site))
 
-    def _report_stray(self, track: Track, around: Sequence[bytes]) -> None:
-        """Raise a `StepFailure` (EK665) unless only what the instruction writes to besides has changed."""
-        assert track.holder is not None
-        others = [self.watch.track(index) for index in self.effect.writes]
-        places = [one.holder.place for one in others if one is not None and one.holder is not None]
-        starts = (track.holder.place.start - GUARD_NBYTES, track.holder.place.end)
-        for start, now, old in zip(starts, track.around, around, strict=True):
-            changed = np.flatnonzero(np.frombuffer(now, np.uint8) != np.frombuffer(old, np.uint8)) + start
-            for place in places:
-                changed = changed[(changed < place.start) | (changed >= place.end)]
-            if len(changed):
-                label = self.watch.labels[track.cell.index]
-                raise stray_write(self.watch.memory, track, label, (int(changed[0]), int(changed[-1]) + 1))
+    def _report_stray(self, neighbour: Neighbour, before: bytes) -> None:
+        """Raise a `StepFailure` (EK665) for bytes that the instruction has changed beside what it writes to."""
+        changed = np.flatnonzero(np.frombuffer(neighbour.content, np.uint8) != np.frombuffer(before, np.uint8))
+        first, last = int(changed[0]) + neighbour.start, int(changed[-1]) + neighbour.start
+        near = [track for track in self._writes if track is not None and track.shadow is neighbour.shadow]
+        # It is put down to the tensor that ends or starts nearest to the first byte.
+        track = min(near, key=lambda one: _distance(one, first))
+        raise stray_write(self.watch.memory, track, self.watch.labels[track.cell.index], (first, last + 1))
+
+
+def _distance(track: Track, at: int) -> int:
+    assert track.holder is not None
+    return min(abs(at - track.holder.place.end), abs(at - track.holder.place.start))
 
 
 class RowStep(KnowingStep):

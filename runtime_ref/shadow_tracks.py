@@ -26,10 +26,9 @@ class Track:
         start: First byte of what it shows at present.
         end: Byte after the last one.
         writer: The shadow of these bytes.
-        around: The bytes next to its place, before and behind it, which no write to it may change.
     """
 
-    __slots__ = ("_bytes", "_seen", "around", "cell", "end", "holder", "shadow", "start", "writer")
+    __slots__ = ("_bytes", "_seen", "cell", "end", "holder", "shadow", "start", "writer")
 
     def __init__(self, cell: TensorCell, holder: Holder | None, shadow: ShadowArena | None) -> None:
         self.cell = cell
@@ -37,7 +36,6 @@ class Track:
         self.start = self.end = 0
         self.writer = np.zeros(0, dtype=np.int32)
         self._bytes = memoryview(b"")
-        self.around: tuple[memoryview, ...] = ()
         self.holder: Holder | None = None
         self.shadow: ShadowArena | None = None
         self.show(holder, shadow)
@@ -45,14 +43,7 @@ class Track:
     def show(self, holder: Holder | None, shadow: ShadowArena | None) -> None:
         """Come to show the memory of a holder, or none that is in an arena."""
         self._seen = None
-        if holder is self.holder and shadow is self.shadow:
-            return
         self.holder, self.shadow = holder, shadow
-        self.around = ()
-        if holder is not None and shadow is not None:
-            start, end = GUARD_NBYTES + holder.place.start, GUARD_NBYTES + holder.place.end
-            raw = shadow.raw.data
-            self.around = (raw[start - GUARD_NBYTES : start], raw[end : end + GUARD_NBYTES])
 
     def locate(self) -> None:
         """Find out where the tensor is that the cell shows now."""
@@ -91,6 +82,45 @@ class Track:
         if pattern is not None and len(pattern) == len(self._bytes) and self._bytes.tobytes() == pattern:
             return True
         return holder.record > 0 and b"\x01" not in (self.writer != holder.record).tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Bytes next to the places of what an instruction writes to, which it must leave as they are.
+
+    Attributes:
+        shadow: The arena, guards included.
+        start: First byte, below 0 in the guard in front.
+        content: The bytes.
+    """
+
+    shadow: ShadowArena
+    start: int
+    content: memoryview
+
+
+def neighbours_of(tracks: Sequence[Track | None]) -> list[Neighbour]:
+    """Return what lies up to `GUARD_NBYTES` around the places of the holders of these tracks, and is none of them."""
+    written: dict[ShadowArena, set[tuple[int, int]]] = {}
+    for track in tracks:
+        if track is not None and track.holder is not None and track.shadow is not None:
+            place = track.holder.place
+            written.setdefault(track.shadow, set()).add((place.start, place.end))
+    found: list[Neighbour] = []
+    for shadow, unsorted_places in written.items():
+        places = sorted(unsorted_places)
+        gaps: list[tuple[int, int]] = []
+        behind = places[0][0] - GUARD_NBYTES
+        for start, end in [*places, (places[-1][1] + GUARD_NBYTES,) * 2]:
+            # Far from both neighbours nothing is looked at.
+            near = [(behind, behind + GUARD_NBYTES), (start - GUARD_NBYTES, start)]
+            gaps += [(behind, start)] if start - behind <= 2 * GUARD_NBYTES else near
+            behind = max(behind, end)
+        for start, end in gaps:
+            if start < end:
+                content = shadow.raw.data[start + GUARD_NBYTES : end + GUARD_NBYTES]
+                found.append(Neighbour(shadow, start, content))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

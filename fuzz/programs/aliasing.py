@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+import torch
+
 from .inference import operator_named
+from .language import HIGHER_ORDER
 from .model import Argument, Call, Method, Ref
 
 
@@ -28,17 +32,26 @@ def read_late(method: Method) -> tuple[str, ...]:
 
 
 def _roots(call: Call, shown: dict[str, frozenset[str]]) -> frozenset[str]:
-    schema: Any = getattr(operator_named(call.op), "_schema", None)
-    if schema is None:
+    operator = None if call.op in HIGHER_ORDER else operator_named(call.op)
+    if operator is None:
         # Control flow copies what its bodies would show.
         return frozenset()
-    given: dict[str, Argument] = dict(zip((one.name for one in schema.arguments), call.args, strict=False))
+    given: dict[str, Argument] = dict(zip((one.name for one in operator._schema.arguments), call.args, strict=False))
     given.update(call.kwargs)
-    found: frozenset[str] = frozenset()
-    for one in schema.arguments:
-        if one.alias_info is not None:
-            found |= _shown_by(given.get(one.name), shown)
-    return found
+    names = _may_show(operator)
+    return frozenset().union(*(_shown_by(given.get(name), shown) for name in names))
+
+
+@lru_cache(maxsize=4096)
+def _may_show(operator: Any) -> tuple[str, ...]:
+    """Return the arguments of which a result may be a view.
+
+    Composite operators such as `dropout` may return an argument itself without saying so, and those that are called
+    unsafe a view.
+    """
+    silent = operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    silent = silent or "unsafe" in operator._schema.name
+    return tuple(one.name for one in operator._schema.arguments if silent or one.alias_info is not None)
 
 
 def _shown_by(argument: Argument, shown: dict[str, frozenset[str]]) -> frozenset[str]:

@@ -38,7 +38,7 @@ _KINDS = {
 }
 
 
-def build(program: Program) -> dict[str, ExportedProgram]:
+def build(program: Program, *, quick: bool = True) -> dict[str, ExportedProgram]:
     """Build a program without tracing anything.
 
     Each method takes parameters, buffers, constants and its inputs, in this order; the tensors that are stored are
@@ -47,6 +47,9 @@ def build(program: Program) -> dict[str, ExportedProgram]:
 
     Args:
         program: A program without findings (`check_program`).
+        quick: Record values from meta kernels at a few sizes where that is possible. Otherwise fake tensors are asked
+            about everything, as `torch.export` does: ten times as slow, and it refuses a call that has a result under a
+            further condition on symbols only.
 
     Returns:
         The exported program of each method.
@@ -62,16 +65,16 @@ def build(program: Program) -> dict[str, ExportedProgram]:
     for one in program.stored:
         if one.kind == "parameter":
             tensors[one.name] = torch.nn.Parameter(tensors[one.name], requires_grad=False)
-    return {method.name: _MethodBuilder(program, method, tensors).build() for method in program.methods}
+    return {method.name: _MethodBuilder(program, method, tensors, quick).build() for method in program.methods}
 
 
 class _MethodBuilder:
-    def __init__(self, program: Program, method: Method, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, program: Program, method: Method, tensors: Mapping[str, torch.Tensor], quick: bool) -> None:
         self.program = program
         self.method = method
         self.tensors = tensors
         self.symbols = SymbolTable(program.symbols)
-        self.inference = Inference(self.symbols.mode)
+        self.inference = Inference(self.symbols.mode, quick=quick)
         self.builder = GraphBuilder(self.inference, self.symbols, method.name)
         self.inputs: list[InputSpec] = []
 

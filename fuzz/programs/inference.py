@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import importlib
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,8 +13,12 @@ import torch._higher_order_ops
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, compute_unbacked_bindings
+from torch.fx.node import map_aggregate
 
 from exirkit.ir import infer_value
+
+from .quick_inference import quick_value
+from .sampled_inference import NoFitError, sampled_value
 
 _MOST = 20_000
 """Calls whose results are remembered; a campaign meets the same small calls again and again."""
@@ -31,6 +36,7 @@ class Inference:
 
     Args:
         mode: Fake tensor mode of the program, with a shape environment.
+        quick: Ask fake tensors only where nothing faster gives the same answer.
 
     Attributes:
         bindings: Where in the last result each symbol is that only data decides, as torch records it at nodes.
@@ -38,9 +44,10 @@ class Inference:
 
     _results: dict[Hashable, Any] = {}  # noqa: RUF012
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode, *, quick: bool = True) -> None:
         assert mode.shape_env is not None
         self.mode = mode
+        self._quick = quick
         self._env: ShapeEnv = mode.shape_env
         self._numbers: dict[Any, Any] = {}
         self.bindings: dict[Any, Any] = {}
@@ -53,20 +60,40 @@ class Inference:
         """
         self.bindings = {}
         try:
-            key = (target, self._key(args), tuple((name, self._key(value)) for name, value in kwargs.items()))
+            key = (
+                self._quick,
+                target,
+                self._key(args),
+                tuple((name, self._key(value)) for name, value in kwargs.items()),
+            )
         except _Single:
             return self._inferred(target, args, kwargs)
         known = self._results.get(key)
         if known is None:
-            value = self._inferred(target, args, kwargs)
-            try:
-                known = self._recipe(value)
-            except _Single:
-                return value
+            known = self._quickly(target, args, kwargs) if self._quick else None
+            if known is None:
+                value = self._inferred(target, args, kwargs)
+                try:
+                    known = self._recipe(value)
+                except _Single:
+                    return value
             if len(self._results) >= _MOST:
                 self._results.clear()
             self._results[key] = known
         return self._made(known)
+
+    def _quickly(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return how to make the result, without fake tensors; None where they have to be asked."""
+        symbols = list(dict.fromkeys(_symbols_in((args, kwargs))))
+        if not symbols:
+            value = quick_value(target, args, kwargs)
+            return None if value is None else self._recipe(value)
+        ranges = {one: self._env.var_to_range[one] for one in symbols}
+        try:
+            limits = {one: (int(range_.lower), int(range_.upper)) for one, range_ in ranges.items()}
+            return sampled_value(target, args, kwargs, limits)
+        except (NoFitError, OverflowError):
+            return None
 
     def _inferred(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = infer_value(self.mode, target, args, kwargs)
@@ -74,11 +101,13 @@ class Inference:
             self.bindings = compute_unbacked_bindings(self._env, value) or {}
         return value
 
-    def tensor(self, dtype: torch.dtype, sizes: Sequence[Any], strides: Sequence[Any]) -> torch.Tensor:
+    def tensor(self, dtype: torch.dtype, sizes: Sequence[Any], strides: Sequence[Any], offset: int = 0) -> torch.Tensor:
         """Return a new fake tensor; sizes and strides may be symbolic."""
         # By hand this takes a tenth of the time of running an operator under the mode.
         with torch._C._DisableTorchDispatch():
             memory = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
+            if offset:
+                memory = memory.as_strided(tuple(sizes), tuple(strides), offset)
         return FakeTensor(self.mode, memory, torch.device("cpu"))
 
     def like(self, value: torch.Tensor) -> torch.Tensor:
@@ -89,7 +118,7 @@ class Inference:
         if isinstance(argument, Node):
             argument = argument.meta.get("val")
         if isinstance(argument, torch.Tensor):
-            return argument.dtype, self._key(argument.shape), self._key(argument.stride())
+            return argument.dtype, *map(self._key, (argument.shape, argument.stride(), argument.storage_offset()))
         if isinstance(argument, list | tuple):
             return tuple(map(self._key, argument))
         if isinstance(argument, torch.SymInt):
@@ -103,9 +132,7 @@ class Inference:
     def _recipe(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             facts = (tuple(map(_known, value.shape)), tuple(map(_known, value.stride())))
-            if value.storage_offset() != 0:
-                raise _Single
-            return value.dtype, *facts
+            return value.dtype, *facts, _known(value.storage_offset())
         if isinstance(value, list | tuple):
             return list(map(self._recipe, value))
         raise _Single
@@ -113,8 +140,10 @@ class Inference:
     def _made(self, recipe: Any) -> Any:
         if isinstance(recipe, list):
             return tuple(map(self._made, recipe))
-        dtype, sizes, strides = recipe
-        return self.tensor(dtype, list(map(self._number, sizes)), list(map(self._number, strides)))
+        dtype, sizes, strides, offset = recipe
+        return self.tensor(
+            dtype, list(map(self._number, sizes)), list(map(self._number, strides)), self._number(offset)
+        )
 
     def _number(self, size: Any) -> Any:
         if type(size) is int:
@@ -122,6 +151,17 @@ class Inference:
         if size not in self._numbers:
             self._numbers[size] = self._env.create_symintnode(size, hint=None)
         return self._numbers[size]
+
+
+def _symbols_in(arguments: Any) -> Iterator[Any]:
+    found: list[Any] = []
+    map_aggregate(arguments, found.append)
+    for one in found:
+        value = one.meta.get("val") if isinstance(one, Node) else one
+        sizes = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                yield from _sorted(size.node.expr)
 
 
 def _known(size: int | torch.SymInt) -> Any:
@@ -144,6 +184,9 @@ def _sorted(expression: Any) -> tuple[Any, ...]:
 @lru_cache(maxsize=4096)
 def operator_named(name: str) -> Any:
     """Return the operator with a printed name, or None if nothing has registered it."""
+    if name.startswith("quantized_decomposed."):
+        # Its import registers them.
+        importlib.import_module("torch.ao.quantization.fx._decomposed")
     found: Any = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -113,6 +113,9 @@ class Runner:
 
     def _written(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         """Return the new contents with the strides of the old ones."""
+        if self._wide and source.dtype in _LESS:
+            # Some operators, such as those that dequantize, give 32 bits whatever they take.
+            source = source.to(target.dtype)
         if target.shape != source.shape or target.dtype != source.dtype:
             message = "a buffer or input is written with a value of another type"
             raise ModelError(Diagnostic(code="EK810", message=message))
@@ -180,11 +183,13 @@ class _Steps:
     def _widely(self, target: Any, args: Any, kwargs: Any) -> Any:
         wide = pytree.tree_map(lambda one: torch.float64 if _is_less(one) else one, (args, kwargs))
         try:
-            return target(*wide[0], **wide[1])
+            found = target(*wide[0], **wide[1])
         except Exception:
             # Some operators take 32 bits only.
             less = pytree.tree_map_only(torch.Tensor, _narrow, (args, kwargs))
-            return pytree.tree_map_only(torch.Tensor, _widen, target(*less[0], **less[1]))
+            found = target(*less[0], **less[1])
+        # And some give 32 bits whatever they are given.
+        return pytree.tree_map_only(torch.Tensor, _widen, found)
 
     def _error(self, code: str, call: Call, message: str, *, notes: tuple[str, ...] = ()) -> ModelError:
         name = next((one for one in call.results if one), call.op)

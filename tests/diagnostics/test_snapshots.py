@@ -15,6 +15,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_cli,
     provoke_emit,
     provoke_emitter,
+    provoke_generation,
     provoke_ir,
     provoke_memory,
     provoke_oracles,

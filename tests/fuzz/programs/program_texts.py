@@ -263,3 +263,15 @@ run("forward", x=dyadic(2))
 run("forward", x=dyadic(3))
 """,
 }
+TEXTS["silent_views"] = """program(1)
+b = buffer("f32[2, 3]", dyadic(1))
+
+def forward(x: "f32[2, 3]"):
+    v = aten._unsafe_view.default(b, [3, 2])
+    d = aten.dropout.default(b, 0.5, False)
+    update(b, x)
+    return v, d
+
+run("forward", x=dyadic(2))
+run("forward", x=dyadic(3))
+"""

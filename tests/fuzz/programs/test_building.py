@@ -20,7 +20,10 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         if one.dtype != other.dtype or one.shape != other.shape:
             return False
-        plain = [each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+        plain = [
+            each.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+            for each in (one, other)
+        ]
         return torch.equal(*plain)
     return type(one) is type(other) and bool(one == other)
 

@@ -85,9 +85,11 @@ def half(x: torch.Tensor) -> torch.Tensor:
 
 def test_operators_of_32_bits_are_run_with_32_bits() -> None:
     text = """program(1)
+b = buffer("f32[4]", zeros())
 def forward(x: "f32[4]"):
     y = programs_of_the_bench.half.default(x)
     z = aten.add.Tensor(y, 0.1)
+    update(b, z)
     return y, z
 run("forward", x=dyadic(1))
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,12 @@ def test_the_documented_program_is_one() -> None:
     program = parse_program("\n".join(lines).strip("\n") + "\n")
     assert parse_program(program_text(program)) == program
     assert program.inexact == {"y"}
+
+
+def test_the_page_about_the_language_shows_one() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "programs.md").read_text()
+    program = parse_program(page.split("```python\n")[1].split("```")[0])
+    assert [one.name for one in program.methods] == ["forward"]
 
 
 def numbers() -> st.SearchStrategy[Any]:

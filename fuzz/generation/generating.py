@@ -1,0 +1,314 @@
+"""Programs that are valid by construction: nothing is tried and thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate
+
+import torch
+
+from exirkit.fuzz.programs import Argument, Contents, Method, Program, Ref
+from exirkit.ir import Diagnostic, UsageError
+
+from . import creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing
+from .building import Building
+from .choices import Choices, SeededChoices
+from .finishing import outputs_of, runs_of, trimmed_steps, use_urgent
+from .operator_catalogue import Operator, shipped_operators
+from .policy import Plan, Policy, draw_plan
+from .registry import PROPOSERS
+from .scope import Scope, preferred
+from .state import Writes
+from .values import FLOATS, Fact
+
+FAMILIES_READY = (creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing)
+"""Modules that fill the table of proposers."""
+
+_DEFAULT = Policy()
+_METHODS = ("forward", "decode")
+
+
+def generate(seed: int, policy: Policy | None = None) -> Program:
+    """Return the program of a seed, the same on every machine.
+
+    Args:
+        seed: Not negative.
+        policy: What programs are to contain.
+
+    Raises:
+        UsageError: EK821: the policy leaves no operator, or no dtype.
+    """
+    return generate_from(SeededChoices(seed), policy or _DEFAULT)
+
+
+def generate_from(choices: Choices, policy: Policy) -> Program:
+    """Return the program that some choices make."""
+    return generate_with_facts(choices, policy)[0]
+
+
+def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict[str, Fact]]:
+    """Return the program that some choices make, and what is known of each of its values."""
+    if not policy.dtypes or not 0 <= policy.least_calls <= policy.most_calls:
+        raise _wrong("it has no dtypes, or `least_calls` is more than `most_calls`")
+    building = Building(choices, draw_plan(choices, policy))
+    count = 2 if building.wishes("several_methods") else 1
+    scopes: dict[str, Scope] = {}
+    methods: list[Method] = []
+    for number, name in enumerate(_METHODS[:count]):
+        scope = scopes[name] = Scope(building)
+        methods.append(fill_method(scope, name, is_first=number == 0))
+    facts = {value.name: value.fact for scope in scopes.values() for value in scope.values}
+    return finished(building, scopes, methods), facts
+
+
+def finished(building: Building, scopes: dict[str, Scope], methods: Sequence[Method]) -> Program:
+    """Return the program that methods and what they share make."""
+    used = {name for method in methods for name in _names_in(method)}
+    kept = tuple(stored for stored in building.stored if stored.name in used or stored.name in building.written)
+    results = {name for method in methods for step in method.steps for name in step.results if name is not None}
+    names = {each.name for each in kept} | used | results
+    return Program(
+        tuple(building.symbols),
+        kept,
+        tuple(methods),
+        runs_of(building, scopes),
+        frozenset(name for name in building.inexact if name in names),
+        frozenset(name for name in building.undecided if name in names),
+    )
+
+
+def fill_method(scope: Scope, name: str, *, is_first: bool, extra: Sequence[Callable[[], None]] = ()) -> Method:
+    """Fill a method with calls.
+
+    Args:
+        scope: The empty method.
+        name: Of the method.
+        is_first: The method makes the buffers that methods write.
+        extra: Adds calls of its own somewhere in the middle.
+    """
+    building = scope.building
+    writes = Writes(scope)
+    if is_first:
+        _start(scope)
+        writes.prepare()
+    is_reader = not is_first and scope.choices.chance(0.5)
+    acts = [*_acts(scope, None if is_reader else writes), *extra]
+    calls = building.plan.calls if is_first else max(2, building.plan.calls // 2)
+    places = sorted(scope.choices.integer(0, calls) for _ in acts)
+    catalogue = weighted_operators(building.plan)
+    for number in range(calls + 1):
+        while places and places[0] == number:
+            places.pop(0)
+            acts.pop(0)()
+        if number < calls:
+            _propose(scope, catalogue)
+    use_urgent(scope)
+    writes.finish(is_reader=is_reader)
+    updates = writes.references()
+    outputs = outputs_of(scope)
+    method = Method(name, tuple(scope.inputs), (), outputs, updates)
+    used = set(_names_in(method))
+    for step in scope.steps:
+        used |= set(_names_of((*step.args, *(value for _, value in step.kwargs))))
+    return replace(method, steps=trimmed_steps(scope, used))
+
+
+def _start(scope: Scope) -> None:
+    """Add an input, and the odd things that the program is to have."""
+    building, choices = scope.building, scope.choices
+    dtype = building.plan.dtypes[0]
+    sizes = building.draw_sizes((1, 4))
+    dynamic = building.dynamic_sizes()
+    if dynamic and not any(size in dynamic for size in sizes):
+        at = choices.integer(0, len(sizes) - 1)
+        sizes = (*sizes[:at], dynamic[0], *sizes[at + 1 :])
+    scope.urgent.append(scope.new_input(dtype, sizes, building.contents(dtype)))
+    for extent in dynamic:
+        if not any(str(extent) in each.type.sizes for each in scope.inputs):
+            sizes = choices.pick(((extent,), (extent, 3), (2, extent)))
+            other = scope.dtype_of(building.plan.dtypes)
+            scope.urgent.append(scope.new_input(other, sizes, building.contents(other)))
+    _start_stored(scope)
+    if building.wishes("channels_last"):
+        shape = (2, 3, 5, 2) if choices.chance(0.5) else building.draw_sizes((4, 4), nonempty=True)
+        contents = replace(building.contents(torch.float32), layout="channels_last")
+        scope.urgent.append(scope.new_input(torch.float32, shape, contents))
+    if building.wishes("mixed_dtypes") and len(building.plan.dtypes) > 1:
+        other = choices.pick(building.plan.dtypes[1:])
+        scope.urgent.append(scope.fresh(other, building.draw_sizes((0, 3))))
+
+
+def _start_stored(scope: Scope) -> None:
+    building, choices = scope.building, scope.choices
+    floats = [dtype for dtype in building.plan.dtypes if dtype in FLOATS] or [torch.float32]
+    made = []
+    if building.wishes("equal_stored"):
+        sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
+        contents = building.contents(floats[0])
+        kinds = choices.pick((("parameter", "parameter"), ("constant", "constant"), ("parameter", "buffer")))
+        made += [building.store(kind, floats[0], sizes, contents) for kind in kinds]
+        if choices.chance(0.3):
+            made.append(building.store("constant", floats[0], sizes, building.contents(floats[0])))
+    if building.wishes("odd_strides"):
+        sizes = building.draw_sizes((2, 3), is_static=True, nonempty=True)
+        layout = choices.pick(("transposed", "strided"))
+        contents = replace(building.contents(floats[0]), layout=layout)
+        made.append(building.store(choices.pick(("parameter", "constant", "buffer")), floats[0], sizes, contents))
+    if building.wishes("expanded_stored"):
+        sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
+        contents = replace(building.contents(floats[0]), layout="expanded")
+        made.append(building.store(choices.pick(("constant", "buffer")), floats[0], sizes, contents))
+    if building.wishes("great_integers"):
+        numbers = (2**31 + 5, -(2**33), 7)
+        made.append(building.store("constant", torch.int64, (3,), Contents(kind="numbers", numbers=numbers)))
+    if building.wishes("zero_size"):
+        made.append(
+            building.store("constant", floats[0], choices.pick(((0,), (0, 3), (2, 0))), building.contents(floats[0]))
+        )
+    if building.wishes("stored") and not made:
+        sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
+        made.append(building.store("parameter", floats[0], sizes, building.contents(floats[0])))
+    scope.values += made
+    scope.urgent += made
+
+
+def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
+    """Return calls that the program shall have, whatever else it has."""
+    building = scope.building
+    acts: list[Callable[[], None]] = []
+    for feature, families in _WISHED.items():
+        if building.wishes(feature):
+            acts.append(lambda families=families: _propose(scope, _of_families(building.plan.policy, families)))
+    if building.wishes("quantized"):
+        acts.append(lambda: _quantize(scope))
+    if building.wishes("endless_slice"):
+        acts.append(lambda: viewing.endless_slice(scope))
+    if building.wishes("inexact_numbers"):
+        acts.append(lambda: elementwise_pairs.inexact_product(scope))
+    if building.wishes("two_writes") and writes is not None:
+        acts.append(writes.write_early)
+    return scope.choices.shuffled(acts)
+
+
+_WISHED = {"several_results": ("several", "cut"), "views": ("shape",), "mixed_dtypes": ("cast",)}
+
+
+def _quantize(scope: Scope) -> None:
+    value = scope.pick((torch.float32,), accept=preferred(scope, True))
+    made = creating.quantized(scope, value)
+    if scope.choices.chance(0.8):
+        scope.urgent.append(creating.dequantize(scope, made))
+
+
+def _propose(scope: Scope, catalogue: tuple[Sequence[Operator], Sequence[float]]) -> None:
+    operators, sums = catalogue
+    if not operators:
+        return
+    operator = operators[scope.choices.weighted(sums)]
+    PROPOSERS[operator.family](scope, operator)
+
+
+@lru_cache(maxsize=256)
+def _weights(policy_key: tuple[object, ...], favoured: int) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
+    """Return operators and sums of weights: each of 64 moods prefers some families."""
+    operators = _allowed(*policy_key)
+    families = sorted({operator.family for operator in operators})
+    likes = {
+        family: _LIKES[(favoured * 7 + at * (favoured % 5 + 1)) % len(_LIKES)] for at, family in enumerate(families)
+    }
+    counts = {
+        family: sum(operator.weight for operator in operators if operator.family == family) for family in families
+    }
+    is_rough = favoured % 3 == 0
+    weights = [
+        operator.weight
+        * (0.25 if _is_inexact(operator) and not is_rough else 1)
+        * likes[operator.family]
+        / max(counts[operator.family], 1) ** 0.5
+        for operator in operators
+    ]
+    return operators, tuple(accumulate(weights))
+
+
+_INEXACT_FAMILIES = frozenset({"softmax", "normalize"})
+_INEXACT_RULES = frozenset({"pow", "pow_of", "atan2", "div", "var", "var_dim", "std", "logsumexp", "norm", "var_mean"})
+
+
+def _is_inexact(operator: Operator) -> bool:
+    """Whether results of an operator are on no grid, most times."""
+    is_rule = operator.option("rule") in _INEXACT_RULES or operator.family in _INEXACT_FAMILIES
+    return is_rule or operator.option("grid") == "none"
+
+
+_LIKES = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
+
+
+@lru_cache(maxsize=64)
+def _allowed(only: frozenset[str], without: frozenset[str], portable: bool) -> tuple[Operator, ...]:
+    return tuple(
+        operator
+        for operator in shipped_operators()
+        if (not only or operator.name in only)
+        and operator.name not in without
+        and (operator.is_portable or not portable)
+        and operator.weight > 0
+    )
+
+
+def _key(policy: Policy) -> tuple[object, ...]:
+    return (policy.operators, policy.without, policy.portable_only)
+
+
+def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]:
+    """Return the operators of a plan and the sums of their weights.
+
+    Raises:
+        UsageError: EK821: there is none.
+    """
+    found = _weights(_key(plan.policy), plan.favoured)
+    if not found[0]:
+        raise _wrong("it leaves no operator of the catalogue")
+    return found
+
+
+@lru_cache(maxsize=256)
+def _family_weights(
+    policy_key: tuple[object, ...], families: tuple[str, ...]
+) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
+    operators = tuple(operator for operator in _allowed(*policy_key) if operator.family in families)
+    return operators, tuple(accumulate(operator.weight for operator in operators))
+
+
+def _of_families(policy: Policy, families: tuple[str, ...]) -> tuple[Sequence[Operator], Sequence[float]]:
+    return _family_weights(_key(policy), families)
+
+
+def _names_in(method: Method) -> list[str]:
+    """Return the names that a method refers to."""
+    names = [name for name, _ in method.updates] + [reference.name for _, reference in method.updates]
+    names += _names_of(method.outputs)
+    for step in method.steps:
+        names += _names_of((*step.args, *(value for _, value in step.kwargs)))
+    return names
+
+
+def _names_of(arguments: Sequence[Argument]) -> list[str]:
+    found: list[str] = []
+    for argument in arguments:
+        if isinstance(argument, Ref):
+            found.append(argument.name)
+        elif isinstance(argument, tuple):
+            found += _names_of(argument)
+    return found
+
+
+def _wrong(message: str) -> UsageError:
+    return UsageError(
+        Diagnostic(
+            code="EK821",
+            message=f"no program can be made under this policy: {message}",
+            expected="a policy that leaves at least one operator and one dtype",
+        )
+    )

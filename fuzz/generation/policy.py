@@ -1,0 +1,167 @@
+"""What programs are to contain: a policy for all of them, and the plan that is drawn from it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from .choices import Choices
+
+PRIMES = (2, 3, 5, 7, 11)
+
+FLOORS: Mapping[str, float] = {
+    "dynamic": 0.50,
+    "two_symbols": 0.20,
+    "derived_size": 0.10,
+    "views": 0.40,
+    "several_results": 0.25,
+    "unused_result": 0.10,
+    "mutable_buffer": 0.30,
+    "two_writes": 0.05,
+    "swapped_buffers": 0.05,
+    "old_value_read_late": 0.05,
+    "written_input": 0.05,
+    "stored": 0.60,
+    "equal_stored": 0.15,
+    "odd_strides": 0.10,
+    "expanded_stored": 0.05,
+    "zero_size": 0.03,
+    "size_one": 0.10,
+    "odd_outputs": 0.20,
+    "input_returned": 0.03,
+    "stored_returned": 0.03,
+    "same_output_twice": 0.03,
+    "none_returned": 0.03,
+    "size_returned": 0.03,
+    "channels_last": 0.15,
+    "mixed_dtypes": 0.30,
+    "several_methods": 0.08,
+    "quantized": 0.15,
+    "equal_sizes": 0.15,
+    "output_used_later": 0.10,
+    "other_optional_arguments": 0.20,
+    "great_integers": 0.03,
+    "endless_slice": 0.05,
+    "inexact_numbers": 0.03,
+}
+"""Features of programs, and the share of all programs that shall have each at least; see `features_of`."""
+
+CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How programs are made.
+
+    Attributes:
+        least_calls: Calls of operators in a method, at least.
+        most_calls: And at most; those that guard others or fit shapes are not counted.
+        shares: Of all programs that shall have a feature, by its name in `FLOORS`, where it differs from there.
+        operators: Only calls of operators with these names are proposed; all of the catalogue if empty.
+        without: No calls of operators with these names are proposed.
+        dtypes: Of what is computed; float32 is the simplest.
+        exact: How often a call that would leave the grid of exact numbers is kept on it.
+        portable_only: Leave out operators for which the official runtime has no portable kernel.
+        control_flow: Make `cond`, `map`, `scan` and `while_loop`.
+    """
+
+    least_calls: int = 3
+    most_calls: int = 12
+    shares: Mapping[str, float] = field(default_factory=dict)
+    operators: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+    dtypes: tuple[torch.dtype, ...] = (
+        torch.float32,
+        torch.int64,
+        torch.int32,
+        torch.bool,
+        torch.float16,
+        torch.bfloat16,
+        torch.float64,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+    )
+    exact: float = 0.85
+    portable_only: bool = False
+    control_flow: bool = False
+
+    def share(self, feature: str) -> float:
+        """Return the share of programs that shall have a feature: a little more than the floor."""
+        if feature in self.shares:
+            return self.shares[feature]
+        return min(1.0, FLOORS[feature] * 1.12 + 0.01)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one program is to contain.
+
+    Attributes:
+        policy: Of all programs.
+        wishes: Features.
+        dtypes: Of fresh values, by descending preference; often float32 alone.
+        calls: How many calls of operators to propose in the first method.
+        fresh: How often a call takes a new input or constant although there are values that it could take.
+        favoured: Seed of the weights of operators.
+    """
+
+    policy: Policy
+    wishes: frozenset[str]
+    dtypes: tuple[torch.dtype, ...]
+    calls: int
+    fresh: float
+    favoured: int
+
+
+_PARENTS: Mapping[str, tuple[str, ...]] = {
+    "two_symbols": ("dynamic",),
+    "derived_size": ("dynamic",),
+    "size_returned": ("dynamic", "odd_outputs"),
+    "mutable_buffer": ("stored",),
+    "two_writes": ("mutable_buffer",),
+    "swapped_buffers": ("mutable_buffer",),
+    "old_value_read_late": ("mutable_buffer",),
+    "equal_stored": ("stored",),
+    "odd_strides": ("stored",),
+    "expanded_stored": ("stored",),
+    "stored_returned": ("odd_outputs",),
+    "input_returned": ("odd_outputs",),
+    "same_output_twice": ("odd_outputs",),
+    "none_returned": ("odd_outputs",),
+    "unused_result": ("several_results",),
+}
+"""Features that come only together with others: the first is wished for among programs that have the second."""
+
+
+def draw_plan(choices: Choices, policy: Policy) -> Plan:
+    """Decide what a program is to contain."""
+    wishes: set[str] = set()
+    for feature in sorted(FLOORS, key=_depth):
+        share = policy.share(feature)
+        parents = _PARENTS.get(feature, ())
+        for parent in parents:
+            share /= max(policy.share(parent), share, 1e-9)
+        # Every feature is asked for in every program, so that a seed always makes the same choices.
+        if choices.wish(feature, share) and all(parent in wishes for parent in parents):
+            wishes.add(feature)
+    dtypes = _dtypes(choices, policy, "mixed_dtypes" in wishes)
+    calls = choices.integer(policy.least_calls, policy.most_calls)
+    fresh = (0.05, 0.12, 0.25)[choices.integer(0, 2)]
+    return Plan(policy, frozenset(wishes), dtypes, calls, fresh, choices.integer(0, 63))
+
+
+def _depth(feature: str) -> int:
+    return 1 + max((_depth(parent) for parent in _PARENTS.get(feature, ())), default=0)
+
+
+def _dtypes(choices: Choices, policy: Policy, is_mixed: bool) -> tuple[torch.dtype, ...]:
+    first = policy.dtypes[0]
+    if len(policy.dtypes) == 1:
+        return (first,)
+    if not is_mixed:
+        return (first,) if choices.chance(0.85) else (choices.pick(policy.dtypes),)
+    others = choices.shuffled(policy.dtypes[1:])
+    return (first, *others[: choices.integer(1, 3)])

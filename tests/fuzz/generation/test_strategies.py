@@ -1,0 +1,27 @@
+"""The strategy draws the same valid programs, and shrinks them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, find, given, settings
+
+from exirkit.fuzz.generation import Policy, programs
+from exirkit.fuzz.programs import Program, run_eagerly
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_drawn_programs_run(program: Program) -> None:
+    assert len(run_eagerly(program)) == len(program.runs)
+
+
+@pytest.mark.slow
+def test_a_failure_shrinks_to_few_calls() -> None:
+    def has_product(program: Program) -> bool:
+        return any(call.op == "aten.mm.default" for method in program.methods for call in method.steps)
+
+    policy = Policy(operators=frozenset({"aten.mm.default", "aten.add.Tensor", "aten.relu.default"}))
+    options = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    smallest = find(programs(policy), has_product, settings=options)
+    assert len(smallest.methods) == 1
+    assert len(smallest.methods[0].steps) <= 5
