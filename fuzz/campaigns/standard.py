@@ -70,7 +70,8 @@ class StandardBench:
     def analyse(self, case: Case, number: int) -> Analysis:
         """Reduce a program, find out who is guilty, and write a script."""
         failure = _different(self._verdict(case).failures)[number]
-        return analysed(case.program, failure, self._compiler(case.seed), case.seed, number)
+        made, _ = analysed(case.program, failure, self._compiler(case.seed), case.seed, number)
+        return made
 
     def _verdict(self, case: Case) -> Verdict:
         return check(case.program, compiler=self._compiler(case.seed), rungs=self._rungs, seed=case.seed)
@@ -99,13 +100,15 @@ def found_of(failure: Failure) -> Found:
     )
 
 
-def analysed(program: Program, failure: Failure, compiler: Compiler, seed: int, number: int = 0) -> Analysis:
-    """Return everything that can be found out about a failure."""
+def analysed(
+    program: Program, failure: Failure, compiler: Compiler, seed: int, number: int = 0
+) -> tuple[Analysis, Failure]:
+    """Return everything that can be found out about a failure, and how the reduced program fails."""
     small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=_TRIALS)
     again = check(small, compiler=compiler, rungs=("O0", failure.rung), seed=seed).failures
     shown = again[0] if again else failure
     guilt = blame(small, shown, compiler=compiler, seed=seed)
-    return Analysis(
+    made = Analysis(
         seed=seed,
         number=number,
         bucket=bucket(shown, small, guilt),
@@ -116,6 +119,7 @@ def analysed(program: Program, failure: Failure, compiler: Compiler, seed: int, 
         repro=repro_script(small, shown, compiler=compiler, seed=seed, guilt=guilt),
         note=None if again else "the reduced program does not fail again: something is not deterministic",
     )
+    return made, shown
 
 
 def policy_of(given: Mapping[str, Any] | None) -> Policy:

@@ -90,9 +90,9 @@ class PassFuzzer:
             )
 
     def _fail(self, program: Program, failure: Failure, compiler: ExirkitCompiler, seed: int) -> None:
-        made = analysed(program, failure, compiler, seed)
+        made, shown = analysed(program, failure, compiler, seed)
         path = self._write("py", _with_path(made.repro or "", compiler))
-        pytest.fail(_told(made, failure, seed, path), pytrace=False)
+        pytest.fail(_told(made, shown, seed, path), pytrace=False)
 
     def _write(self, suffix: str, text: str) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
