@@ -41,6 +41,7 @@ class Engine(Protocol):
 
     def prepare(self, program: ExportedProgram) -> None:
         """Look at the program that will be rewritten; this is charged to nobody."""
+        return
 
     def run(self, program: ExportedProgram) -> Found:
         """Rewrite a program in place and return the sites."""

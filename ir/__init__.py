@@ -29,6 +29,7 @@ from .effect import Effect
 from .fake_execution import infer_value
 from .foreign_handles import handles_like
 from .graph_modules import is_module_program, module_of_program, program_of_module
+from .inference import Inference
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, same_argument, same_value
 from .operators import (
@@ -79,6 +80,7 @@ __all__ = [
     "Effect",
     "ExecutorchProgramVerifier",
     "GraphEditor",
+    "Inference",
     "InternalError",
     "Location",
     "MissingOutVariantError",

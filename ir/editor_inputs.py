@@ -230,7 +230,8 @@ def scalar_key(tensor: torch.Tensor) -> tuple[Any, ...] | None:
         return None
     if tensor.is_quantized or tensor.device.type != "cpu":
         return None
-    data = tensor.resolve_conj().resolve_neg().contiguous().reshape(1).view(torch.uint8)
+    # A single element is contiguous with any stride, but seen as bytes only with stride 1.
+    data = tensor.resolve_conj().resolve_neg().contiguous().reshape(1).as_strided((1,), (1,)).view(torch.uint8)
     return (tensor.dtype, tuple(tensor.shape), bytes(data.tolist()))
 
 

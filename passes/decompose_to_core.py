@@ -11,10 +11,10 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import sympy
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
 from torch._dispatch.python import enable_python_dispatcher
@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, locate
 
 from .contract import Pass
+from .decomposition_recording import InputRef, Recording, SizeRef, Step, StepRef
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -40,52 +41,6 @@ class WholeGraphNeededError(ModelError):
     def __init__(self, why: str, node: Node | None = None) -> None:
         location = Location() if node is None else locate(node)
         super().__init__(Diagnostic(code="EK426", message=f"cannot decompose node by node: {why}", location=location))
-
-
-@dataclass(frozen=True, slots=True)
-class InputRef:
-    """Stands in a recording for the n-th tensor argument of the decomposed node."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepRef:
-    """Stands in a recording for a step's result, or for one item of it."""
-
-    step: int
-    item: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SizeRef:
-    """Stands in a recording for a size that varies: that of a dim of the n-th tensor argument."""
-
-    index: int
-    dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One core operator call of a recording, with the value it computed."""
-
-    target: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What an operator does in terms of core operators.
-
-    Attributes:
-        steps: Calls in order; tensors are `InputRef`s and `StepRef`s.
-        result: Reference, or list of references and Nones, that is the operator's result.
-    """
-
-    steps: tuple[Step, ...]
-    result: Any
 
 
 class DecomposeToCore(Pass):
@@ -202,7 +157,8 @@ class _Recorder(TorchDispatchMode):
         self._table = table
         self._preserved = preserved
         self._references: dict[int, InputRef | StepRef] = {}
-        self._sizes: dict[Any, SizeRef | InputRef] = {}
+        self._sizes: dict[Any, SizeRef | InputRef | StepRef] = {}
+        self._numbers: dict[Any, torch.SymInt] = {}
         # Tensors are told by identity, so they must not die and give theirs to another one.
         self._alive: list[Any] = []
 
@@ -211,11 +167,13 @@ class _Recorder(TorchDispatchMode):
         for index, tensor in enumerate(inputs):
             if isinstance(tensor, torch.SymInt):
                 self._sizes[tensor.node.expr] = InputRef(index)
+                self._numbers[tensor.node.expr] = tensor
                 continue
             self._remember(tensor, InputRef(index))
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):
                     self._sizes.setdefault(size.node.expr, SizeRef(index, dim))
+                    self._numbers.setdefault(size.node.expr, size)
 
     def expand(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the decomposition of an operator; reached operators come to `__torch_dispatch__`."""
@@ -252,8 +210,9 @@ class _Recorder(TorchDispatchMode):
         if func._schema.is_mutable:
             raise WholeGraphNeededError(f"{func} writes to its argument")
         result = func(*args, **kwargs)
+        referred = map_aggregate((tuple(args), dict(kwargs)), self._refer)
         number = len(self.steps)
-        self.steps.append(Step(func, *map_aggregate((tuple(args), dict(kwargs)), self._refer), result))
+        self.steps.append(Step(func, *referred, result))
         if isinstance(result, torch.Tensor):
             self._remember(result, StepRef(number))
         elif isinstance(result, list | tuple):
@@ -276,10 +235,7 @@ class _Recorder(TorchDispatchMode):
 
     def _refer(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.SymInt):
-            size = self._sizes.get(leaf.node.expr)
-            if size is None:
-                raise WholeGraphNeededError(f"the size {leaf} is no size of an argument")
-            return size
+            return self._refer_size(leaf.node.expr)
         if isinstance(leaf, torch.SymFloat | torch.SymBool):
             raise WholeGraphNeededError(f"{leaf} depends on a size that varies")
         if not isinstance(leaf, torch.Tensor):
@@ -288,6 +244,31 @@ class _Recorder(TorchDispatchMode):
         if reference is None:
             raise WholeGraphNeededError("a decomposition made a constant")
         return reference
+
+    def _refer_size(self, size: sympy.Expr) -> Any:
+        """Return what a size is referred to by; sums and products of known ones become steps."""
+        if size.is_Integer:
+            return int(size)
+        if size not in self._sizes:
+            combine = _COMBINATIONS.get(type(size))
+            if combine is None:
+                raise WholeGraphNeededError(f"the size {size} is no size of an argument")
+            first, *others = size.args
+            reference, number = self._refer_size(first), self._numbers.get(first, first)
+            for other in others:
+                operand = self._refer_size(other)
+                value = combine(_number(number), _number(self._numbers.get(other, other)))
+                self.steps.append(Step(combine, (reference, operand), {}, value))
+                reference, number = StepRef(len(self.steps) - 1), value
+            self._sizes[size], self._numbers[size] = reference, number
+        return self._sizes[size]
+
+
+_COMBINATIONS: dict[Any, Callable[[Any, Any], Any]] = {sympy.Add: operator.add, sympy.Mul: operator.mul}
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, torch.SymInt) else int(value)
 
 
 def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> bool:

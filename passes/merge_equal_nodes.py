@@ -203,5 +203,8 @@ def _sample(tensor: torch.Tensor) -> bytes:
 
 def _digest(tensor: torch.Tensor) -> bytes:
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if plain.numel() == 1:
+        # A single element is contiguous with any stride, but seen as bytes only with stride 1.
+        plain = plain.as_strided((1,), (1,))
     data: Any = plain.view(torch.uint8).numpy()
     return blake2b(data, digest_size=32).digest()

@@ -75,4 +75,6 @@ def _is_same_tensor(old: torch.Tensor | None, new: torch.Tensor | None) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().contiguous().reshape(-1)
+    # A single element is contiguous with any stride, but seen as bytes only with stride 1.
+    return (flat.as_strided((1,), (1,)) if flat.numel() == 1 else flat).view(torch.uint8)

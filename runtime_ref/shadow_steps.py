@@ -140,7 +140,12 @@ class KnowingStep:
             self._writes = [watch.track(index) for index in self.effect.writes]
             self._neighbours = neighbours_of(self._writes)
         before = [neighbour.content.tobytes() for neighbour in self._neighbours]
-        target = self._step()
+        try:
+            target = self._step()
+        except Exception:
+            # Torch refuses some overlaps of arguments and results; the plan is at fault, not the kernel.
+            self._check_results()
+            raise
         for neighbour, content in zip(self._neighbours, before, strict=True):
             # Comparing bytes is fast, comparing a memoryview is not.
             if neighbour.content.tobytes() != content:
@@ -151,6 +156,10 @@ class KnowingStep:
             if written is not None and written.holder is not None:
                 self._paint(written, written.holder)
         return target
+
+    def _check_results(self) -> None:
+        for index in self.effect.writes:
+            self.watch.check_write(index, self._endangered[index], self.effect)
 
     def _check_arguments(self, watch: Watch) -> None:
         for track, index in self._fixed_reads:

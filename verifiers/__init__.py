@@ -1,10 +1,67 @@
 """What must hold: invariants of programs, checked without the passes that establish them."""
 
-from .dialect_legality import check_aten_program, check_edge_program
+from .call_arguments import check_calls
+from .control_flow import check_control_flow
+from .debug_handles import check_debug_handles
+from .dialect_legality import (
+    check_aten_program,
+    check_backend_program,
+    check_edge_program,
+    check_executorch_program,
+    is_core,
+    returns_view,
+)
+from .dtype_catalogue import ALL as ALL_DTYPES
+from .dtype_catalogue import AS_TORCH, OperatorDtypes, expand_rule, known_dtypes, word_for
+from .graph_structure import check_structure
 from .memory_plan import check_memory_plan
+from .metadata_truth import check_layouts, check_metadata
+from .operator_dtypes import argument_names, catalogue_name, check_dtypes
+from .out_arguments import check_out_arguments
+from .program_check import check_form, check_program
+from .reference_verifiers import (
+    EXIRATenDialectVerifier,
+    EXIRATenDialectVerifierBase,
+    EXIRBackendDialectVerifier,
+    EXIREdgeDialectVerifier,
+    get_aten_verifier,
+)
+from .signature_agreement import check_signature
+from .spec_agreement import check_specs
+from .symbolic_shapes import check_symbols
 
 __all__ = [
+    "ALL_DTYPES",
+    "AS_TORCH",
+    "EXIRATenDialectVerifier",
+    "EXIRATenDialectVerifierBase",
+    "EXIRBackendDialectVerifier",
+    "EXIREdgeDialectVerifier",
+    "OperatorDtypes",
+    "argument_names",
+    "catalogue_name",
     "check_aten_program",
+    "check_backend_program",
+    "check_calls",
+    "check_control_flow",
+    "check_debug_handles",
+    "check_dtypes",
     "check_edge_program",
+    "check_executorch_program",
+    "check_form",
+    "check_layouts",
     "check_memory_plan",
+    "check_metadata",
+    "check_out_arguments",
+    "check_program",
+    "check_signature",
+    "check_specs",
+    "check_structure",
+    "check_symbols",
+    "expand_rule",
+    "get_aten_verifier",
+    "is_core",
+    "known_dtypes",
+    "returns_view",
+    "word_for",
 ]

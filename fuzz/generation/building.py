@@ -53,6 +53,13 @@ class Building:
         self._count += 1
         return f"{prefix}{self._count}"
 
+    def note(self, value: Value) -> None:
+        """Remember what executors may disagree about."""
+        if value.fact.is_undecided:
+            self.undecided.add(value.name)
+        elif value.fact.bits is None:
+            self.inexact.add(value.name)
+
     def wishes(self, feature: str) -> bool:
         """Whether the program is to have a feature."""
         return feature in self.plan.wishes

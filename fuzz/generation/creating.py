@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from exirkit.fuzz.programs import Contents
@@ -25,11 +27,11 @@ def create(scope: Scope, operator: Operator) -> None:
         _arange(scope, operator, dtype)
         return
     if rule == "scalar":
-        number = number_for(dtype, scope.choices.pick((2, 1, 0)))
-        scope.call(operator.name, (number,), Fact(dtype, (), number, number, 0), (("dtype", dtype),))
+        single = number_for(dtype, scope.choices.pick((2, 1, 0)))
+        scope.call(operator.name, (single,), Fact(dtype, (), single, single, 0), (("dtype", dtype),))
         return
     sizes = _sizes(scope)
-    number = _FILLED[rule]
+    number: float | None = _FILLED[rule]
     is_given = number is None
     if number is None:
         number = scope.choices.pick((1, 2, 0, 3))
@@ -118,6 +120,32 @@ def quantized(scope: Scope, value: Value) -> Value:
     args = (value, scale, zero, low, high, dtype)
     fact = Fact(dtype, value.sizes, low, high, 0, value.fact.is_dense)
     return scope.call("quantized_decomposed.quantize_per_tensor.default", args, fact)
+
+
+def quantize_in_steps(scope: Scope, value: Value) -> None:
+    """Quantize and dequantize a float32 tensor with operators that compute it: scale, round, clamp, cast and back."""
+    dtype = scope.choices.pick((torch.int8, torch.uint8))
+    low, high = _INTEGER_RANGES[dtype]
+    value = within(scope, value, -256, 256)
+    scale = scope.choices.pick((8.0, 4.0, 16.0))
+    fact = value.fact
+    bits = None if fact.bits is None else max(fact.bits - int(scale).bit_length() + 1, 0)
+    least, most = fact.low * scale, fact.high * scale
+    made = scope.call("aten.mul.Scalar", (value, scale), fact._replace(low=least, high=most, bits=bits))
+    is_undecided = made.fact.bits is None
+    fact = made.fact._replace(low=math.floor(least), high=math.ceil(most), bits=0, is_undecided=is_undecided)
+    made = scope.call("aten.round.default", (made,), fact)
+    if dtype == torch.uint8:
+        fact = made.fact._replace(low=made.fact.low + 128, high=made.fact.high + 128)
+        made = scope.call("aten.add.Scalar", (made, 128), fact)
+    made = within(scope, made, low, high)
+    made = scope.call("aten._to_copy.default", (made,), cast_fact(made.fact, dtype), (("dtype", dtype),))
+    scope.urgent.append(made)
+    if scope.choices.chance(0.7):
+        back = cast_fact(made.fact, torch.float32)
+        made = scope.call("aten._to_copy.default", (made,), back, (("dtype", torch.float32),))
+        fact = made.fact._replace(low=made.fact.low / scale, high=made.fact.high / scale, bits=4)
+        scope.urgent.append(scope.call("aten.mul.Scalar", (made, 1 / scale), fact))
 
 
 def dequantize(scope: Scope, value: Value | None) -> Value:

@@ -47,6 +47,7 @@ def features_of(program: Program) -> frozenset[str]:
     uses = tuple((name, method, at) for method, at, call in calls for name in names_of(arguments_of(call)))
     view = _View(program, calls, {stored.name: stored for stored in program.stored}, uses)
     found = {name for name, test in _TESTS.items() if test(view)}
+    found |= {call.op for _, _, call in calls if call.bodies}
     return frozenset(found | {f"op:{call.op}" for _, _, call in calls})
 
 
@@ -126,7 +127,8 @@ def _writes_twice(view: _View) -> bool:
 
 
 def _swaps(view: _View) -> bool:
-    pairs = {
+    pairs = {(buffer, source) for _, buffer, source in _buffers_written(view)}
+    pairs |= {
         (buffer, copied[1]) for _, buffer, source in _buffers_written(view) if (copied := _copied_into(view, source))
     }
     return any((other, one) in pairs for one, other in pairs if one != other)
@@ -194,6 +196,15 @@ def _numbers(view: _View) -> list[float]:
     ]
 
 
+def _is_quantized(view: _View) -> bool:
+    """Whether something is quantized: by operators of that name, or rounded and cast to eight bits."""
+    if any(call.op.startswith("quantized_decomposed.") for _, _, call in view.calls):
+        return True
+    casts = [dict(call.kwargs).get("dtype") for _, _, call in view.calls if call.op == "aten._to_copy.default"]
+    rounds = any(call.op == "aten.round.default" for _, _, call in view.calls)
+    return rounds and bool({torch.int8, torch.uint8} & {one for one in casts if isinstance(one, torch.dtype)})
+
+
 def _has_great_integers(view: _View) -> bool:
     return any(abs(number) > _GREAT for stored in view.program.stored for number in stored.contents.numbers)
 
@@ -231,7 +242,7 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
     "channels_last": _is_channels_last,
     "mixed_dtypes": lambda view: len(_dtypes(view)) > 1,
     "several_methods": lambda view: len(view.program.methods) > 1,
-    "quantized": lambda view: any(call.op.startswith("quantized_decomposed.") for _, _, call in view.calls),
+    "quantized": _is_quantized,
     "equal_sizes": lambda view: any(
         len(sizes) > 1 and len(set(sizes)) < len(sizes) and set(sizes) != {1} for sizes in _all_sizes(view)
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 import torch
@@ -15,9 +15,10 @@ from exirkit.ir import Diagnostic, UsageError
 from . import creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing
 from .building import Building
 from .choices import Choices, SeededChoices
+from .control_flow import BODY_FAMILIES, propose_control_flow
 from .finishing import outputs_of, runs_of, trimmed_steps, use_urgent
 from .operator_catalogue import Operator, shipped_operators
-from .policy import Plan, Policy, draw_plan
+from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
 from .registry import PROPOSERS
 from .scope import Scope, preferred
 from .state import Writes
@@ -153,8 +154,8 @@ def _start_stored(scope: Scope) -> None:
             made.append(building.store("constant", floats[0], sizes, building.contents(floats[0])))
     if building.wishes("odd_strides"):
         sizes = building.draw_sizes((2, 3), is_static=True, nonempty=True)
-        layout = choices.pick(("transposed", "strided"))
-        contents = replace(building.contents(floats[0]), layout=layout)
+        contents = building.contents(floats[0])
+        contents = replace(contents, layout="transposed" if choices.chance(0.5) else "strided")
         made.append(building.store(choices.pick(("parameter", "constant", "buffer")), floats[0], sizes, contents))
     if building.wishes("expanded_stored"):
         sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
@@ -180,13 +181,17 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
     acts: list[Callable[[], None]] = []
     for feature, families in _WISHED.items():
         if building.wishes(feature):
-            acts.append(lambda families=families: _propose(scope, _of_families(building.plan.policy, families)))
+            acts.append(partial(_propose, scope, _of_families(building.plan.policy, families)))
     if building.wishes("quantized"):
-        acts.append(lambda: _quantize(scope))
+        acts.append(partial(_quantize, scope))
+    for kind in CONTROL_FLOW:
+        if building.wishes(kind):
+            inner = _of_families(building.plan.policy, BODY_FAMILIES)
+            acts.append(partial(propose_control_flow, scope, kind, inner))
     if building.wishes("endless_slice"):
-        acts.append(lambda: viewing.endless_slice(scope))
+        acts.append(partial(viewing.endless_slice, scope))
     if building.wishes("inexact_numbers"):
-        acts.append(lambda: elementwise_pairs.inexact_product(scope))
+        acts.append(partial(elementwise_pairs.inexact_product, scope))
     if building.wishes("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
@@ -197,6 +202,9 @@ _WISHED = {"several_results": ("several", "cut"), "views": ("shape",), "mixed_dt
 
 def _quantize(scope: Scope) -> None:
     value = scope.pick((torch.float32,), accept=preferred(scope, True))
+    if not scope.building.plan.policy.refused:
+        creating.quantize_in_steps(scope, value)
+        return
     made = creating.quantized(scope, value)
     if scope.choices.chance(0.8):
         scope.urgent.append(creating.dequantize(scope, made))
@@ -246,19 +254,20 @@ _LIKES = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
 
 
 @lru_cache(maxsize=64)
-def _allowed(only: frozenset[str], without: frozenset[str], portable: bool) -> tuple[Operator, ...]:
+def _allowed(only: frozenset[str], without: frozenset[str], portable: bool, refused: bool) -> tuple[Operator, ...]:
     return tuple(
         operator
         for operator in shipped_operators()
         if (not only or operator.name in only)
         and operator.name not in without
         and (operator.is_portable or not portable)
+        and (refused or not operator.is_refused or operator.name in only)
         and operator.weight > 0
     )
 
 
 def _key(policy: Policy) -> tuple[object, ...]:
-    return (policy.operators, policy.without, policy.portable_only)
+    return (policy.operators, policy.without, policy.portable_only, policy.refused)
 
 
 def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]:

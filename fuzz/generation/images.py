@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from .extents import greatest_count, high_of, is_static, least_count, low_of, times
+from .extents import Extents, greatest_count, high_of, is_static, least_count, low_of, times
 from .guards import calm, dense, widened, within
 from .layers import image, side_after, widest
 from .operator_catalogue import Operator
@@ -40,9 +40,7 @@ def pool(scope: Scope, operator: Operator) -> None:
     scope.call_several(operator.name, args, facts)
 
 
-def _average(
-    scope: Scope, operator: Operator, value: Value, windows: tuple[list[int], ...], sizes: tuple[object, ...]
-) -> None:
+def _average(scope: Scope, operator: Operator, value: Value, windows: tuple[list[int], ...], sizes: Extents) -> None:
     window, stride, padding = windows
     count = window[0] * window[1]
     includes_pad = not any(padding) or scope.choices.chance(0.5)
@@ -112,7 +110,7 @@ def _layer(scope: Scope, operator: Operator) -> None:
     scope.call_several(operator.name, args, (fact, *_moments(value, (*value.sizes[:-1], 1), 4.1)))
 
 
-def _moments(value: Value, sizes: tuple[object, ...], spread: float) -> tuple[Fact, Fact]:
+def _moments(value: Value, sizes: Extents, spread: float) -> tuple[Fact, Fact]:
     """Return what mean and reciprocal deviation are."""
     low, high = widened(value.fact.low, value.fact.high)
     mean = value.fact._replace(sizes=sizes, low=low, high=high, bits=None, is_dense=False)

@@ -31,7 +31,7 @@ _SETS: Mapping[str, tuple[torch.dtype, ...]] = {
     "all": DTYPES,
 }
 
-_FIELDS = {"op", "dtypes", "weight", "portable", "without"}
+_FIELDS = {"op", "dtypes", "weight", "portable", "without", "refused"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,7 @@ class Operator:
         options: All that its family wants to know of it.
         weight: How often it is proposed, against 1 for the common ones.
         is_portable: Whether the official runtime has a portable kernel for what it is lowered to.
+        is_refused: Whether our own chain declines programs with it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Operator:
     options: Mapping[str, Any]
     weight: float = 1.0
     is_portable: bool = True
+    is_refused: bool = False
 
     def option(self, name: str, default: Any = None) -> Any:
         """Return one of the options."""
@@ -100,7 +102,8 @@ def _operator(path: Path, family: str, row: Any) -> Operator:
     dtypes = _dtypes(path, name, row.get("dtypes", "float"))
     left_out = _dtypes(path, name, row["without"]) if "without" in row else ()
     kept = tuple(dtype for dtype in dtypes if dtype not in left_out)
-    return Operator(name, str(family), kept, options, float(weight), bool(row.get("portable", True)))
+    flags = bool(row.get("portable", True)), bool(row.get("refused", False))
+    return Operator(name, str(family), kept, options, float(weight), *flags)
 
 
 def _dtypes(path: Path, name: str, written: Any) -> tuple[torch.dtype, ...]:

@@ -49,6 +49,7 @@ FLOORS: Mapping[str, float] = {
 """Features of programs, and the share of all programs that shall have each at least; see `features_of`."""
 
 CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
+"""Features of programs that have control flow, and shares likewise."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class Policy:
         without: No calls of operators with these names are proposed.
         dtypes: Of what is computed; float32 is the simplest.
         exact: How often a call that would leave the grid of exact numbers is kept on it.
+        refused: Take operators as well that our own chain declines, such as those that quantize.
         portable_only: Leave out operators for which the official runtime has no portable kernel.
-        control_flow: Make `cond`, `map`, `scan` and `while_loop`.
+        control_flow: Programs have the features of `CONTROL_FLOW` as well.
     """
 
     least_calls: int = 3
@@ -85,6 +87,7 @@ class Policy:
         torch.int16,
     )
     exact: float = 0.85
+    refused: bool = False
     portable_only: bool = False
     control_flow: bool = False
 
@@ -147,6 +150,8 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
         # Every feature is asked for in every program, so that a seed always makes the same choices.
         if choices.wish(feature, share) and all(parent in wishes for parent in parents):
             wishes.add(feature)
+    if policy.control_flow:
+        wishes |= {kind for kind, share in CONTROL_FLOW.items() if choices.wish(kind, share * 1.12 + 0.01)}
     dtypes = _dtypes(choices, policy, "mixed_dtypes" in wishes)
     calls = choices.integer(policy.least_calls, policy.most_calls)
     fresh = (0.05, 0.12, 0.25)[choices.integer(0, 2)]

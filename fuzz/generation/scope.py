@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from exirkit.fuzz.programs import Argument, Call, Contents, Input, Ref, Size, TensorType
+from exirkit.fuzz.programs import Argument, Body, Call, Contents, Input, Ref, Size, TensorType
 
 from .building import Building, fact_of
 from .extents import Affine, Extents, is_static, low_of
@@ -66,6 +66,7 @@ class Scope:
         kwargs: Sequence[tuple[str, Any]] = (),
         *,
         root: Value | None = None,
+        bodies: tuple[Body, ...] = (),
     ) -> list[Value]:
         """Add a call with several results.
 
@@ -75,6 +76,7 @@ class Scope:
             facts: What each result is.
             kwargs: By name.
             root: The value whose elements the results show, if they are views.
+            bodies: Functions that it calls.
         """
         used: list[Value] = []
         written = tuple(self._argument(each, used) for each in args)
@@ -85,12 +87,9 @@ class Scope:
         results = []
         for fact in facts:
             value = Value(self.building.name("v"), self._settled(fact, tainted, inexact), "result", root=source)
-            if value.fact.is_undecided:
-                self.building.undecided.add(value.name)
-            elif value.fact.bits is None:
-                self.building.inexact.add(value.name)
+            self.building.note(value)
             results.append(value)
-        self.steps.append(Call(op, written, named, tuple(value.name for value in results)))
+        self.steps.append(Call(op, written, named, tuple(value.name for value in results), bodies))
         self.values += results
         return results
 

@@ -88,7 +88,11 @@ class Writes:
         one, other = buffers[:2]
         if one.dtype != other.dtype or one.sizes != other.sizes:
             return
+        is_direct = self.scope.choices.chance(0.4)
         for target, source in ((one, other), (other, one)):
+            if is_direct:
+                self.updates[target.name] = source
+                continue
             fact = state_fact(target.fact)
             self.updates[target.name] = self.scope.call("aten.copy.default", (target, source), fact)
 

@@ -41,6 +41,9 @@ class _MismatchError(Exception):
     """Graph and instructions disagree; the text says in what."""
 
 
+_FAULTS = (_MismatchError, IndexError, AttributeError, TypeError)
+
+
 def emission_fault(program: ExportedProgram, file: PteFile, method: str) -> tuple[str, str] | None:
     """Compare a planned program with what was emitted for it.
 
@@ -55,18 +58,34 @@ def emission_fault(program: ExportedProgram, file: PteFile, method: str) -> tupl
     plan = next(one for one in file.program.execution_plan if one.name == method)
     walk = _Walk(plan)
     try:
-        walk.inputs(program)
-        for node in program.graph.nodes:
-            walk.node = node.name
-            if node.op == "call_function":
-                walk.call(node)
-            elif node.op == "output":
-                walk.end(program, node)
+        walk.run(program)
         walk.data(program, file)
-    except (_MismatchError, IndexError, AttributeError, TypeError) as error:
+    except _FAULTS as error:
         # The file is well formed, so where something is not of the kind that the graph makes, it is the wrong one.
         return walk.node, str(error)
     return None
+
+
+def silent_views(program: ExportedProgram, file: PteFile, method: str) -> dict[int, int]:
+    """Return the values that show the memory of another one without an instruction, and that other one.
+
+    Args:
+        program: The program of a method.
+        file: The file, in which `emission_fault` finds nothing.
+        method: Name of the method.
+    """
+    walk = _Walk(next(one for one in file.program.execution_plan if one.name == method))
+    try:
+        walk.run(program)
+    except _FAULTS:
+        return {}
+    found: dict[int, int] = {}
+    for node in program.graph.find_nodes(op="call_function", target=view):
+        spec = node.meta["spec"]
+        shown, base = walk.index_of(spec), walk.index_of(spec.storage_base)
+        if shown is not None and base is not None:
+            found[shown] = base
+    return found
 
 
 class _Walk:
@@ -78,6 +97,20 @@ class _Walk:
         # What stands for what: specs of tensors, or nodes whose value is a number.
         self._index: dict[Any, int] = {}
         self._meaning: dict[int, Any] = {}
+
+    def run(self, program: ExportedProgram) -> None:
+        """Walk along graph and instructions."""
+        self.inputs(program)
+        for node in program.graph.nodes:
+            self.node = node.name
+            if node.op == "call_function":
+                self.call(node)
+            elif node.op == "output":
+                self.end(program, node)
+
+    def index_of(self, meaning: Any) -> int | None:
+        """Return the value that a spec stands for, as far as something uses it."""
+        return self._index.get(meaning)
 
     def inputs(self, program: ExportedProgram) -> None:
         placeholders = program.graph.find_nodes(op="placeholder")

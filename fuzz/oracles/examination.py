@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 from torch.export import ExportedProgram
 
+from exirkit.emit import read_program
 from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly
 from exirkit.ir import DiagnosticError
 
 from .compilers import Compiler, Lowering
+from .emission import silent_views
 from .expectations import Expectation, expectations_of
 from .file_runs import FileResult, run_file
 from .graph_runs import mutated_buffers
@@ -25,6 +27,10 @@ from .symptoms import failure_of_error
 from .verdict import Comparisons, Failure
 
 Result = TypeVar("Result")
+
+
+KNOWING_CODES = frozenset({"EK660", "EK661", "EK662", "EK663", "EK664", "EK665", "EK666"})
+"""What knowing runs find."""
 
 
 class FailedError(Exception):
@@ -162,8 +168,12 @@ class Examination:
         return self.compiler.lower(self.exported, self.trace)
 
     def _interpret(self) -> dict[str, list[FileResult]]:
+        file = read_program(self.lowering.data)
+        planned = self.lowering.planned
+        views = {name: silent_views(planned[name], file, name) for name in self.methods if name in planned}
         return {
-            name: run_file(self.lowering.data, name, self.inputs[name], self.buffers_of(name)) for name in self.methods
+            name: run_file(file, name, self.inputs[name], self.buffers_of(name), views=views.get(name))
+            for name in self.methods
         }
 
     def buffers_of(self, method: str) -> list[str]:
@@ -189,5 +199,7 @@ class Examination:
     def _judged(self, error: Exception, rung: str, stage: str | None) -> Exception:
         if rung == "O1" and isinstance(error, DiagnosticError) and error.code in REFUSALS:
             return RefusedError(error.code, error.diagnostics[0].headline())
+        if rung == "O5" and isinstance(error, DiagnosticError) and error.code in KNOWING_CODES:
+            rung = "O6"
         where = stage if stage is not None else self.trace.current
         return FailedError(failure_of_error(error, rung, where))

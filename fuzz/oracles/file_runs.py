@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from exirkit.runtime_ref import Program, Runtime
+from exirkit.emit import PteFile
+from exirkit.runtime_ref import Runtime, Verification
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,13 @@ class FileResult:
 
 
 def run_file(
-    data: bytes, method: str, calls: Sequence[Sequence[Any]], buffers: Sequence[str] = (), *, is_knowing: bool = True
+    data: bytes | PteFile,
+    method: str,
+    calls: Sequence[Sequence[Any]],
+    buffers: Sequence[str] = (),
+    *,
+    is_knowing: bool = True,
+    views: Mapping[int, int] | None = None,
 ) -> list[FileResult]:
     """Load a program and run one of its methods again and again.
 
@@ -35,18 +42,18 @@ def run_file(
         calls: Inputs of every run.
         buffers: Names of buffers to look at after every run.
         is_knowing: Watch every byte of the arenas, which are poisoned before.
+        views: For a knowing run: the value whose memory each view without instruction shows.
 
     Raises:
         DiagnosticError: Whatever is wrong with the file or with a run.
     """
-    loaded = load_file(data, is_knowing=is_knowing).load_method(method)
+    given = None if views is None else {method: views}
+    program = Runtime.get().load_program(
+        data, verification=Verification.Minimal, knowing=is_knowing, views=given if is_knowing else None
+    )
+    loaded = program.load_method(method)
     results: list[FileResult] = []
     for inputs in calls:
         outputs = loaded.execute(inputs)
         results.append(FileResult(outputs, {name: loaded.get_attribute(name) for name in buffers}))
     return results
-
-
-def load_file(data: bytes, *, is_knowing: bool) -> Program:
-    """Load a program, in knowing mode if asked for."""
-    return Runtime.get().load_program(data, knowing=is_knowing)

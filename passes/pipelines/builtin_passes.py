@@ -169,7 +169,7 @@ def builtin_passes() -> Mapping[str, RegisteredPass]:
 def _to_aten() -> tuple[RegisteredPass, ...]:
     return (
         registered(GenerateDebugHandles, ensures=("debug-handles",)),
-        registered(InlineGradRegions, ensures=("no-grad-regions",)),
+        registered(InlineGradRegions, ensures=("no-grad-regions",), invalidates=("debug-handles",)),
         registered(
             DecomposeToCore,
             build=lambda given: DecomposeToCore(frozenset(given.preserve)),

@@ -12,7 +12,18 @@ from torch.export import ExportedProgram
 from exirkit.ir import Diagnostic
 from exirkit.passes.graph_calls import graph_call_findings
 from exirkit.passes.out_variants import missing_out_variants, shipped_out_variants
-from exirkit.verifiers import check_aten_program, check_edge_program
+from exirkit.verifiers import (
+    check_aten_program,
+    check_debug_handles,
+    check_dtypes,
+    check_edge_program,
+    check_executorch_program,
+    check_form,
+    check_layouts,
+    check_metadata,
+    check_out_arguments,
+    check_specs,
+)
 
 INVARIANTS: Mapping[str, str] = MappingProxyType(
     {
@@ -77,6 +88,14 @@ class Check:
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
+        # The first two hold for every program, whatever its dialect.
+        "form": Check(frozenset(), lambda program, settings: check_form(program)),
+        "values": Check(frozenset(), lambda program, settings: check_metadata(program)),
+        "debug-handles": Check(
+            # Bodies of control flow get theirs when they are lowered.
+            frozenset({"debug-handles"}),
+            lambda program, settings: check_debug_handles(program, bodies=False),
+        ),
         "core-aten": Check(
             frozenset({"core-operators", "functional"}),
             lambda program, settings: check_aten_program(program, exceptions=set(settings["accepted-operators"])),
@@ -85,8 +104,18 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
             frozenset({"no-graph-calls"}), lambda program, settings: graph_call_findings(program.graph)
         ),
         "edge-dialect": Check(
-            frozenset({"edge-operators", "functional", "tensor-arguments"}),
-            lambda program, settings: check_edge_program(program),
+            frozenset({"edge-operators", "functional", "tensor-arguments", "no-views"}),
+            lambda program, settings: [*check_edge_program(program), *check_dtypes(program)],
+        ),
+        "layouts": Check(frozenset({"dim-orders-agree"}), lambda program, settings: check_layouts(program)),
+        "specs": Check(frozenset({"specs"}), lambda program, settings: check_specs(program, bounded=False)),
+        "bounds": Check(frozenset({"specs", "bounded-shapes"}), lambda program, settings: check_specs(program)),
+        "executorch-dialect": Check(
+            frozenset({"out-variants"}),
+            lambda program, settings: [
+                *check_executorch_program(program, allow_missing_out=settings["ignore-missing-out-variants"]),
+                *check_out_arguments(program),
+            ],
         ),
         "out-variants": Check(
             frozenset({"out-variants-known"}),

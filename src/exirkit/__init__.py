@@ -60,6 +60,10 @@ if TYPE_CHECKING:
     from exirkit.program import ExecutorchProgramManager as ExecutorchProgramManager
     from exirkit.program import to_edge as to_edge
     from exirkit.program import to_edge_transform_and_lower as to_edge_transform_and_lower
+    from exirkit.verifiers import EXIRATenDialectVerifier as EXIRATenDialectVerifier
+    from exirkit.verifiers import EXIRBackendDialectVerifier as EXIRBackendDialectVerifier
+    from exirkit.verifiers import EXIREdgeDialectVerifier as EXIREdgeDialectVerifier
+    from exirkit.verifiers import check_program as check_program
 
 __version__ = "0.1.0"
 
@@ -70,6 +74,9 @@ _HOMES: dict[str, str] = {
     "Diagnostic": "ir",
     "DiagnosticError": "ir",
     "DtypePolicy": "passes",
+    "EXIRATenDialectVerifier": "verifiers",
+    "EXIRBackendDialectVerifier": "verifiers",
+    "EXIREdgeDialectVerifier": "verifiers",
     "EdgeCompileConfig": "passes",
     "EdgeProgramManager": "program",
     "EmitterOutput": "emit",
@@ -102,6 +109,7 @@ _HOMES: dict[str, str] = {
     "bind_pattern_to_op": "patterns",
     "bisect_rewrites": "patterns",
     "builder": "patterns",
+    "check_program": "verifiers",
     "emit_program": "emit",
     "greedy": "passes",
     "load_book": "patterns",

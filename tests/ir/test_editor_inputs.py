@@ -392,3 +392,9 @@ def test_ranges_are_part_of_the_program() -> None:
         assert ranges[symbol].upper == 32
         transaction.roll_back()
     assert meaning(editor.program) == before
+
+
+@pytest.mark.parametrize("single", [torch.ones(2)[::2], torch.ones(1).expand(3)[:1], torch.ones(1, 1)])
+def test_single_elements_are_shared_whatever_their_stride(editor: GraphEditor, single: torch.Tensor) -> None:
+    first = editor.add_constant(single, name="single")
+    assert editor.add_constant(single.clone(memory_format=torch.contiguous_format), name="single") is first

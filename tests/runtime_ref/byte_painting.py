@@ -1,12 +1,12 @@
 """Who is right about memory, found by painting: every byte of an arena gets the colour of the value that wrote it.
 
 Written from the meaning of programs and without any code of the knowing interpreter, which it is there to check. It
-understands programs without jumps, moves and dynamic shapes, made of kernels with out arguments and of `copy_`.
+understands programs without jumps and moves, made of kernels with out arguments and of `copy_`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
 from exirkit.emit import ExecutionPlan, KernelCall, OptionalTensorList, Tensor, TensorList
@@ -15,18 +15,23 @@ from exirkit.emit import ExecutionPlan, KernelCall, OptionalTensorList, Tensor, 
 Byte = tuple[int, int]
 
 
-def bytes_of(plan: ExecutionPlan, index: int) -> list[Byte]:
-    """Return the bytes of a value, none if it has no place."""
+def bytes_of(plan: ExecutionPlan, index: int, elements: int | None = None) -> list[Byte]:
+    """Return the bytes of a value, none if it has no place; as many as it has elements now, if that is told."""
     tensor = plan.values[index].val
     if not isinstance(tensor, Tensor) or tensor.allocation_info is None:
         return []
     at = tensor.allocation_info
-    nbytes = prod(tensor.sizes) * tensor.scalar_type.itemsize
+    nbytes = (prod(tensor.sizes) if elements is None else elements) * tensor.scalar_type.itemsize
     return [(at.memory_id, at.memory_offset + one) for one in range(nbytes)]
 
 
 def is_right(
-    plan: ExecutionPlan, *, state: Collection[int] = (), views: Mapping[int, int] | None = None, runs: int = 3
+    plan: ExecutionPlan,
+    *,
+    state: Collection[int] = (),
+    views: Mapping[int, int] | None = None,
+    runs: int = 3,
+    elements: Sequence[Mapping[int, int]] | None = None,
 ) -> bool:
     """Return whether every read of every run sees only bytes that its own value wrote last.
 
@@ -37,18 +42,20 @@ def is_right(
         state: The values that are state.
         views: The value that each view without instruction shows.
         runs: Number of runs.
+        elements: For each run the number of elements of values with dynamic shape.
     """
     painter = _Painter(plan, views or {})
     for index in state:
         painter.write([index])
-    for _ in range(runs):
+    for run in range(runs):
+        painter.elements = elements[run] if elements is not None else {}
         painter.forget_all_but(state)
         fine = True
         for index in plan.inputs:
             painter.write([index])
         for reads, writes in _steps(plan):
-            taken = {byte for index in reads for byte in bytes_of(plan, index)}
-            given = {byte for index in writes for byte in bytes_of(plan, index)}
+            taken = {byte for index in reads for byte in painter.bytes_of(index)}
+            given = {byte for index in writes for byte in painter.bytes_of(index)}
             fine &= all(painter.owns(index) for index in reads) and not taken & given
             fine &= painter.write(writes)
         if not fine or not all(painter.owns(index) for index in [*plan.outputs, *state]):
@@ -63,20 +70,24 @@ class _Painter:
         self._colours: dict[Byte, tuple[int, int]] = {}
         self._latest: dict[int, tuple[int, int]] = {}
         self._count = 0
+        self.elements: Mapping[int, int] = {}
+
+    def bytes_of(self, index: int) -> list[Byte]:
+        return bytes_of(self._plan, index, self.elements.get(index))
 
     def write(self, indices: Collection[int]) -> bool:
         """Paint values that are written at once; return whether they have no byte in common."""
-        places = [byte for index in indices for byte in bytes_of(self._plan, index)]
+        places = [byte for index in indices for byte in self.bytes_of(index)]
         for index in indices:
             self._count += 1
             self._latest[index] = (index, self._count)
-            for byte in bytes_of(self._plan, index):
+            for byte in self.bytes_of(index):
                 self._colours[byte] = self._latest[index]
         return len(places) == len(set(places))
 
     def owns(self, index: int) -> bool:
         """Return whether all bytes of a value have the colour of the last write to it."""
-        places = bytes_of(self._plan, index)
+        places = self.bytes_of(index)
         latest = self._latest.get(self._views.get(index, index))
         return not places or (latest is not None and all(self._colours.get(byte) == latest for byte in places))
 

@@ -232,6 +232,28 @@ def test_view_without_instruction_planned_elsewhere() -> None:
     assert names(found, view)
 
 
+def test_rows_left_from_an_earlier_round() -> None:
+    asm = Assembly()
+    row, rows, out = asm.tensor([4]), asm.tensor([3, 4], dynamism=BOUND), asm.tensor([3, 4])
+    for at in (0, 1, 0, 2):
+        asm.call("executorch_prim::et_copy_index.tensor", rows, row, asm.argument(at))
+    neg(asm, rows, out)
+    found = finding(knowing(asm, [row], [out]), [torch.ones(4)])
+    assert found.code == "EK660"
+    assert "left from an earlier write to it" in found.message
+    assert "bytes 32 to 48" in found.message
+
+
+def test_state_that_is_loaded_over_what_another_method_has_left() -> None:
+    """Fresh memory is zero, but this is not fresh any more."""
+    file = PteFile(two_methods(state_at=64, temporary_at=68), None, [])
+    program = Runtime.get().load_program(file, share_arenas=True, knowing=True)
+    program.load_method("negate").execute([torch.ones(4)])
+    found = finding(program.load_method("count"), [torch.ones(4)])
+    assert found.code in {"EK661", "EK662"}
+    assert "nothing has written to it" in found.message
+
+
 # What is right stays right
 
 
@@ -510,6 +532,56 @@ def test_alarm_if_and_only_if_painting_finds_a_conflict(made: tuple[Assembly, se
     event(f"alarm: {found}")
     assert found is None or found.startswith("EK66")
     assert (found is None) == is_right(asm.plan, state=state, views=views)
+
+
+@st.composite
+def dynamic_programs(draw: st.DrawFn) -> tuple[Assembly, list[list[int]], list[dict[int, int]]]:
+    """Return a program of dynamic shapes with random places, the lengths of its inputs, and of all values, by run."""
+    asm = Assembly()
+    used = asm.plan.non_const_buffer_sizes[1] = 4 * draw(st.integers(16, 48))
+
+    def tensor(length: int) -> int:
+        return asm.tensor([length], dynamism=BOUND, at=4 * draw(st.integers(0, used // 4 - length)))
+
+    inputs = [tensor(4) for _ in range(draw(st.integers(1, 2)))]
+    parts_of: dict[int, list[int]] = {}
+    known = [*inputs]
+    for _ in range(draw(st.integers(1, 5))):
+        parts = draw(st.lists(st.sampled_from(known), min_size=1, max_size=2))
+        length = sum(asm.declared(one).sizes[0] for one in parts)
+        assume(4 * length <= used)
+        out = tensor(length)
+        asm.call("aten::cat.out", asm.tensor_list(parts), asm.argument(0), out, out)
+        parts_of[out] = parts
+        known.append(out)
+    asm.program(inputs, draw(st.lists(st.sampled_from(known), min_size=1, max_size=2)))
+    given = [[draw(st.integers(1, 4)) for _ in inputs] for _ in range(3)]
+    lengths = []
+    for row in given:
+        of_run = dict(zip(inputs, row, strict=True))
+        for out, parts in parts_of.items():
+            of_run[out] = sum(of_run[one] for one in parts)
+        lengths.append(of_run)
+    return asm, given, lengths
+
+
+@settings(max_examples=150)
+@given(dynamic_programs())
+def test_alarm_depends_on_the_shapes_of_the_run(
+    made: tuple[Assembly, list[list[int]], list[dict[int, int]]],
+) -> None:
+    asm, given_lengths, lengths = made
+    method = knowing(asm)
+    found = None
+    for row in given_lengths:
+        try:
+            method.execute([torch.ones(length) for length in row])
+        except ModelError as error:
+            found = error.code
+            break
+    event(f"alarm: {found}")
+    assert found is None or found.startswith("EK66")
+    assert (found is None) == is_right(asm.plan, elements=lengths)
 
 
 # Inside

@@ -119,6 +119,15 @@ def test_a_planner_that_lets_values_overlap(tmp_path: Path) -> None:
     fails(repro_script(small, failure, compiler=compiler, guilt=guilt), tmp_path)
 
 
+def test_an_overlap_that_the_checker_of_plans_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.plant_blindness(monkeypatch)
+    failure, guilt, small = found(ExirkitCompiler(planner="tests.fuzz.blame.planted:overlapping"))
+    assert failure.rung == "O6"
+    assert failure.symptom.startswith("raised ModelError EK66")
+    assert guilt.pass_name == "planner"
+    assert len(steps_of(small)) <= 2
+
+
 @pytest.mark.parametrize(
     ("plant", "part"),
     [(planted.plant_in_the_emitter, "emitter"), (planted.plant_in_the_interpreter, "interpreter")],

@@ -1,0 +1,107 @@
+"""Tensor specs against the values that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from exirkit.ir import Diagnostic, TensorSpec, dim_order_from_stride, stride_from_dim_order
+
+from .program_graphs import ProgramGraph, graphs_of
+from .value_types import is_bound, type_of
+
+
+def check_specs(program: ExportedProgram | GraphModule, *, bounded: bool = True) -> list[Diagnostic]:
+    """Check that every tensor has a spec, and that this says what the tensor is.
+
+    Args:
+        program: Program whose specs have been propagated.
+        bounded: Every size has been replaced by its upper bound.
+
+    Returns:
+        All findings (EK338: no spec, or one that says otherwise, EK339: a dim order that is none, EK340: a size without
+        upper bound), in graph order.
+    """
+    findings: list[Diagnostic] = []
+    for graph in graphs_of(program):
+        for node in graph.module.graph.nodes:
+            if node.op in ("placeholder", "call_function"):
+                findings += _findings(graph, node)
+    return [finding for finding in findings if bounded or finding.code != "EK340"]
+
+
+def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
+    value = node.meta.get("val")
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    if not any(isinstance(one, torch.Tensor) for one in values):
+        return
+    spec = node.meta.get("spec")
+    specs: list[Any] = list(pytree.tree_leaves(spec)) if isinstance(spec, list | tuple) else [spec]
+    if len(specs) != len(values):
+        yield _wrong(graph, node, f"%{node.name} has {len(specs)} specs for {len(values)} results")
+        return
+    for one, tensor in zip(specs, values, strict=True):
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        if not isinstance(one, TensorSpec):
+            yield _wrong(graph, node, f"%{node.name} has no spec")
+        elif sorted(one.dim_order) != list(range(len(one.shape))):
+            yield _no_dim_order(graph, node, one)
+        else:
+            yield from _disagreement(graph, node, one, tensor)
+
+
+def _disagreement(graph: ProgramGraph, node: Node, spec: TensorSpec, value: torch.Tensor) -> Iterator[Diagnostic]:
+    if spec.dtype != value.dtype or not _bounds(spec, value):
+        yield _wrong(graph, node, f"the spec of %{node.name} says {spec}, its value is {type_of(value)}")
+        return
+    if list(map(str, spec.stride)) != list(map(str, stride_from_dim_order(spec.shape, spec.dim_order))):
+        yield _wrong(graph, node, f"the spec of %{node.name} has strides {spec.stride} in order {spec.dim_order}")
+    order = None if spec.const or _is_ambiguous(value) else dim_order_from_stride(value.stride(), value.shape)
+    if order is not None and order != list(spec.dim_order):
+        yield _wrong(graph, node, f"the spec of %{node.name} has dim order {spec.dim_order}, its value {order}")
+    if any(not isinstance(size, int) for size in spec.shape):
+        yield graph.finding(
+            "EK340",
+            node,
+            f"%{node.name} has sizes without upper bound: {spec}",
+            expected="sizes that memory can be planned for",
+            hint="give torch.export.Dim a `max`, or check a data-dependent size with torch._check",
+        )
+
+
+def _bounds(spec: TensorSpec, value: torch.Tensor) -> bool:
+    return len(spec.shape) == value.dim() and all(map(is_bound, spec.shape, value.shape))
+
+
+def _is_ambiguous(value: torch.Tensor) -> bool:
+    """Tell whether memory could be ordered in several ways: dynamic sizes, sizes 0 and 1, or expanded dims."""
+    return (
+        value.layout is not torch.strided
+        or any(type(number) is not int or number <= 1 for number in value.shape)
+        or any(type(step) is not int or step == 0 for step in value.stride())
+    )
+
+
+def _wrong(graph: ProgramGraph, node: Node, message: str) -> Diagnostic:
+    return graph.finding(
+        "EK338",
+        node,
+        message,
+        expected="dtype, sizes or their bounds, and dim order of the value",
+        hint="a pass that changes values after PropagateSpecs has to change their specs, too",
+    )
+
+
+def _no_dim_order(graph: ProgramGraph, node: Node, spec: TensorSpec) -> Diagnostic:
+    return graph.finding(
+        "EK339",
+        node,
+        f"the dim order {spec.dim_order} of %{node.name} is no order of {len(spec.shape)} dims",
+        expected=f"each of {list(range(len(spec.shape)))} once",
+    )
