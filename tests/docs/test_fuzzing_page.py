@@ -37,6 +37,11 @@ def run(command: str, directory: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def without_numbers(text: str) -> str:
+    """Leave out what another generator would choose differently: numbers, and names made of them."""
+    return re.sub(r"(?<![\w.])-?[a-z]?\d+(\.\d+)?\b", "N", text)
+
+
 @pytest.mark.slow
 def test_every_block_does_what_the_page_says(tmp_path: Path) -> None:
     files = 0
@@ -48,9 +53,9 @@ def test_every_block_does_what_the_page_says(tmp_path: Path) -> None:
         code, output = run(step.command, tmp_path)
         assert "Traceback" not in output, output
         assert code in (0, 1), output
-        position = 0
+        position, output = 0, without_numbers(output)
         for line in step.output if step.is_last else ():
-            found = output.find(line.rstrip(), position)
+            found = output.find(without_numbers(line.rstrip()), position)
             assert found >= 0, f"{step.command} does not print {line!r} (there) but\n{output}"
             position = found
     assert files == 2
