@@ -30,7 +30,7 @@ class Mutant(BaseModel):
         old: Text that the function has exactly once.
         new: Text in its place.
         caches: `MODULE:FUNCTION` below `exirkit` whose memory depends on the function, beside those of its module.
-        together: Other bugs that are planted with this one: to a checker that is blind there has to be something to see.
+        together: Other bugs that are planted with this one: a blind checker needs something to be blind to.
         compiler: Choices of `ExirkitCompiler` without which the bug cannot show.
         program: A program, as text, in which it changes something.
     """
