@@ -83,9 +83,9 @@ def contents(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
     if tensor.dim() != 0:
         ordered = ordered.permute(tuple(dim_order))
     flat = ordered.contiguous().reshape(-1)
-    if flat.numel() == 1:
-        # A single element is contiguous with any stride, but seen as bytes only with stride 1.
-        flat = flat.as_strided((1,), (1,))
+    if flat.numel() < 2:
+        # One element or none is contiguous with any stride, but seen as bytes only with stride 1.
+        flat = flat.as_strided((flat.numel(),), (1,))
     data: Any = flat.view(torch.uint8).numpy()
     return memoryview(data)
 

@@ -152,6 +152,33 @@ def _empty_out(size: Sequence[int], *, out: torch.Tensor, dim_order: Sequence[in
     return (out if list(out.shape) == list(size) else out.resize_(list(size))).zero_()
 
 
+def _as_strided_copy(
+    self: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+    *,
+    out: torch.Tensor,
+) -> torch.Tensor:
+    # Torch counts from the start of the storage, which here is a whole arena with other tensors in it.
+    return write_result(self.clone().as_strided(size, stride, storage_offset or 0), out)
+
+
+def _as_strided_scatter(
+    self: torch.Tensor,
+    src: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+    *,
+    out: torch.Tensor,
+) -> torch.Tensor:
+    result = self.clone()
+    result.as_strided(size, stride, storage_offset or 0).copy_(src)
+    return write_result(result, out)
+
+
+_STRIDED = "SymInt[] size, SymInt[] stride, SymInt? storage_offset=None, *, Tensor(a!) out) -> Tensor(a!)"
 _TO_COPY = "(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)"
 _COPIES: Final[dict[str, Callable[..., torch.Tensor]]] = {
     f"dim_order_ops::_to_dim_order_copy.out{_TO_COPY}": _copy_out,
@@ -161,6 +188,8 @@ _COPIES: Final[dict[str, Callable[..., torch.Tensor]]] = {
     "aten::empty.out(int[] size, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)": (
         lambda size, *, memory_format=None, out: _empty_out(size, out=out)
     ),
+    f"aten::as_strided_copy.out(Tensor self, {_STRIDED}": _as_strided_copy,
+    f"aten::as_strided_scatter.out(Tensor self, Tensor src, {_STRIDED}": _as_strided_scatter,
     "et_copy::_h2d_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)": _copy_out,
     "et_copy::_d2h_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)": _copy_out,
 }

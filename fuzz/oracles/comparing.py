@@ -109,8 +109,10 @@ def beyond_budget(got: Any, wanted: Any, exact: Any) -> tuple[str, str] | None:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose bits can be looked at: that of a single element may have any stride."""
-    return tensor.contiguous() if tensor.numel() != 1 else tensor.reshape(-1).as_strided((1,), (1,)).view(tensor.shape)
+    """Return a tensor whose bits can be looked at: that of one element or none may have any stride."""
+    if tensor.numel() > 1:
+        return tensor.contiguous()
+    return tensor.reshape(-1).as_strided((tensor.numel(),), (1,)).view(tensor.shape)
 
 
 def _equal(got: torch.Tensor, wanted: torch.Tensor) -> bool:

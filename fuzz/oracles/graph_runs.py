@@ -15,6 +15,8 @@ from torch.utils import _pytree as pytree
 
 from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, stride_from_dim_order
 
+from .sizes import Sizes
+
 Observer: TypeAlias = Callable[[Node, Any], None]
 """Called with every node of the main graph and its value, in order."""
 
@@ -125,11 +127,13 @@ def _interpret(
     module: GraphModule, nodes: Sequence[Node], given: Mapping[str, Any], observe: Observer | None
 ) -> list[Any]:
     values: dict[Node, Any] = {}
+    sizes = Sizes()
     for node in nodes:
         if node.op == "output":
             return list(pytree.tree_leaves(_resolved(node.args[0], values), is_leaf=_is_none))
         try:
-            value = _value(module, node, values, given)
+            value = _value(module, node, values, given, sizes)
+            sizes.learn(node.meta.get("val"), value)
         except Exception as error:
             raise GraphFailedError(node, error) from error
         values[node] = value
@@ -138,13 +142,13 @@ def _interpret(
     raise AssertionError("a graph without output")
 
 
-def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: Mapping[str, Any]) -> Any:
+def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: Mapping[str, Any], sizes: Sizes) -> Any:
     if node.op == "placeholder":
         return given.get(node.name)
     if node.op == "get_attr":
         return functools.reduce(getattr, str(node.target).split("."), module)
     if node.target is alloc:
-        return _memory(node)
+        return _memory(node, sizes)
     args = _resolved(node.args, values)
     kwargs = _resolved(node.kwargs, values)
     target: Any = node.target
@@ -154,26 +158,28 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     return written if isinstance(written, list | tuple) and (made is None or isinstance(made, list | tuple)) else made
 
 
-def _memory(node: Node) -> Any:
+def _memory(node: Node, sizes: Sizes) -> Any:
     """Return memory for what operators write, in the layout that the plan will have.
 
     Where a size is not known before the run it is empty, and the operator makes room.
     """
-    specs = node.meta.get("spec")
+    specs, recorded = node.meta.get("spec"), node.meta.get("val")
     if isinstance(specs, list | tuple):
-        return [_empty(one) for one in specs]
+        return [_empty(one, other, sizes) for one, other in zip(specs, recorded or specs, strict=True)]
     if isinstance(specs, TensorSpec):
-        return _empty(specs)
-    sizes: Any = node.args[0]
-    return alloc(sizes)
+        return _empty(specs, recorded, sizes)
+    described: Any = node.args[0]
+    return alloc(described)
 
 
-def _empty(spec: TensorSpec) -> torch.Tensor:
-    if spec.shape_dynamism is not TensorShapeDynamism.STATIC:
+def _empty(spec: TensorSpec, recorded: Any, sizes: Sizes) -> torch.Tensor:
+    wanted = spec.shape if spec.shape_dynamism is TensorShapeDynamism.STATIC else getattr(recorded, "shape", (None,))
+    known = [sizes.number(size) for size in wanted]
+    if any(size is None for size in known):
         return torch.empty(0, dtype=spec.dtype)
-    sizes = [int(size) for size in spec.shape]
-    strides = [int(stride) for stride in stride_from_dim_order(sizes, list(spec.dim_order))]
-    return torch.empty_strided(sizes, strides, dtype=spec.dtype)
+    numbers = [int(size) for size in known if size is not None]
+    strides = [int(stride) for stride in stride_from_dim_order(numbers, list(spec.dim_order))]
+    return torch.empty_strided(numbers, strides, dtype=spec.dtype)
 
 
 def _resolved(argument: Any, values: Mapping[Node, Any]) -> Any:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, dim_order_from_stride
 
+from .sizes import Sizes
 from .verdict import Failure
 
 
@@ -29,16 +28,16 @@ class MetadataTruth:
         self.failures: list[Failure] = []
         self._stage = stage
         self._is_layout_promised = is_layout_promised
-        self._symbols: dict[sympy.Symbol, int] = {}
-        self._ranges = program.range_constraints
+        self._sizes = Sizes()
         self._facts = {node: _facts_of(node) for node in program.graph.nodes}
 
     def begin(self) -> None:
         """Forget the sizes of the last run."""
-        self._symbols.clear()
+        self._sizes = Sizes()
 
     def observe(self, node: Node, value: Any) -> None:
         """Look at one value."""
+        self._sizes.learn(node.meta.get("val"), value)
         fact = self._facts[node]
         if fact is None or value is None:
             return
@@ -72,19 +71,9 @@ class MetadataTruth:
             self._add(node, "layout", f"{where}strides {value.stride()} where dim order {fact.order} is recorded")
 
     def _size(self, said: Any, got: int) -> int:
-        """Return the number that a size stands for in this run."""
-        if not isinstance(said, torch.SymInt):
-            return int(said)
-        expression = said.node.expr
-        if isinstance(expression, sympy.Symbol):
-            bounds = self._ranges.get(expression)
-            if expression not in self._symbols and (bounds is None or bounds.lower <= got <= bounds.upper):
-                self._symbols[expression] = got
-            return self._symbols.get(expression, -1)
-        known: Mapping[Any, Any] = {symbol: sympy.Integer(size) for symbol, size in self._symbols.items()}
-        number = expression.xreplace(known)
-        # A symbol that no size has shown yet: nothing to compare with.
-        return int(number) if number.is_number else got
+        """Return the number that a size stands for in this run; what no size has shown yet is taken from the value."""
+        number = self._sizes.number(said)
+        return got if number is None else number
 
     def _add(self, node: Node, kind: str, message: str) -> None:
         self.failures.append(

@@ -65,7 +65,7 @@ def dialect_runs(examination: Examination) -> Iterator[tuple[str, DialectRun]]:
 
 def _run(examination: Examination, stage: str, programs: Mapping[str, ExportedProgram]) -> DialectRun:
     def run() -> DialectRun:
-        return run_dialect(examination, stage, programs, is_layout_promised=stage != "export")
+        return run_dialect(examination, stage, programs, is_layout_promised=stage == "executorch")
 
     return examination.once(f"run {stage}", run, rung="O3", stage=stage)
 

@@ -76,6 +76,8 @@ class PipelineRun:
         # There is an editor where the program is a copy of our own, which may be edited.
         self._editor: GraphEditor | None = None
         self._round = 0
+        # Checks without findings since the last edit: what has not changed need not be looked at again.
+        self._confirmed: set[str] = set()
 
     def run(self, stages: tuple[ResolvedStage, ...]) -> None:
         """Run the stages.
@@ -167,8 +169,13 @@ class PipelineRun:
 
     def _edit(self, edit: Any) -> PassReport:
         if isinstance(edit, Pass):
-            return edit.run(self._own())
+            report = edit.run(self._own())
+            if report.modified:
+                self._confirmed.clear()
+            return report
         self._own()
+        # What others say about themselves is not relied on.
+        self._confirmed.clear()
         program, is_modified = run_user_pass(self.program, edit)
         # A pass may keep what it returns, so another program is not ours before it is copied.
         self._editor = GraphEditor(program) if program is self.program else None
@@ -193,6 +200,7 @@ class PipelineRun:
         except WholeGraphNeededError:
             del self.reports[count:]
             self.program, self._editor, self._knowledge = backup, None, knowledge
+            self._confirmed.clear()
             self._run_all(otherwise)
 
     def _repeat(self, one: ResolvedStage) -> None:
@@ -214,9 +222,12 @@ class PipelineRun:
     def _verify_after(self, one: ResolvedStage | None) -> None:
         """Make the checks of everything that should hold now."""
         findings: list[Diagnostic] = []
-        for check in CHECKS.values():
-            if check.confirms <= self._knowledge.held:
-                findings += check.find(self.program, self._settings)
+        for name, check in CHECKS.items():
+            if check.confirms <= self._knowledge.held and name not in self._confirmed:
+                found = check.find(self.program, self._settings)
+                findings += found
+                if not found:
+                    self._confirmed.add(name)
         if findings:
             where = f"at the end of {self._source.file}"
             if one is not None:

@@ -44,58 +44,79 @@ def is_right(
         runs: Number of runs.
         elements: For each run the number of elements of values with dynamic shape.
     """
-    painter = _Painter(plan, views or {})
-    for index in state:
-        painter.write([index])
-    for run in range(runs):
-        painter.elements = elements[run] if elements is not None else {}
-        painter.forget_all_but(state)
-        fine = True
-        for index in plan.inputs:
-            painter.write([index])
-        for reads, writes in _steps(plan):
-            taken = {byte for index in reads for byte in painter.bytes_of(index)}
-            given = {byte for index in writes for byte in painter.bytes_of(index)}
-            fine &= all(painter.owns(index) for index in reads) and not taken & given
-            fine &= painter.write(writes)
-        if not fine or not all(painter.owns(index) for index in [*plan.outputs, *state]):
-            return False
-    return True
+    painter = Painter({"": plan}, {"": state}, {"": views or {}})
+    return all(painter.run("", elements[run] if elements is not None else {}) for run in range(runs))
 
 
-class _Painter:
-    def __init__(self, plan: ExecutionPlan, views: Mapping[int, int]) -> None:
-        self._plan = plan
+class Painter:
+    """Methods that share their arenas.
+
+    Args:
+        plans: The methods.
+        states: The values of each that are state; nobody else's.
+        views: For each method, the value that each view without instruction shows.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[str, ExecutionPlan],
+        states: Mapping[str, Collection[int]],
+        views: Mapping[str, Mapping[int, int]],
+    ) -> None:
+        self._plans = plans
+        self._states = states
         self._views = views
-        self._colours: dict[Byte, tuple[int, int]] = {}
-        self._latest: dict[int, tuple[int, int]] = {}
+        self._name = ""
+        self._elements: Mapping[int, int] = {}
+        self._colours: dict[Byte, tuple[str, int, int]] = {}
+        self._latest: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._count = 0
-        self.elements: Mapping[int, int] = {}
+        for name, state in states.items():
+            self._name = name
+            for index in state:
+                self._write([index])
 
-    def bytes_of(self, index: int) -> list[Byte]:
-        return bytes_of(self._plan, index, self.elements.get(index))
+    def run(self, name: str, elements: Mapping[int, int] | None = None) -> bool:
+        """Run one method; return whether all that it reads is right, and all state of all methods afterwards."""
+        self._name, self._elements = name, elements or {}
+        plan = self._plans[name]
+        self._forget_all_but_state()
+        for index in plan.inputs:
+            self._write([index])
+        fine = True
+        for reads, writes in _steps(plan):
+            taken = {byte for index in reads for byte in self._bytes_of(index)}
+            given = {byte for index in writes for byte in self._bytes_of(index)}
+            fine &= all(self._owns(index) for index in reads) and not taken & given
+            fine &= self._write(writes)
+        fine &= all(self._owns(index) for index in plan.outputs)
+        for method, state in self._states.items():
+            self._name = method
+            fine &= all(self._owns(index) for index in state)
+        return fine
 
-    def write(self, indices: Collection[int]) -> bool:
+    def _bytes_of(self, index: int) -> list[Byte]:
+        return bytes_of(self._plans[self._name], index, self._elements.get(index))
+
+    def _write(self, indices: Collection[int]) -> bool:
         """Paint values that are written at once; return whether they have no byte in common."""
-        places = [byte for index in indices for byte in self.bytes_of(index)]
+        places = [byte for index in indices for byte in self._bytes_of(index)]
         for index in indices:
             self._count += 1
-            self._latest[index] = (index, self._count)
-            for byte in self.bytes_of(index):
-                self._colours[byte] = self._latest[index]
+            self._latest[self._name, index] = colour = (self._name, index, self._count)
+            self._colours.update(dict.fromkeys(self._bytes_of(index), colour))
         return len(places) == len(set(places))
 
-    def owns(self, index: int) -> bool:
+    def _owns(self, index: int) -> bool:
         """Return whether all bytes of a value have the colour of the last write to it."""
-        places = self.bytes_of(index)
-        latest = self._latest.get(self._views.get(index, index))
+        places = self._bytes_of(index)
+        latest = self._latest.get((self._name, self._views[self._name].get(index, index)))
         return not places or (latest is not None and all(self._colours.get(byte) == latest for byte in places))
 
-    def forget_all_but(self, state: Collection[int]) -> None:
-        """Start a run."""
-        kept = {index: colour for index, colour in self._latest.items() if index in state}
-        self._latest = kept
-        self._colours = {byte: colour for byte, colour in self._colours.items() if colour in kept.values()}
+    def _forget_all_but_state(self) -> None:
+        self._latest = {key: colour for key, colour in self._latest.items() if key[1] in self._states[key[0]]}
+        kept = set(self._latest.values())
+        self._colours = {byte: colour for byte, colour in self._colours.items() if colour in kept}
 
 
 def _steps(plan: ExecutionPlan) -> Iterator[tuple[list[int], list[int]]]:

@@ -11,9 +11,9 @@ import torch
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.runtime_ref.assembly import BOUND, Assembly, registered
-from tests.runtime_ref.byte_painting import is_right
+from tests.runtime_ref.byte_painting import Painter, is_right
 
-from exirkit.emit import AllocationDetails, Buffer, Program, PteFile, lay_out
+from exirkit.emit import AllocationDetails, Buffer, ExtraTensorInfo, Program, PteFile, lay_out
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.runtime_ref import Method, Runtime
 from exirkit.runtime_ref.shadow_memory import Holder, ShadowMemory
@@ -532,6 +532,50 @@ def test_alarm_if_and_only_if_painting_finds_a_conflict(made: tuple[Assembly, se
     event(f"alarm: {found}")
     assert found is None or found.startswith("EK66")
     assert (found is None) == is_right(asm.plan, state=state, views=views)
+
+
+@settings(max_examples=100)
+@given(programs(), programs(), st.lists(st.sampled_from("ab"), min_size=2, max_size=4))
+def test_alarm_over_methods_that_share_arenas(
+    first: tuple[Assembly, set[int], dict[int, int]],
+    second: tuple[Assembly, set[int], dict[int, int]],
+    schedule: list[str],
+) -> None:
+    made = {"a": first, "b": second}
+    for name, (asm, state, _) in made.items():
+        asm.plan.name = name
+        for index in state:
+            # Without names two buffers in one place would be one buffer that both methods know.
+            asm.declared(index).extra_tensor_info = ExtraTensorInfo(fully_qualified_name=name)
+    names = list(made)
+    plans = {name: asm.plan for name, (asm, _, _) in made.items()}
+    states = {name: state for name, (_, state, _) in made.items()}
+    views = {name: shown for name, (_, _, shown) in made.items()}
+    file = PteFile(Program(execution_plan=list(plans.values()), constant_buffer=longest_constants(made)), None, [])
+    program = Runtime.get().load_program(file, share_arenas=True, knowing=True, views=views)
+    methods = {name: program.load_method(name) for name in names}
+    painter = Painter(plans, states, views)
+    # A buffer that is loaded over another one is found when its own method runs, so both do.
+    order = [*schedule, *names]
+    found = None
+    try:
+        for name in order:
+            asm = made[name][0]
+            methods[name].execute([torch.ones(asm.declared(index).sizes) for index in asm.plan.inputs])
+    except ModelError as error:
+        found = error.code
+    event(f"alarm: {found}")
+    assert found is None or found.startswith("EK66")
+    assert (found is None) == all(painter.run(name) for name in order)
+
+
+def longest_constants(made: dict[str, tuple[Assembly, set[int], dict[int, int]]]) -> list[Buffer]:
+    """Return constants for both programs; all are zeros, so that either may use those of the other."""
+    both = [asm.constants for asm, _, _ in made.values()]
+    return [
+        max((list_[at] for list_ in both if at < len(list_)), key=lambda one: len(one.storage))
+        for at in range(max(map(len, both)))
+    ]
 
 
 @st.composite

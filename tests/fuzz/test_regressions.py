@@ -1,0 +1,27 @@
+"""The smallest program of every bug that was found and mended passes the whole ladder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exirkit.fuzz.oracles import RUNGS, ExirkitCompiler, check
+from exirkit.fuzz.programs import parse_program, program_text
+
+FILES = sorted(Path(__file__).with_name("regressions").glob("*.txt"))
+OWN = [name for name in RUNGS if not name.startswith("O11")]
+
+
+def test_there_are_programs() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_it_does_not_come_back(path: Path, level: int) -> None:
+    program = parse_program(path.read_text(), file=path.name)
+    assert program_text(program) == path.read_text()
+    verdict = check(program, compiler=ExirkitCompiler(level=level), rungs=OWN)
+    assert verdict.is_good, verdict.failures
+    assert verdict.refusal is None
