@@ -195,6 +195,8 @@ class GraphBuilder:
             for node in group:
                 value = node.meta["val"]
                 if place == slices:
+                    if length is not None and str(length) != str(value.shape[0]):
+                        raise self.error("EK809", call, f"what {call.op} takes slices of has different lengths")
                     length = value.shape[0]
                     value = self.inference.tensor(value.dtype, value.shape[1:], value.stride()[1:])
                 operands.append(self.inference.like(value))
