@@ -25,7 +25,7 @@ _SHOWN = {
     "EK316": ("wrong_size_recorded", "edge"),
     "EK317": ("layout_of_another_kind", "planned"),
     "EK318": ("list_recorded_for_a_tensor", "edge"),
-    "EK319": ("sizes_that_do_not_fit", "edge"),
+    "EK319": ("dim_that_is_not_there", "edge"),
     "EK320": ("symbol_of_another_program", "edge"),
     "EK321": ("range_that_is_gone", "edge"),
     "EK322": ("range_that_is_empty", "edge"),

@@ -264,11 +264,11 @@ def view_in_edge(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
 
 
 @corrupts(*FUNCTIONAL)
-def sizes_that_do_not_fit(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
+def dim_that_is_not_there(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
     node = float_call(module)
-    op = torch.ops.aten.mm.default
+    op = torch.ops.aten.amax.default
     node.target = op if isinstance(node.target, torch._ops.OpOverload) else edge_operator(op)
-    node.args, node.kwargs = (node.args[0], node.args[0]), {}
+    node.args, node.kwargs = (node.args[0], [5]), {}
     return "EK319", node
 
 
