@@ -27,6 +27,17 @@ if TYPE_CHECKING:
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import show as show
     from .campaigns import summarise as summarise
+    from .campaigns.user_tests import fuzz_programs as fuzz_programs
+    from .generation import Policy as Policy
+    from .generation import features_of as features_of
+    from .generation import generate as generate
+    from .oracles import Failure as Failure
+    from .oracles import Verdict as Verdict
+    from .oracles import check as check
+    from .programs import Program as Program
+    from .programs import build as build
+    from .programs import parse_program as parse_program
+    from .programs import program_text as program_text
 
 # Where each public name lives.
 _HOMES: dict[str, str] = {
@@ -35,17 +46,28 @@ _HOMES: dict[str, str] = {
     "Campaign": "campaigns",
     "CampaignConfig": "campaigns",
     "CampaignSummary": "campaigns",
+    "Failure": "oracles",
+    "FeatureCount": "campaigns",
+    "Policy": "generation",
     "ProcessPool": "campaigns",
+    "Program": "programs",
     "Progress": "campaigns",
     "Shown": "campaigns",
     "Store": "campaigns",
+    "Verdict": "oracles",
+    "build": "programs",
+    "check": "oracles",
     "dask_executor": "campaigns",
-    "FeatureCount": "campaigns",
+    "features_of": "generation",
     "find_campaign": "campaigns",
-    "load_quotas": "campaigns",
+    "fuzz_programs": "campaigns.user_tests",
+    "generate": "generation",
     "html_page": "campaigns",
     "load_bench": "campaigns",
+    "load_quotas": "campaigns",
+    "parse_program": "programs",
     "parse_seeds": "campaigns",
+    "program_text": "programs",
     "show": "campaigns",
     "summarise": "campaigns",
 }

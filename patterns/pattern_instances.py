@@ -46,14 +46,16 @@ class PatternInstance:
             values: What stands for the tensors of `kinds`, by name.
 
         Returns:
-            The values of the roots, or None if the pattern leaves something open.
+            The values of the roots; None if the pattern leaves something open, or has nothing of what is to be changed.
         """
         given = {**self.names, **values}
         run = PatternRun(self.rule.pattern, given, self.shape, builder, changed=self.changed, split=self.split)
         try:
-            return run.run()
+            results = run.run()
         except CannotRunError:
             return None
+        # The way through the pattern may not come by what was to be changed.
+        return None if (self.changed or self.split) and not run.was_changed else results
 
 
 def pattern_instance(rule: CompiledRule, number: int, *, seed: int = 0) -> PatternInstance | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,22 +16,30 @@ from exirkit.ir import Diagnostic, underlying
 
 from .program_graphs import ProgramGraph, graphs_of, value_of
 
-_UNKNOWN = object()
-"""Stands for a node without recorded value, of which nothing is known."""
 
+class _Unknown:
+    """Stands for a node without recorded value, of which nothing is known."""
+
+
+_UNKNOWN = _Unknown()
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+_TENSORS = (torch.Tensor, *_NUMBERS, _Unknown)
 _PLAIN: dict[str, tuple[type, ...]] = {
-    "int": (int, torch.SymInt),
-    "SymInt": (int, torch.SymInt),
-    "float": (float, int, torch.SymFloat, torch.SymInt),
-    "bool": (bool, int, torch.SymBool, torch.SymInt),
-    "str": (str,),
-    "Device": (torch.device, str),
-    "ScalarType": (torch.dtype, int),
-    "MemoryFormat": (torch.memory_format, int),
-    "Layout": (torch.layout, int),
-    "Generator": (torch.Generator,),
-    "number": (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool),
-    "Scalar": (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool),
+    name: (*kinds, _Unknown)
+    for name, kinds in {
+        "int": (int, torch.SymInt),
+        "SymInt": (int, torch.SymInt),
+        "float": (float, int, torch.SymFloat, torch.SymInt),
+        "bool": (bool, int, torch.SymBool, torch.SymInt),
+        "str": (str,),
+        "Device": (torch.device, str),
+        "ScalarType": (torch.dtype, int),
+        "MemoryFormat": (torch.memory_format, int),
+        "Layout": (torch.layout, int),
+        "Generator": (torch.Generator,),
+        "number": _NUMBERS,
+        "Scalar": _NUMBERS,
+    }.items()
 }
 
 
@@ -51,81 +61,113 @@ def check_calls(program: ExportedProgram | GraphModule) -> list[Diagnostic]:
 
 def arguments_by_name(node: Node) -> dict[str, Any]:
     """Return the arguments that a call gives, by the names that its schema has for them; empty without a schema."""
-    schema = getattr(underlying(node.target), "_schema", None)
+    form = _form(underlying(node.target))
+    return {} if form is None else {**dict(zip(form.positional, node.args, strict=False)), **node.kwargs}
+
+
+_Fits = Callable[[Any], bool]
+"""Whether an argument as it stands in a graph is of a kind."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A schema, in the form in which calls are compared with it.
+
+    Attributes:
+        positional: Names of arguments that may be given by position.
+        required: Names of arguments without default.
+        fits: Whether something may be given, by names of arguments.
+        schema: The schema itself.
+    """
+
+    positional: tuple[str, ...]
+    required: tuple[str, ...]
+    fits: Mapping[str, _Fits]
+    schema: Any
+
+
+@cache
+def _form(op: Any) -> _Form | None:
+    schema = getattr(op, "_schema", None)
     if schema is None:
-        return {}
-    positional = [argument.name for argument in schema.arguments if not argument.kwarg_only]
-    return {**dict(zip(positional, node.args, strict=False)), **node.kwargs}
+        return None
+    return _Form(
+        tuple(one.name for one in schema.arguments if not one.kwarg_only),
+        tuple(one.name for one in schema.arguments if not one.has_default_value()),
+        {one.name: _fits(one.real_type) for one in schema.arguments},
+        schema,
+    )
 
 
 def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
-    schema = getattr(underlying(node.target), "_schema", None)
-    if schema is None:
+    form = _form(underlying(node.target))
+    if form is None:
         return
-    wrong = list(_wrong_number(node, schema))
+    wrong = list(_wrong_number(node, form))
     for message in wrong:
         yield graph.finding(
             "EK310",
             node,
             message,
-            expected=str(schema),
+            expected=str(form.schema),
             hint="an operator that is exchanged for another takes other arguments",
         )
     if wrong:
         return
-    given = arguments_by_name(node)
-    for argument in schema.arguments:
-        if argument.name in given and not _fits(argument.real_type, given[argument.name]):
+    for name, given in (*zip(form.positional, node.args, strict=False), *node.kwargs.items()):
+        if not form.fits[name](given):
+            kind = next(one.real_type for one in form.schema.arguments if one.name == name)
             yield graph.finding(
                 "EK311",
                 node,
-                f"argument {argument.name} is {_shown(given[argument.name])}",
-                expected=f"{argument.real_type}",
-                hint=f"see the schema: {schema}",
+                f"argument {name} is {_shown(given)}",
+                expected=f"{kind}",
+                hint=f"see the schema: {form.schema}",
             )
 
 
-def _wrong_number(node: Node, schema: Any) -> Iterator[str]:
-    positional = [argument.name for argument in schema.arguments if not argument.kwarg_only]
-    known = {argument.name for argument in schema.arguments}
-    if len(node.args) > len(positional):
-        yield f"{len(node.args)} positional arguments are given, the operator takes {len(positional)}"
+def _wrong_number(node: Node, form: _Form) -> Iterator[str]:
+    if len(node.args) > len(form.positional):
+        yield f"{len(node.args)} positional arguments are given, the operator takes {len(form.positional)}"
+    placed = form.positional[: len(node.args)]
     for name in node.kwargs:
-        if name not in known:
+        if name not in form.fits:
             yield f"the operator has no argument {name}"
-        elif name in positional[: len(node.args)]:
+        elif name in placed:
             yield f"argument {name} is given twice"
-    given = {*positional[: len(node.args)], *node.kwargs}
-    for argument in schema.arguments:
-        if argument.name not in given and not argument.has_default_value():
-            yield f"argument {argument.name} is missing"
+    for name in form.required:
+        if name not in placed and name not in node.kwargs:
+            yield f"argument {name} is missing"
 
 
-def _fits(kind: Any, argument: Any) -> bool:
-    value = _UNKNOWN if isinstance(argument, Node) and "val" not in argument.meta else value_of(argument)
-    if value is _UNKNOWN:
-        return True
+def _fits(kind: Any) -> _Fits:
+    """Return what tells whether an argument is of the kind of a schema; a node of which nothing is recorded is."""
     if isinstance(kind, torch.OptionalType):
-        return value is None or _fits(kind.getElementType(), argument)
+        inner = _fits(kind.getElementType())
+        return lambda given: given is None or _recorded(given) is None or inner(given)
     if isinstance(kind, torch.ListType):
-        return _fits_list(kind.getElementType(), argument, value)
-    if isinstance(kind, torch.TensorType):
-        # Numbers for tensors are judged by the dialect.
-        return isinstance(value, torch.Tensor | bool | int | float | complex | torch.SymInt | torch.SymFloat)
-    wanted = _PLAIN.get(str(kind))
-    if wanted is None:
-        return True
-    # Numbers that a one-element tensor holds are read from it by eager operators only.
-    return isinstance(value, wanted)
-
-
-def _fits_list(element: Any, argument: Any, value: Any) -> bool:
-    if isinstance(argument, Node):
-        return isinstance(value, list | tuple)
-    if not isinstance(argument, list | tuple):
+        element = kind.getElementType()
+        inner = _fits(element)
         # One number stands for a list of equal ones.
-        return str(element) in ("int", "SymInt", "float", "bool", "number") and _fits(element, argument)
-    return all(_fits(element, one) for one in argument)
+        is_number = str(element) in ("int", "SymInt", "float", "bool", "number")
+        return lambda given: _fits_list(inner, is_number, given)
+    # Numbers for tensors are judged by the dialect; numbers that a tensor holds are read from it by eager operators.
+    wanted = _TENSORS if isinstance(kind, torch.TensorType) else _PLAIN.get(str(kind))
+    if wanted is None:
+        return lambda given: True
+    return lambda given: isinstance(_recorded(given), wanted)
+
+
+def _recorded(given: Any) -> Any:
+    return given.meta.get("val", _UNKNOWN) if isinstance(given, Node) else given
+
+
+def _fits_list(fits: _Fits, is_number: bool, given: Any) -> bool:
+    if isinstance(given, Node):
+        return isinstance(_recorded(given), list | tuple | _Unknown)
+    if isinstance(given, list | tuple):
+        return all(map(fits, given))
+    return is_number and fits(given)
 
 
 def _shown(argument: Any) -> str:

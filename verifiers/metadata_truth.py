@@ -21,8 +21,11 @@ from exirkit.ir import (
     free,
     same_argument,
     same_value,
+    underlying,
+    view,
 )
 
+from .confirmed_calls import Recorded
 from .functional_twins import twin_call
 from .program_graphs import ProgramGraph, graphs_of
 
@@ -65,28 +68,35 @@ class _Comparison:
         self._layouts = layouts
 
     def findings(self, graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
-        target: Any = node.target
-        if isinstance(target, HigherOrderOperator) or target in _MEMORY or not _is_recorded(node):
+        if isinstance(node.target, HigherOrderOperator) or node.target in _MEMORY or not _is_recorded(node):
             return
         target, args, kwargs, keeps_dtype = twin_call(node)
         if target is None:
+            return
+        call = Recorded(underlying(target), args, kwargs, node.meta["val"])
+        if call.is_confirmed(self._layouts):
             return
         try:
             computed, bindings = self._inference.value(target, args, kwargs, node)
         except DiagnosticError as error:
             yield from _refusal(graph, node, error)
             return
-        recorded = node.meta["val"]
         if bindings or node.meta.get("unbacked_bindings"):
-            yield from _kinds(graph, node, recorded, computed)
-            return
-        if same_value(recorded, computed):
-            return
-        yield from self._differences(graph, node, recorded, computed, keeps_dtype)
+            # The symbols of a value that data decide are new each time.
+            found = list(_kinds(graph, node, node.meta["val"], computed))
+        else:
+            found = list(self._differences(graph, node, node.meta["val"], computed, keeps_dtype))
+        if not found:
+            call.confirm(True)
+        elif all(one.code == "EK317" for one in found):
+            call.confirm(False)
+        yield from (one for one in found if self._layouts or one.code != "EK317")
 
     def _differences(
         self, graph: ProgramGraph, node: Node, recorded: Any, computed: Any, keeps_dtype: bool
     ) -> Iterator[Diagnostic]:
+        if same_value(recorded, computed):
+            return
         wrong = list(_kinds(graph, node, recorded, computed))
         if wrong:
             yield from wrong
@@ -106,7 +116,7 @@ class _Comparison:
             yield _difference(graph, node, "EK315", which, "dtype", said.dtype, found.dtype)
         if not same_argument(tuple(said.shape), tuple(found.shape)):
             yield _difference(graph, node, "EK316", which, "shape", _sizes(said), _sizes(found))
-        elif self._layouts and _dim_order(said) != _dim_order(found):
+        elif node.target is not view and _dim_order(said) != _dim_order(found):
             yield _difference(graph, node, "EK317", which, "dim order", _dim_order(said), _dim_order(found))
 
 

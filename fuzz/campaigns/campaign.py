@@ -95,7 +95,13 @@ class Campaign:
         self.database = Path(database)
 
     def run(
-        self, executor: Executor, *, workers: int = 1, minutes: float | None = None, watch: Watch | None = None
+        self,
+        executor: Executor,
+        *,
+        workers: int = 1,
+        minutes: float | None = None,
+        watch: Watch | None = None,
+        in_children: bool = False,
     ) -> Progress:
         """Check all seeds that have no result yet, then look into the failures.
 
@@ -103,6 +109,8 @@ class Campaign:
             executor: Does the work: `ProcessPool`, or any other one, such as that of a Dask client.
             workers: How many tasks it can do at a time.
             minutes: Begin no batch after that time.
+            in_children: Workers have child processes that die instead of them; for executors whose workers take long to
+                be started again, such as those of Dask.
             watch: Called after every batch, at least twice a second.
 
         Raises:
@@ -110,7 +118,7 @@ class Campaign:
                 right after any exception, KeyboardInterrupt among them.
         """
         with Store(self.database) as store:
-            session = _Session(self.config, store, executor, workers, watch)
+            session = _Session(self.config, store, executor, workers, watch, in_children)
             session.check(time.monotonic() + 60 * minutes if minutes is not None else None)
             session.analyse()
             session.progress.is_over = True
@@ -122,9 +130,16 @@ class _Session:
     """One run of a campaign."""
 
     def __init__(
-        self, config: CampaignConfig, store: Store, executor: Executor, workers: int, watch: Watch | None
+        self,
+        config: CampaignConfig,
+        store: Store,
+        executor: Executor,
+        workers: int,
+        watch: Watch | None,
+        in_children: bool,
     ) -> None:
         self._config, self._store, self._executor, self._workers, self._watch = config, store, executor, workers, watch
+        self._in_children = in_children
         self._text = config.model_dump_json()
         self._campaign = store.open_campaign(config, engine_text())
         self._began, self._since = time.time(), time.monotonic()
@@ -198,7 +213,7 @@ class _Session:
         return max(1, min(int(_BATCH_SECONDS / max(self._seed_seconds, 1e-6)), _LARGEST_BATCH))
 
     def _submit(self, task: _Task, stack: ExitStack) -> None:
-        is_alone = task.attempt > 0 or self._is_pool_broken
+        is_alone = task.attempt > 0 or self._is_pool_broken or self._in_children
         try:
             future = self._executor.submit(run_isolated if is_alone else run_batch, self._text, task.seeds)
         except RuntimeError as error:

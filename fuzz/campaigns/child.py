@@ -14,13 +14,14 @@ from exirkit.ir import DiagnosticError
 
 from .bench import Case, load_bench
 from .config import CampaignConfig
+from .pool import resident_megabytes
 from .work import run_seed
 
 Say = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
-    """Check the seeds that standard input names."""
+    """Check the seeds that standard input names, a task in each line, until there are no more."""
     torch.set_num_threads(1)
     # What compilers and kernels print must not get between the lines of the report.
     report = os.fdopen(os.dup(1), "w", buffering=1)
@@ -30,15 +31,17 @@ def main() -> None:
         report.write(json.dumps(what) + "\n")
         report.flush()
 
-    task = json.loads(sys.stdin.read())
-    config = CampaignConfig.model_validate_json(task["config"])
-    try:
-        load_bench(config)
-    except DiagnosticError as error:
-        say({"wrong": error.diagnostics[0].model_dump(mode="json")})
-        return
-    for seed in task["seeds"]:
-        _run(seed, config, say)
+    for line in sys.stdin:
+        task = json.loads(line)
+        config = CampaignConfig.model_validate_json(task["config"])
+        try:
+            load_bench(config)
+        except DiagnosticError as error:
+            say({"wrong": error.diagnostics[0].model_dump(mode="json")})
+            return
+        for seed in task["seeds"]:
+            _run(seed, config, say)
+        say({"end": resident_megabytes()})
 
 
 def _run(seed: int, config: CampaignConfig, say: Say) -> None:

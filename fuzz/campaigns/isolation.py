@@ -26,17 +26,37 @@ _TAIL = 2000
 
 
 def run_isolated(config: str, seeds: Sequence[int]) -> str:
-    """Do what `run_batch` does in child processes: a new one goes on behind the seed that killed its predecessor.
+    """Do what `run_batch` does in a child process: a new one goes on behind the seed that killed its predecessor.
+
+    The child is kept for the next call in this thread.
 
     Raises:
         ModelError: What the child says of the configuration.
         InternalError: EK862, the child dies before its first seed.
     """
-    limit = CampaignConfig.model_validate_json(config).seed_seconds
+    read = CampaignConfig.model_validate_json(config)
     results: list[Result] = []
     while len(results) < len(seeds):
-        results += _one_child(config, seeds[len(results) :], limit)
+        results += _some(config, seeds[len(results) :], read)
     return RESULTS.dump_json(results).decode()
+
+
+def _some(config: str, seeds: Sequence[int], read: CampaignConfig) -> list[Result]:
+    """Return the results of the seeds up to the first that kills the child, and this one's."""
+    child: _Child | None = getattr(_kept, "child", None)
+    if child is None:
+        child = _kept.child = _Child()
+    is_whole = False
+    try:
+        results, seen, is_late = child.run(config, seeds, read.seed_seconds)
+        is_whole = len(results) == len(seeds)
+    finally:
+        if not is_whole or child.growth_megabytes > read.growth_megabytes:
+            _kept.child = None
+            child.close()
+    if is_whole:
+        return results
+    return [*results, _death(seen, child.process.returncode, is_late, read.seed_seconds, child.tail())]
 
 
 @dataclass(frozen=True)
@@ -50,44 +70,90 @@ class _Seen:
     level: int = 1
 
 
-def _one_child(config: str, seeds: Sequence[int], limit: float) -> list[Result]:
-    """Return the results of the seeds up to the first that kills the child, and this one's."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "exirkit.fuzz.campaigns.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-        # Ctrl-C is for whoever started the campaign.
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    tail: list[str] = []
-    readers = [
-        threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True),
-        threading.Thread(target=lambda: tail.extend(process.stderr or ()), daemon=True),
-    ]
-    for reader in readers:
-        reader.start()
-    try:
-        # A child that is dead already is told of below.
-        with contextlib.suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(json.dumps({"config": config, "seeds": list(seeds)}))
-        results, seen, is_late = _listen(lines, limit)
-    finally:
-        process.kill()
-        process.wait()
-        for reader in readers:
+class _Child:
+    """A process that does one batch after another, and tells of every step.
+
+    Attributes:
+        process: The process.
+        growth_megabytes: By how much it has grown since its first batch.
+    """
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "exirkit.fuzz.campaigns.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            # Ctrl-C is for whoever started the campaign.
+            start_new_session=True,
+        )
+        self.growth_megabytes = 0
+        self._first_megabytes: int | None = None
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._tail: list[str] = []
+        self._readers = [
+            threading.Thread(target=_pump, args=(self.process.stdout, self._lines), daemon=True),
+            threading.Thread(target=_keep_last, args=(self.process.stderr, self._tail), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def run(self, config: str, seeds: Sequence[int], limit: float) -> tuple[list[Result], _Seen, bool]:
+        """Return the results of some seeds, the last seed that was begun, and whether it took too long."""
+        assert self.process.stdin is not None
+        # A child that is dead already is noticed when it says nothing.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps({"config": config, "seeds": list(seeds)}) + "\n")
+            self.process.stdin.flush()
+        results: list[Result] = []
+        seen = _Seen()
+        while True:
+            try:
+                line = self._lines.get(timeout=limit if seen.seed is not None else _START_SECONDS)
+            except queue.Empty:
+                return results, seen, True
+            # What is cut off was being written when the child died.
+            if line is None or not line.endswith("\n"):
+                return results, seen, False
+            said = json.loads(line)
+            if "end" in said:
+                self._measure(said["end"])
+                return results, seen, False
+            seen = _take(said, seen, results)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for reader in self._readers:
             reader.join(timeout=5)
-        for stream in (process.stdout, process.stderr):
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
-                stream.close()
-    if len(results) == len(seeds):
-        return results
-    return [*results, _death(seen, process.returncode, is_late, limit, "".join(tail)[-_TAIL:])]
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def tail(self) -> str:
+        """Return the end of what the process wrote to standard error."""
+        return "".join(self._tail)[-_TAIL:]
+
+    def _measure(self, megabytes: int) -> None:
+        if self._first_megabytes is None:
+            self._first_megabytes = megabytes
+        self.growth_megabytes = megabytes - self._first_megabytes
+
+
+class _Kept(threading.local):
+    child: _Child | None = None
+
+
+_kept = _Kept()
 
 
 def _pump(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
@@ -96,19 +162,10 @@ def _pump(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
     lines.put(None)
 
 
-def _listen(lines: queue.SimpleQueue[str | None], limit: float) -> tuple[list[Result], _Seen, bool]:
-    """Read what a child says until it says no more, or takes too long over a seed."""
-    results: list[Result] = []
-    seen = _Seen()
-    while True:
-        try:
-            line = lines.get(timeout=limit if seen.seed is not None else _START_SECONDS)
-        except queue.Empty:
-            return results, seen, True
-        # What is cut off was being written when the child died.
-        if line is None or not line.endswith("\n"):
-            return results, seen, False
-        seen = _take(json.loads(line), seen, results)
+def _keep_last(stream: IO[str], lines: list[str]) -> None:
+    for line in stream:
+        lines.append(line)
+        del lines[:-100]
 
 
 def _take(said: dict[str, Any], seen: _Seen, results: list[Result]) -> _Seen:

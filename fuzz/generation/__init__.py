@@ -4,12 +4,13 @@ from .choices import Choices, DrawnChoices, SeededChoices
 from .features import Measurement, features_of, measure
 from .generating import generate, generate_from, generate_with_facts
 from .operator_catalogue import Operator, read_operators, shipped_operators
-from .policy import FLOORS, Plan, Policy
+from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
 from .rule_programs import from_rule, near_misses
 from .strategies import programs
 from .values import Fact
 
 __all__ = [
+    "CONTROL_FLOW",
     "FLOORS",
     "Choices",
     "DrawnChoices",
@@ -24,6 +25,7 @@ __all__ = [
     "generate",
     "generate_from",
     "generate_with_facts",
+    "ieee_policy",
     "measure",
     "near_misses",
     "programs",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from exirkit.fuzz.programs import Contents, Stored, Symbol, TensorType
@@ -119,7 +121,9 @@ class Building:
         if dtype in INTEGERS:
             low = 0 if dtype == torch.uint8 else low
             return Contents(seed=self.seed(), low=int(low), high=int(high), bits=0)
-        return Contents(seed=self.seed(), low=low, high=high, bits=bits)
+        special = self.plan.policy.special
+        kind: Literal["special", "dyadic"] = "special" if special and self.choices.chance(special) else "dyadic"
+        return Contents(kind, self.seed(), low, high, bits)
 
     def store(
         self, kind: str, dtype: torch.dtype, sizes: Extents, contents: Contents, *, is_inexact: bool = False

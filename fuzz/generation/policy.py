@@ -66,6 +66,7 @@ class Policy:
         exact: How often a call that would leave the grid of exact numbers is kept on it.
         refused: Take operators as well that our own chain declines, such as those that quantize.
         portable_only: Leave out operators for which the official runtime has no portable kernel.
+        special: How many of the float inputs have NaN, infinities, -0.0 and denormals in them; see `ieee_policy`.
         control_flow: Programs have the features of `CONTROL_FLOW` as well.
     """
 
@@ -89,6 +90,7 @@ class Policy:
     exact: float = 0.85
     refused: bool = False
     portable_only: bool = False
+    special: float = 0.0
     control_flow: bool = False
 
     def share(self, feature: str) -> float:
@@ -117,6 +119,26 @@ class Plan:
     calls: int
     fresh: float
     favoured: int
+
+
+_SPECIAL_OPERATORS = """
+abs neg relu clone alias isnan isinf logical_not add.Tensor sub.Tensor mul.Tensor maximum minimum eq.Tensor ne.Tensor
+lt.Tensor le.Tensor gt.Tensor ge.Tensor add.Scalar sub.Scalar mul.Scalar eq.Scalar gt.Scalar where.self
+masked_fill.Scalar copy clamp amax amin max.dim min.dim any.dim cat stack view permute transpose.int expand unsqueeze
+squeeze.dim slice.Tensor select.int flip roll repeat constant_pad_nd split.Tensor unbind.int index_select gather
+select_scatter slice_scatter
+"""
+
+
+def ieee_policy() -> Policy:
+    """Return a policy for what floats do at their edges: operators whose results are the same to the bit even there.
+
+    Intervals that the generator keeps do not hold for such programs.
+    """
+    names = [f"aten.{name}" if "." in name else f"aten.{name}.default" for name in _SPECIAL_OPERATORS.split()]
+    dtypes = (torch.float32, torch.bool, torch.float64, torch.float16)
+    shares = {"quantized": 0.0, "inexact_numbers": 0.0}
+    return Policy(operators=frozenset(names), dtypes=dtypes, special=0.7, shares=shares)
 
 
 _PARENTS: Mapping[str, tuple[str, ...]] = {

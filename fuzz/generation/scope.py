@@ -78,6 +78,7 @@ class Scope:
             root: The value whose elements the results show, if they are views.
             bodies: Functions that it calls.
         """
+        op = _settled_op(op, args)
         used: list[Value] = []
         written = tuple(self._argument(each, used) for each in args)
         named = tuple((name, self._argument(each, used)) for name, each in kwargs)
@@ -234,6 +235,28 @@ class Scope:
         value = Value(name, fact_of(dtype, sizes, contents), "input")
         self.values.append(value)
         return value
+
+
+_COPIES = {
+    "aten.select.int": "aten.select_copy.int",
+    "aten.slice.Tensor": "aten.slice_copy.Tensor",
+    "aten.narrow.default": "aten.narrow_copy.default",
+    "aten.unbind.int": "aten.unbind_copy.int",
+    "aten.split.Tensor": "aten.split_copy.Tensor",
+    "aten.split_with_sizes.default": "aten.split_with_sizes_copy.default",
+    "aten.diagonal.default": "aten.diagonal_copy.default",
+    "aten.unfold.default": "aten.unfold_copy.default",
+}
+
+
+def _settled_op(op: str, args: Sequence[Any]) -> str:
+    """Return an operator, or one that copies in the place of one that cuts out of a tensor of several symbols.
+
+    Whether a part lies inside such a tensor's memory is about products of symbols, of which torch cannot tell.
+    """
+    if op not in _COPIES or not isinstance(args[0], Value):
+        return op
+    return _COPIES[op] if sum(isinstance(size, Affine) for size in args[0].sizes) > 1 else op
 
 
 def preferred(scope: Scope, decides: bool) -> Callable[[Value], bool] | None:

@@ -75,7 +75,7 @@ class Writes:
             self._swap(buffers)
             for buffer in buffers:
                 if buffer.name not in self.updates:
-                    self.updates[buffer.name] = self._update_of(buffer)
+                    self.updates[buffer.name] = self._shared(buffer) or self._update_of(buffer)
             if buffers and self.building.wishes("old_value_read_late"):
                 # What is written is known by now; the buffer still has what it had.
                 into_sum(self.scope, self.scope.choices.pick(buffers))
@@ -95,6 +95,11 @@ class Writes:
                 continue
             fact = state_fact(target.fact)
             self.updates[target.name] = self.scope.call("aten.copy.default", (target, source), fact)
+
+    def _shared(self, buffer: Value) -> Value | None:
+        """Return what another buffer of the type becomes, at times: one value is written to both."""
+        same = [value for value in self.updates.values() if value.sizes == buffer.sizes and value.dtype == buffer.dtype]
+        return same[-1] if same and self.scope.choices.chance(0.25) else None
 
     def _update_of(self, buffer: Value) -> Value:
         """Return what a buffer becomes: all new, or a part of it overwritten."""

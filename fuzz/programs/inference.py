@@ -17,11 +17,14 @@ from torch.fx.node import map_aggregate
 
 from exirkit.ir import infer_value
 
-from .quick_inference import quick_value
+from .quick_inference import bare_tensor, quick_value
 from .sampled_inference import NoFitError, sampled_value
 
 _MOST = 20_000
 """Calls whose results are remembered; a campaign meets the same small calls again and again."""
+
+_MOST_OF_TORCH = 2_000
+"""Calls that torch may remember."""
 
 
 class _Single(Exception):  # noqa: N818
@@ -46,6 +49,9 @@ class Inference:
 
     def __init__(self, mode: FakeTensorMode, *, quick: bool = True) -> None:
         assert mode.shape_env is not None
+        if len(FakeTensorMode.cache) > _MOST_OF_TORCH:
+            # Its entries keep the shape environments of programs that are long gone.
+            FakeTensorMode.cache_clear()
         self.mode = mode
         self._quick = quick
         self._env: ShapeEnv = mode.shape_env
@@ -104,11 +110,7 @@ class Inference:
     def tensor(self, dtype: torch.dtype, sizes: Sequence[Any], strides: Sequence[Any], offset: int = 0) -> torch.Tensor:
         """Return a new fake tensor; sizes and strides may be symbolic."""
         # By hand this takes a tenth of the time of running an operator under the mode.
-        with torch._C._DisableTorchDispatch():
-            memory = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
-            if offset:
-                memory = memory.as_strided(tuple(sizes), tuple(strides), offset)
-        return FakeTensor(self.mode, memory, torch.device("cpu"))
+        return FakeTensor(self.mode, bare_tensor(dtype, sizes, strides, offset), torch.device("cpu"))
 
     def like(self, value: torch.Tensor) -> torch.Tensor:
         """Return a new fake tensor of the same dtype, sizes and strides."""
@@ -158,7 +160,9 @@ def _symbols_in(arguments: Any) -> Iterator[Any]:
     map_aggregate(arguments, found.append)
     for one in found:
         value = one.meta.get("val") if isinstance(one, Node) else one
-        sizes = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+        sizes: tuple[Any, ...] = (value,)
+        if isinstance(value, torch.Tensor):
+            sizes = (*value.shape, *value.stride(), value.storage_offset())
         for size in sizes:
             if isinstance(size, torch.SymInt):
                 yield from _sorted(size.node.expr)

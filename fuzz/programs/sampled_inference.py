@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from .quick_inference import is_particular, quick_value
+from .quick_inference import bare_tensor, is_particular, quick_value
 
 _WIDEST = 97
 """Above its least size no symbol is tried higher than by this."""
@@ -101,10 +101,7 @@ def _placed(arguments: Any, point: Point) -> Any:
         value = argument.meta.get("val") if isinstance(argument, Node) else argument
         if isinstance(value, torch.Tensor):
             numbers = [[_number(one, point) for one in each] for each in (value.shape, value.stride())]
-            with torch._C._DisableTorchDispatch():
-                bare = torch.empty_strided(numbers[0], numbers[1], dtype=value.dtype, device="meta")
-                offset = _number(value.storage_offset(), point)
-                return bare.as_strided(numbers[0], numbers[1], offset) if offset else bare
+            return bare_tensor(value.dtype, numbers[0], numbers[1], _number(value.storage_offset(), point))
         return _number(value, point) if isinstance(value, torch.SymInt) else value
 
     return map_aggregate(arguments, place)

@@ -23,6 +23,7 @@ from exirkit.fuzz.campaigns import (
     show,
 )
 from exirkit.fuzz.campaigns.isolation import run_isolated
+from exirkit.fuzz.campaigns.standard import policy_of
 
 
 def store_of(path: Path, verdict: Any = "passed") -> Path:
@@ -105,6 +106,11 @@ def locked(scratch: Path) -> object:
     path = store_of(scratch / "c.db")
     with Store(path) as writer, writer.transaction(), Store(path, patience=0) as store:
         return store.open_campaign(config(bench="other.module:Bench"), "engine")
+
+
+@provokes("EK870")
+def no_policy(scratch: Path) -> object:
+    return policy_of({"operators": "aten.mul.Tensor"})
 
 
 @provokes("EK724")

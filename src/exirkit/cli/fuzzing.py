@@ -70,7 +70,13 @@ def run_campaign(options: FuzzOptions) -> FuzzReport:
     campaign = Campaign(config, options.database)
     with _executor(options) as (executor, workers), ProgressView(config, workers) as view:
         try:
-            progress = campaign.run(executor, workers=workers, minutes=options.minutes, watch=view)
+            progress = campaign.run(
+                executor,
+                workers=workers,
+                minutes=options.minutes,
+                watch=view,
+                in_children=options.dask is not None,
+            )
         except KeyboardInterrupt:
             executor.shutdown(wait=False, cancel_futures=True)
             view.stop()

@@ -41,12 +41,14 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path, cluster: Any) -> None:
 
     def kill(progress: Progress) -> None:
         if progress.done >= 12 and not killed:
-            killed.append(int(log.read_text().splitlines()[-1].split()[1]))
+            killed.append(next(iter(hosts.values())))
             os.kill(killed[0], signal.SIGKILL)
 
+    with distributed.Client(cluster, set_as_default=False) as client:
+        hosts = client.run(os.getpid)
     with dask_executor(cluster.scheduler_address) as (executor, workers):
         assert workers == 2
-        progress = Campaign(made, path).run(executor, workers=workers, watch=kill)
+        progress = Campaign(made, path).run(executor, workers=workers, watch=kill, in_children=True)
     assert len(killed) == 1
     assert killed[0] != os.getpid()
     assert progress.verdicts == Counter(passed=77, failed=2, crashed=1)
@@ -55,7 +57,7 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path, cluster: Any) -> None:
         rows = store.connection.execute("SELECT count(*), count(DISTINCT seed) FROM result").fetchone()
         assert rows == (80, 80)
         assert store.connection.execute("SELECT seed FROM result WHERE verdict = 'crashed'").fetchall() == [(31,)]
-    # Both processes have worked, and the one that came for the dead one.
+    # Children of both have worked, one that came for the one that had died, and that of the worker that was killed.
     assert len({line.split()[1] for line in log.read_text().splitlines()}) >= 3
 
 

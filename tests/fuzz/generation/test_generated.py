@@ -17,6 +17,7 @@ from exirkit.fuzz.generation import (
     features_of,
     generate,
     generate_with_facts,
+    ieee_policy,
     measure,
     shipped_operators,
 )
@@ -167,7 +168,7 @@ def _environment(seed: str) -> dict[str, str]:
 def test_programs_with_control_flow() -> None:
     policy = Policy(control_flow=True)
     kinds: set[str] = set()
-    for seed in range(60):
+    for seed in range(130):
         program = generate(seed, policy)
         found = features_of(program) & {"cond", "map", "scan", "while_loop"}
         if found:
@@ -175,3 +176,13 @@ def test_programs_with_control_flow() -> None:
             assert len(run_eagerly(program)) == len(program.runs)
             assert parse_program(program_text(program)) == program
     assert kinds == {"cond", "map", "scan", "while_loop"}
+
+
+def test_programs_with_odd_floats_run() -> None:
+    policy = ieee_policy()
+    with_nan = 0
+    for seed in range(40):
+        for result in run_eagerly(generate(seed, policy)):
+            floats = [one for one in result.outputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
+            with_nan += any(bool(one.isnan().any()) for one in floats)
+    assert with_nan > 20

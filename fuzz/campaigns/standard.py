@@ -1,0 +1,194 @@
+"""The usual bench: generated programs, the ladder of oracles, blame and reduction."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure
+from exirkit.fuzz.generation import FLOORS, Policy, features_of, generate
+from exirkit.fuzz.oracles import USUAL_RUNGS, Compiler, ExirkitCompiler, Failure, Verdict, check, compiler_of, rungs_of
+from exirkit.fuzz.programs import Program, program_text
+from exirkit.ir import Diagnostic, UsageError
+
+from .bench import Case, Checked
+from .config import Attachment, CampaignConfig
+from .results import Analysis, Found
+
+# Programs that are looked at to reduce one.
+_TRIALS = 600
+
+
+class StandardBench:
+    """Generates programs by the policy of a campaign, and asks the oracles that it names.
+
+    Raises:
+        UsageError: EK830, EK831, EK870: there is no such rung, compiler or policy.
+    """
+
+    def __init__(self, config: CampaignConfig) -> None:
+        self._config = config
+        self._policy = policy_of(config.policy)
+        self._rungs = USUAL_RUNGS if config.rungs is None else config.rungs
+        rungs_of(self._rungs)
+        self._compilers = {level: _compiler(config, level) for level in config.optimization_levels}
+
+    @staticmethod
+    def quotas(config: CampaignConfig) -> Mapping[str, float]:
+        """Return the share of programs that shall have a feature at least, by feature."""
+        return {**FLOORS, **policy_of(config.policy).shares}
+
+    def make(self, seed: int) -> Case:
+        """Generate the program of a seed."""
+        program = generate(seed, self._policy)
+        steps = sum(len(method.steps) for method in program.methods)
+        return Case(seed, program, program_text(program), steps, frozenset(features_of(program)))
+
+    def check(self, case: Case) -> Checked:
+        """Ask the oracles, from cheap to dear, until one finds something."""
+        verdict = self._verdict(case)
+        told = verdict.comparisons
+        seconds = dict(verdict.seconds)
+        compared = told.bitwise + told.tolerant
+        rest = (seconds, compared, told.bitwise, {} if verdict.refusal else dict(verdict.not_run))
+        if verdict.failures:
+            is_ours = verdict.failures[0].rung == "O0"
+            found = tuple(found_of(one) for one in _different(verdict.failures))
+            return Checked("invalid" if is_ours else "failed", found, *rest)
+        if verdict.refusal is not None:
+            reason = Found(rung="compiler", symptom=verdict.refusal, message="not taken", bucket=verdict.refusal)
+            return Checked("unsupported", (reason,), *rest)
+        return Checked("passed", (), *rest)
+
+    def analyse(self, case: Case, number: int) -> Analysis:
+        """Reduce a program, find out who is guilty, and write a script."""
+        failure = _different(self._verdict(case).failures)[number]
+        made, _ = analysed(case.program, failure, self._compiler(case.seed), case.seed, number)
+        return made
+
+    def _verdict(self, case: Case) -> Verdict:
+        return check(case.program, compiler=self._compiler(case.seed), rungs=self._rungs, seed=case.seed)
+
+    def _compiler(self, seed: int) -> Compiler:
+        return self._compilers[self._config.level_of(seed)]
+
+
+def _different(failures: Iterable[Failure]) -> list[Failure]:
+    """Return the first failure of each bucket: one bug shows in many runs and outputs."""
+    found: dict[str, Failure] = {}
+    for one in failures:
+        found.setdefault(found_of(one).bucket, one)
+    return list(found.values())
+
+
+def found_of(failure: Failure) -> Found:
+    """Return a failure as campaigns keep it, in a bucket that does not need the reduced program."""
+    return Found(
+        rung=failure.rung,
+        symptom=failure.symptom,
+        message=failure.message,
+        stage=failure.stage,
+        node=failure.node,
+        bucket=" | ".join((failure.rung, failure.stage or "?", failure.symptom)),
+    )
+
+
+def analysed(
+    program: Program, failure: Failure, compiler: Compiler, seed: int, number: int = 0
+) -> tuple[Analysis, Failure]:
+    """Return everything that can be found out about a failure, and how the reduced program fails."""
+    small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=_TRIALS)
+    again = check(small, compiler=compiler, rungs=("O0", failure.rung), seed=seed).failures
+    shown = again[0] if again else failure
+    guilt = blame(small, shown, compiler=compiler, seed=seed)
+    made = Analysis(
+        seed=seed,
+        number=number,
+        bucket=bucket(shown, small, guilt),
+        guilty=guilt.pass_name,
+        rule=guilt.rule,
+        application=guilt.application,
+        reduced=program_text(small),
+        repro=repro_script(small, shown, compiler=compiler, seed=seed, guilt=guilt),
+        note=None if again else "the reduced program does not fail again: something is not deterministic",
+    )
+    return made, shown
+
+
+def policy_of(given: Mapping[str, Any] | None) -> Policy:
+    """Return the policy that a mapping describes: names of its fields, dtypes by their names in torch.
+
+    Raises:
+        UsageError: EK870, it describes none.
+    """
+    values: dict[str, Any] = {}
+    known = {one.name: one for one in fields(Policy)}
+    for name, value in (given or {}).items():
+        if name not in known:
+            raise _no_policy(f"a policy has no {name!r}", f"fields: {', '.join(known)}")
+        usual = getattr(Policy(), name)
+        if name == "dtypes" and isinstance(value, list):
+            value = tuple(_dtype(one) for one in value)
+        elif isinstance(usual, frozenset) and isinstance(value, list):
+            value = frozenset(value)
+        elif isinstance(usual, float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if isinstance(value, Mapping) != isinstance(usual, Mapping) or (
+            not isinstance(value, Mapping) and type(value) is not type(usual)
+        ):
+            raise _no_policy(f"{name} of a policy is {value!r}", f"expected something like {usual!r}")
+        values[name] = value
+    return Policy(**values)
+
+
+def _dtype(name: object) -> torch.dtype:
+    found = getattr(torch, str(name), None)
+    if not isinstance(found, torch.dtype):
+        raise _no_policy(f"there is no dtype {name!r}", "names are those of torch: float32, int64, bool ...")
+    return found
+
+
+def _no_policy(message: str, note: str) -> UsageError:
+    return UsageError(Diagnostic(code="EK870", message=message, notes=(note,)))
+
+
+def _compiler(config: CampaignConfig, level: int) -> Compiler:
+    if config.target != "exirkit":
+        return compiler_of(_importable(config.target))
+    return ExirkitCompiler(
+        level=level,
+        pipeline=_path(config.pipelines[0]) if config.pipelines else None,
+        rules=tuple(_path(one) for one in config.rules),
+    )
+
+
+def _importable(target: str) -> str:
+    """Return a target with a dotted module: a file is imported like a script, so that its neighbours can be."""
+    head, _, name = target.rpartition(":")
+    if not head.endswith(".py"):
+        return target
+    path = Path(head).resolve()
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    return f"{path.stem}:{name}"
+
+
+def _path(file: Attachment) -> str:
+    """Return where a file is on this machine; one that was sent along is written to a temporary directory."""
+    path = Path(file.name)
+    if file.text is None or (path.is_file() and path.read_text(encoding="utf-8") == file.text):
+        # A script that shows a failure is run anywhere.
+        return str(path.resolve()) if file.text is not None else file.name
+    digest = hashlib.blake2b(file.text.encode(), digest_size=8).hexdigest()
+    directory = Path(tempfile.gettempdir(), f"exirkit-{digest}")
+    directory.mkdir(exist_ok=True)
+    copy = directory / path.name
+    copy.write_text(file.text, encoding="utf-8")
+    return str(copy)
