@@ -9,6 +9,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
@@ -79,7 +80,9 @@ class _Comparison:
         try:
             computed, bindings = self._inference.value(target, args, kwargs, node)
         except DiagnosticError as error:
-            yield from _refusal(graph, node, error)
+            # An operator that asks torch for a guard may well take all sizes that the program promises.
+            if not isinstance(error.__cause__, _ShapeEnvGuardError):
+                yield from _refusal(graph, node, error)
             return
         if bindings or node.meta.get("unbacked_bindings"):
             # The symbols of a value that data decide are new each time.

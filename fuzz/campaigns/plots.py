@@ -85,5 +85,5 @@ def _svg(title: str, height: int, parts: Sequence[str]) -> str:
     return f'<svg role="img" {size} aria-label="{escape(title)}">\n{inside}\n</svg>'
 
 
-def _short(text: str, most: int = 42) -> str:
+def _short(text: str, most: int = 38) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -156,14 +156,22 @@ _PRODUCTS: Mapping[str, Callable[[Scope, Operator], None]] = {
 }
 
 
+_SMALL_SIDE = 16
+"""Torch takes one kernel below and another from here on: a size with symbols must not leave that open."""
+
+
 @proposes("convolution")
 def convolution(scope: Scope, operator: Operator) -> None:
     """Propose a convolution over one dim or two, transposed at times."""
     dims = scope.choices.pick(operator.option("dims"))
     value = image(scope, operator, dims)
+    if any(high_of(size) >= _SMALL_SIDE for size in value.sizes if not isinstance(size, int)):
+        value = scope.fresh(value.dtype, (1, 2, 5, 3)[: dims + 2])
     channels = low_of(value.sizes[1])
     is_transposed = operator.option("form") == "whole" and scope.choices.chance(0.2)
-    groups = channels if scope.choices.chance(0.25) and not is_transposed else 1
+    # Which kernel torch takes for many groups depends on sizes, which have to be numbers then.
+    is_grouped = scope.choices.chance(0.25) and is_static(value.sizes) and not is_transposed
+    groups = channels if is_grouped else 1
     made = groups * scope.choices.pick((1, 2, 3)) if groups > 1 else scope.choices.pick((3, 2, 1))
     window = [scope.choices.pick((1, 2, 3)) for _ in range(dims)]
     window = [widest(size, side) for size, side in zip(window, value.sizes[2:], strict=True)]

@@ -93,23 +93,25 @@ class GraphBuilder:
             self._step(step)
 
     def _step(self, call: Call) -> None:
+        try:
+            target, args, kwargs, value = self._called(call)
+        except ModelError:
+            raise
+        except Exception as error:
+            notes = (f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}",)
+            raise self.error("EK809", call, f"{call.op} does not take these arguments", notes=notes) from error
+        self._named(call, target, args, kwargs, value)
+
+    def _called(self, call: Call) -> tuple[Any, tuple[Any, ...], dict[str, Any], Any]:
         if call.op in HIGHER_ORDER:
             target, args, value = self._higher_order(call)
-            kwargs: dict[str, Any] = {}
-        else:
-            target = operator_named(call.op)
-            if target is None:
-                raise self.error("EK808", call, f"no operator {call.op} is registered")
-            args = tuple(self.argument(one, call) for one in call.args)
-            kwargs = {name: self.argument(one, call) for name, one in call.kwargs}
-            try:
-                value = self.inference.call(target, args, kwargs)
-            except ModelError:
-                raise
-            except Exception as error:
-                notes = (f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300] if str(error) else ''}",)
-                raise self.error("EK809", call, f"{call.op} does not take these arguments", notes=notes) from error
-        self._named(call, target, args, kwargs, value)
+            return target, args, {}, value
+        target = operator_named(call.op)
+        if target is None:
+            raise self.error("EK808", call, f"no operator {call.op} is registered")
+        args = tuple(self.argument(one, call) for one in call.args)
+        kwargs = {name: self.argument(one, call) for name, one in call.kwargs}
+        return target, args, kwargs, self.inference.call(target, args, kwargs)
 
     def _named(self, call: Call, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         stem = call.op.split(".")[1 if "." in call.op else 0]
@@ -193,6 +195,8 @@ class GraphBuilder:
             for node in group:
                 value = node.meta["val"]
                 if place == slices:
+                    if length is not None and str(length) != str(value.shape[0]):
+                        raise self.error("EK809", call, f"what {call.op} takes slices of has different lengths")
                     length = value.shape[0]
                     value = self.inference.tensor(value.dtype, value.shape[1:], value.stride()[1:])
                 operands.append(self.inference.like(value))
@@ -200,6 +204,8 @@ class GraphBuilder:
             self._body(body, stem, operands) for body, stem in zip(call.bodies, _BODY_NAMES[call.op], strict=True)
         ]
         results = [one.meta["val"] for one in bodies[-1][1]]
+        if call.op == "cond" and len({_types(one) for _, one in bodies}) > 1:
+            raise self.error("EK809", call, "the bodies of a cond have results of different types")
         leading = [one for one, _ in bodies]
         if call.op == "cond":
             return target, (given[0], *leading, tuple(lists[0])), tuple(map(self.inference.like, results))
@@ -240,3 +246,7 @@ class GraphBuilder:
         self.root[path] = module
         made = self.graph.create_node("get_attr", path, (), {}, path)
         return made, outputs
+
+
+def _types(outputs: Sequence[Node]) -> tuple[Any, ...]:
+    return tuple((one.meta["val"].dtype, str(list(one.meta["val"].shape))) for one in outputs)

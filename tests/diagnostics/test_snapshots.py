@@ -19,6 +19,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_generation,
     provoke_ir,
     provoke_memory,
+    provoke_mutants,
     provoke_oracles,
     provoke_passes,
     provoke_patterns,

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from exirkit.fuzz.programs import Program, Runner, RunResult, build, inputs_of, parse_program, run_eagerly
+from exirkit.ir import ModelError
 
 
 def same(one: Any, other: Any) -> bool:
@@ -120,3 +121,35 @@ def test_recorded_values_are_true(name: str) -> None:
                 ):
                     assert isinstance(size, torch.SymInt) or size == truth, value
                     assert isinstance(stride, torch.SymInt) or truth == 1 or stride == step, value
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("map", "[x]", "[]"),
+        ("map", "[x], [w]", "x, w"),
+        ("map", "[x], [w]", "[x, w], []"),
+        ("map", "aten.sum.default(v)", "aten.sum.dim_IntList(v, [5])"),
+        ("scan", "[start]", "[]"),
+        ("while_loop", "[zero, x]", "[x]"),
+        ("cond", "return q1, q2", "return q1"),
+        ("cond", "return q1, q2", "return q2, q1"),
+        ("cond", "return q1, q2", "return q1, 3"),
+        ("plain", "y3, _ = ", "y3 = "),
+        ("plain", "y0 = ", "y0, y0b = "),
+        ("plain", "alpha=2", "beta=2"),
+        ("plain", "aten.mm.default", "aten.nn.default"),
+        ("symbols", '"f32[s0, 5]", y: "f32[2 * s1 + 1, s0]"', '"f32[s0, 5]", y: "f32[2 * s1 + 2, s0]"'),
+        ("state", "update(b, z)", "update(b, y)"),
+    ],
+)
+def test_wrong_programs_are_refused_by_both(name: str, old: str, new: str) -> None:
+    assert old in TEXTS[name]
+    program = parse_program(TEXTS[name].replace(old, new))
+    with pytest.raises(ModelError) as caught:
+        build(program)
+    assert caught.value.code in ("EK808", "EK809", "EK810")
+    if name != "symbols" and "return q" not in old:
+        with pytest.raises(ModelError) as caught:
+            run_eagerly(program)
+        assert caught.value.code in ("EK808", "EK809", "EK810")

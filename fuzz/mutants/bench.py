@@ -1,0 +1,149 @@
+"""The bench: each bug in a process of its own, generated programs until an oracle finds it or time is up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter
+
+from exirkit.fuzz.blame import blame
+from exirkit.fuzz.generation import generate
+from exirkit.fuzz.oracles import USUAL_RUNGS, ExirkitCompiler, Failure, check
+from exirkit.fuzz.programs import Program, parse_program
+
+from .model import Mutant, shipped_mutants
+from .observing import changes
+from .planting import planted, planted_company
+from .results import MutantResult
+
+_RESULTS = TypeAdapter(list[MutantResult])
+# Whether a program is infected costs two more compilations, so that only a few are asked.
+_MOST_COMPARED = 5
+_START_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How much is tried.
+
+    Attributes:
+        seconds: Time for each bug.
+        seeds: Most programs for each bug.
+        first_seed: Seed of the first program.
+        rungs: Ids of the oracles that are asked.
+    """
+
+    seconds: float = 40.0
+    seeds: int = 1000
+    first_seed: int = 0
+    rungs: tuple[str, ...] = USUAL_RUNGS
+
+
+def run_mutant(mutant: Mutant, options: BenchOptions) -> MutantResult:
+    """Try to find one bug, in this process."""
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {"id": mutant.id, "part": mutant.part}
+    compiler = ExirkitCompiler(**mutant.compiler)  # type: ignore[arg-type]
+    with planted(mutant):
+        witness = check(parse_program(mutant.program), compiler=compiler, rungs=options.rungs)
+    found["witness_killed_by"] = witness.failures[0].rung if witness.failures else None
+    started, compared = time.perf_counter(), 0
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        if time.perf_counter() - started > options.seconds:
+            break
+        program = generate(seed)
+        with planted(mutant) as reach:
+            verdict = check(program, compiler=compiler, rungs=options.rungs)
+        found |= {"programs": seed - options.first_seed + 1, "seconds": time.perf_counter() - started}
+        found["is_reached"] = found.get("is_reached", False) or reach.count > 0
+        if verdict.failures and _is_good_without(mutant, program, compiler, options):
+            found |= {"is_infected": True, "seed": seed}
+            found |= _blamed(mutant, program, verdict.failures[0], compiler)
+            break
+        if reach.count and not found.get("is_infected") and compared < _MOST_COMPARED:
+            compared += 1
+            found["is_infected"] = changes(mutant, program)[1]
+    return MutantResult(**found)
+
+
+def run_bench(
+    options: BenchOptions,
+    *,
+    only: Sequence[str] = (),
+    file: Path | None = None,
+    listen: Callable[[MutantResult], None] | None = None,
+) -> list[MutantResult]:
+    """Try to find all bugs, each in a process of its own.
+
+    Args:
+        options: How much is tried.
+        only: Ids of bugs; all when absent.
+        file: Where results are kept as JSON, after every bug; those that are there already are not tried again.
+        listen: Is told each result.
+
+    Returns:
+        The results, in the order of the tables.
+    """
+    known = {one.id: one for one in _read(file)}
+    chosen = [one for one in shipped_mutants() if not only or one.id in only]
+    for one in chosen:
+        if one.id not in known:
+            known[one.id] = _in_a_process(one, options)
+            if file is not None:
+                file.write_bytes(_RESULTS.dump_json([*known.values()], indent=1) + b"\n")
+        if listen is not None:
+            listen(known[one.id])
+    return [known[one.id] for one in chosen]
+
+
+def _is_good_without(mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: BenchOptions) -> bool:
+    """Whether there is nothing to find in a program but the bug; what a blind checker misses does not count."""
+    if mutant.together:
+        return True
+    with planted_company(mutant):
+        return check(program, compiler=compiler, rungs=options.rungs).is_good
+
+
+def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: ExirkitCompiler) -> dict[str, Any]:
+    with planted(mutant):
+        guilt = blame(program, failure, compiler=compiler)
+    return {
+        "killed_by": failure.rung,
+        "symptom": failure.symptom,
+        "blamed": guilt.pass_name,
+        "is_blame_right": guilt.pass_name in mutant.guilty,
+    }
+
+
+def _in_a_process(mutant: Mutant, options: BenchOptions) -> MutantResult:
+    given = ["--worker", "--only", mutant.id, "--seconds", str(options.seconds), "--seeds", str(options.seeds)]
+    given += ["--first-seed", str(options.first_seed), "--rungs", ",".join(options.rungs)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "exirkit.fuzz.mutants", *given],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=3 * options.seconds + _START_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return MutantResult(id=mutant.id, part=mutant.part, note="took too long")
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        return MutantResult(id=mutant.id, part=mutant.part, note=said[-1] if said else f"exit code {done.returncode}")
+    return MutantResult.model_validate(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _read(file: Path | None) -> list[MutantResult]:
+    return [] if file is None or not file.exists() else _RESULTS.validate_json(file.read_bytes())
