@@ -21,8 +21,6 @@ from .backend_parts import guilty_part
 from .guilt import Guilt
 from .snapshots import guilty_pass
 
-_PARTS = frozenset({"planner", "emitter"})
-
 
 def blame(program: Program, failure: Failure, *, compiler: Compiler | None = None, seed: int = 0) -> Guilt:
     """Find out which part of a compiler is guilty of a failure.
@@ -43,19 +41,25 @@ def blame(program: Program, failure: Failure, *, compiler: Compiler | None = Non
         return _of_black_box(examination, failure)
     if failure.rung == "O2" and failure.stage == "export":
         return Guilt("export", evidence="metadata are wrong before the first pass")
-    if failure.rung == "O1" and failure.stage in _PARTS:
-        return guilty_pass(examination, failure) or Guilt(failure.stage or "", evidence="it raised")
+    if failure.rung in ("O1", "O2", "O3"):
+        return _of_dialects(examination, failure)
+    # Only if all dialects are right it is what comes behind them.
+    earlier = examine(examination, rungs_of(("O0", "O1", "O2", "O3")))
+    if earlier.failures:
+        return _of_dialects(examination, earlier.failures[0])
+    try:
+        return guilty_part(examination, failure)
+    except (FailedError, RefusedError) as error:
+        return Guilt(failure.stage or "compiler", evidence=str(error))
+
+
+def _of_dialects(examination: Examination, failure: Failure) -> Guilt:
     found = guilty_pass(examination, failure)
     if found is not None:
         return found
     if failure.rung == "O1":
         return Guilt(failure.stage or "compiler", evidence="it raised, or a verifier found something after it")
-    if failure.rung in ("O2", "O3"):
-        return Guilt("planner", evidence="the last pass leaves a right program behind")
-    try:
-        return guilty_part(examination, failure)
-    except (FailedError, RefusedError) as error:
-        return Guilt(failure.stage or "compiler", evidence=str(error))
+    return Guilt("planner", evidence="the last pass leaves a right program behind")
 
 
 def _of_equivalent(program: Program, failure: Failure, compiler: Compiler, seed: int) -> Guilt:

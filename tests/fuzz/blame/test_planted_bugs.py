@@ -48,7 +48,7 @@ def fails(script: str, folder: Path, plant: str | None = None) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr
