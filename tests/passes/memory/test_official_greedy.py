@@ -91,7 +91,7 @@ def test_no_arena_is_larger_and_the_heuristic_is_the_same() -> None:
 def shared_object_sizes(case: dict[str, Any]) -> list[int]:
     """Return what the shared-object heuristic makes of each arena before anything is compacted."""
     from exirkit.passes.memory.greedy import _official_order
-    from exirkit.passes.memory.packing import Demand
+    from exirkit.passes.memory.demand import Demand
     from exirkit.passes.memory.shared_objects import pack_shared_objects
 
     arenas: dict[int, list[TensorSpec]] = {}
