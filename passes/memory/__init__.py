@@ -1,6 +1,7 @@
 """Memory planning: when each tensor is needed, and where in the arenas it lies."""
 
 from .algorithms import MemoryAlgoResult, MemoryAlgorithm, MemoryPlanningAlgorithmSuite, SpecAllocResult
+from .exact import exact_placement
 from .greedy import greedy
 from .lifetimes import compute_lifetimes, update_lifetimes
 from .naive import naive
@@ -23,6 +24,7 @@ __all__ = [
     "SpecAllocResult",
     "compute_lifetimes",
     "exact",
+    "exact_placement",
     "greedy",
     "naive",
     "portfolio",
