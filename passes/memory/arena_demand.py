@@ -16,7 +16,8 @@ def arena_demand(members: Sequence[TensorSpec], alignment: int) -> tuple[Demand,
 
     An empty tensor needs no byte, and sits at offset 0 without being in anybody's way.
     """
-    demand, kept = Demand([], [], []), []
+    demand = Demand([], [], [])
+    kept: list[int] = []
     for index, spec in enumerate(members):
         size, pinned = aligned_nbytes(spec, alignment), pinned_offset(spec)
         if not size and pinned is None:

@@ -79,7 +79,9 @@ def _demand(
     alternatives: Alternatives | None,
 ) -> tuple[Demand, list[int]]:
     """Return what a pool has to hold, and the value of each range."""
-    demand, kept, units = Demand([], [], []), [], []
+    demand = Demand([], [], [])
+    kept: list[int] = []
+    units: list[int] = []
     with_bodies = bool(alternatives)
     for index in members:
         value = problem.values[index]
