@@ -1,0 +1,254 @@
+"""Any number of executions, batch by batch, each in processes of their own; the count is kept in a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .ledger import Ledger
+from .seeds import seed_files
+from .settings import BatchSettings
+
+_POLL_S: Final = 0.2
+# A child that imports torch on a busy machine needs a while before its first execution.
+_PATIENCE_S: Final = 120.0
+
+
+class Totals(BaseModel):
+    """What was done so far in one mode.
+
+    Attributes:
+        executions: Files that were loaded, or refused.
+        seconds: Time of the batches, summed over their processes.
+        outcomes: `loaded`, codes, `printed`, `broken`, and how often.
+        slowest_s: Time of the processor that the longest execution took.
+        growth_nbytes: The most that a process has grown in a batch.
+        batches: How many processes.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    executions: int = 0
+    seconds: float = 0.0
+    outcomes: dict[str, int] = Field(default_factory=dict)
+    slowest_s: float = 0.0
+    growth_nbytes: int = 0
+    batches: int = 0
+
+    def add(self, ledger: Ledger, seconds: float) -> None:
+        """Add what one child did."""
+        self.executions += ledger.executions
+        self.seconds += seconds
+        for name, count in ledger.outcomes.items():
+            self.outcomes[name] = self.outcomes.get(name, 0) + count
+        self.slowest_s = max(self.slowest_s, ledger.slowest_s)
+        self.growth_nbytes = max(self.growth_nbytes, ledger.growth_nbytes)
+        self.batches += 1
+
+
+class State(BaseModel):
+    """What the file keeps.
+
+    Attributes:
+        guided: Executions guided by the kinds of errors.
+        instrumented: Executions guided by the branches of reader and loader.
+        crashes: Children that died or hung; their last inputs are findings.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: int = 1
+    guided: Totals = Field(default_factory=Totals)
+    instrumented: Totals = Field(default_factory=Totals)
+    crashes: int = 0
+
+    @property
+    def executions(self) -> int:
+        """All executions."""
+        return self.guided.executions + self.instrumented.executions
+
+    @property
+    def batches(self) -> int:
+        """All batches."""
+        return self.guided.batches + self.instrumented.batches
+
+
+@dataclass(frozen=True)
+class LoaderFuzzing:
+    """A campaign.
+
+    Attributes:
+        file: The state; corpus, findings and ledgers are directories beside it, named after it.
+        batch: Executions of a guided batch.
+        instrumented_batch: Executions of an instrumented batch.
+        instrumented_every: One in so many batches is instrumented.
+        seconds: Time that one execution may take.
+        patience_s: How long a child may be silent.
+        plant: For tests: called in each child.
+    """
+
+    file: Path
+    batch: int = 200_000
+    instrumented_batch: int = 10_000
+    instrumented_every: int = 4
+    seconds: float = 2.0
+    patience_s: float = _PATIENCE_S
+    plant: str | None = None
+
+    def directory(self, kind: str) -> Path:
+        """Return the directory for `corpus`, `findings` or `ledgers`."""
+        return self.file.with_name(f"{self.file.stem}.{kind}")
+
+    def prepare(self) -> State:
+        """Return the state; count what children did whose parent died."""
+        for kind in ("corpus", "findings", "ledgers"):
+            self.directory(kind).mkdir(parents=True, exist_ok=True)
+        for data in seed_files().values():
+            (self.directory("corpus") / sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
+        state = State()
+        if self.file.exists():
+            state = State.model_validate_json(self.file.read_text(encoding="utf-8"))
+        for path in sorted(self.directory("ledgers").glob("*.ledger")):
+            with Ledger(path) as ledger:
+                totals = state.instrumented if path.name.startswith("instrumented") else state.guided
+                totals.add(ledger, path.stat().st_mtime - float(path.stem.split("-")[-1]))
+            path.unlink()
+        self.keep(state)
+        return state
+
+    def keep(self, state: State) -> None:
+        """Write the state: all of it, or not at all."""
+        part = self.file.with_suffix(".part")
+        part.write_text(state.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        part.replace(self.file)
+
+    def findings(self) -> list[Path]:
+        """Return the texts of all findings; their files are beside them."""
+        return sorted(self.directory("findings").glob("*.json"))
+
+    def run(self, executions: int, *, workers: int = 1, listen: Callable[[State], None] | None = None) -> State:
+        """Execute until there are `executions` more; return the state.
+
+        Args:
+            executions: How many, in this run.
+            workers: How many processes at once.
+            listen: Called after each round of batches.
+        """
+        state = self.prepare()
+        goal = state.executions + executions
+        while state.executions < goal:
+            self._round(state, goal - state.executions, workers)
+            self.keep(state)
+            if listen is not None:
+                listen(state)
+        return state
+
+    def _round(self, state: State, left: int, workers: int) -> None:
+        """Run one batch in each worker."""
+        children = []
+        for number in range(workers):
+            batch = state.batches + number
+            instrumented = self.instrumented_every > 0 and batch % self.instrumented_every == 0
+            share = min(self.instrumented_batch if instrumented else self.batch, -(-left // workers))
+            children.append(_Child(self, batch, share, instrumented))
+        try:
+            while any([child.is_running() for child in children]):
+                time.sleep(_POLL_S)
+        finally:
+            for child in children:
+                child.finish(state)
+
+
+class _Child:
+    """One process with one batch."""
+
+    def __init__(self, fuzzing: LoaderFuzzing, batch: int, executions: int, instrumented: bool) -> None:
+        self._fuzzing = fuzzing
+        self._instrumented = instrumented
+        self._started = time.time()
+        kind = "instrumented" if instrumented else "guided"
+        self._path = fuzzing.directory("ledgers") / f"{kind}-{batch}-{self._started:.0f}.ledger"
+        self._ledger = Ledger.create(self._path)
+        self._seen, self._seen_at = 0, time.monotonic()
+        self._hung = False
+        settings = BatchSettings(
+            ledger=self._path,
+            corpus=fuzzing.directory("corpus"),
+            findings=fuzzing.directory("findings"),
+            executions=executions,
+            seed=batch,
+            instrumented=instrumented,
+            seconds=fuzzing.seconds,
+            plant=fuzzing.plant,
+        )
+        self._log = fuzzing.directory("ledgers") / f"{kind}.log"
+        command = [sys.executable, "-m", "exirkit.fuzz.loader.child", settings.model_dump_json()]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=fuzzing.directory("ledgers"), env=_environment()
+            )
+
+    def is_running(self) -> bool:
+        """Return whether the child works; end one that does nothing any more."""
+        if self._process.poll() is not None:
+            return False
+        done = self._ledger.executions
+        if done > self._seen:
+            self._seen, self._seen_at = done, time.monotonic()
+        elif time.monotonic() - self._seen_at > self._fuzzing.patience_s:
+            self._hung = True
+            self._process.kill()
+        return True
+
+    def finish(self, state: State) -> None:
+        """Add what the child did to the state; what it died of is a finding."""
+        if self._process.poll() is None:
+            self._process.kill()
+        interrupted = sys.exc_info()[0] is not None
+        code = self._process.wait()
+        totals = state.instrumented if self._instrumented else state.guided
+        totals.add(self._ledger, time.time() - self._started)
+        pending = self._ledger.pending
+        if code != 0 and not interrupted:
+            state.crashes += 1
+            self._keep_crash(code, pending)
+        self._ledger.close()
+        self._path.unlink()
+        if interrupted:
+            self._fuzzing.keep(state)
+
+    def _keep_crash(self, code: int, pending: bytes | None) -> None:
+        from .child import save_finding
+
+        how = "does nothing any more" if self._hung else f"ended with {code}"
+        if pending is None and self._ledger.executions == 0:
+            tail = self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
+            raise RuntimeError(f"the child {how} before its first execution:\n{tail}")
+        save_finding(self._fuzzing.directory("findings"), pending or b"", ChildDied(f"the child {how}"))
+
+
+class ChildDied(Exception):  # noqa: N818 - named after what happened
+    """A child died, or hung, while it executed an input."""
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a child; it may be started elsewhere, so that paths are made absolute."""
+    paths = [str(Path(each or ".").resolve()) for each in sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+
+def forget(fuzzing: LoaderFuzzing) -> None:
+    """Remove the state with all its directories."""
+    fuzzing.file.unlink(missing_ok=True)
+    for kind in ("corpus", "findings", "ledgers"):
+        shutil.rmtree(fuzzing.directory(kind), ignore_errors=True)

@@ -1,0 +1,187 @@
+"""What loading has to keep to, whatever the bytes are: one of two errors or a program, soon, in little memory."""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+from zlib import crc32
+
+from exirkit.emit import ProgramFormatError, ProgramVerifyError, format_program, read_program
+from exirkit.runtime_ref import Limits, Runtime
+
+from .ledger import BROKEN, LOADED, PRINTED
+
+_PAGE_NBYTES: Final = resource.getpagesize()
+# One in so many programs is printed too, in both forms; which ones depends on their bytes alone.
+_PRINTED_ONE_IN: Final = 16
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much one execution may take.
+
+    Attributes:
+        seconds: Time of the processor.
+        growth_nbytes: By how much the peak of the process's memory may rise in one execution, and the process grow
+            over a whole batch.
+        address_nbytes: What a single execution may ask the system for, touched or not.
+        arena_nbytes: Given to the loader as its limit.
+    """
+
+    seconds: float = 2.0
+    growth_nbytes: int = 64 << 20
+    address_nbytes: int = 1 << 30
+    arena_nbytes: int = 64 << 20
+
+
+class TooLongError(Exception):
+    """An execution took longer than it may."""
+
+
+class TooMuchMemoryError(Exception):
+    """An execution took more memory than it may."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one execution ended.
+
+    Attributes:
+        name: `loaded`, a code, or `broken`.
+        feature: A small number that is different for ends of different kinds: which field was refused, for example.
+        error: What broke the contract, if anything did.
+    """
+
+    name: str
+    feature: int
+    error: BaseException | None = None
+
+
+def load(data: bytes, bounds: Bounds, count: Callable[[str], None]) -> Outcome:
+    """Read, check and load a file with all its methods; print some of them.
+
+    Args:
+        data: The file.
+        bounds: What is given to the loader; time and memory are measured by `Watch`.
+        count: Called with `printed` for each listing.
+    """
+    try:
+        program = Runtime.get().load_program(data, limits=Limits(arena_nbytes=bounds.arena_nbytes, jumps_back=100))
+        for name in sorted(program.method_names):
+            program.load_method(name)
+        ended = Outcome(LOADED, len(program.method_names))
+    except (ProgramFormatError, ProgramVerifyError) as error:
+        ended = Outcome(error.code, _feature(error))
+    except Exception as error:  # The fuzzer is looking for these.
+        return Outcome(BROKEN, 0, error)
+    if ended.name[:3] != "EK5" and crc32(data) % _PRINTED_ONE_IN == 0:
+        try:
+            _print(data)
+        except Exception as error:
+            return Outcome(BROKEN, 0, error)
+        count(PRINTED)
+    return ended
+
+
+def _print(data: bytes) -> None:
+    """Print a file that can be read; a program that cannot run can be printed all the same."""
+    program = read_program(data).program
+    for verbose in (False, True):
+        for line in format_program(program, verbose=verbose):
+            line.encode()
+
+
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def _feature(error: ProgramFormatError | ProgramVerifyError) -> int:
+    """Return a number that tells which field was refused, whatever its index, and for which reason."""
+    first = error.diagnostics[0]
+    place = _DIGITS.sub("", first.location.node or "")
+    return crc32(f"{first.code} {place} {_DIGITS.sub('', first.message)[:24]} {min(len(error.diagnostics), 3)}".encode())
+
+
+class Watch:
+    """Measures executions, and ends those that take too long.
+
+    Attributes:
+        nanoseconds: Time of the processor that the last execution took.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.nanoseconds = 0
+        signal.signal(signal.SIGPROF, _too_long)
+        limit_addresses(bounds.address_nbytes)
+        forget_peak()
+
+    def load(self, data: bytes, count: Callable[[str], None]) -> Outcome:
+        """Load a file as `load` does; too much time or memory breaks the contract like a wrong error does."""
+        bounds, before = self._bounds, peak_kib()
+        started = time.process_time_ns()
+        try:
+            signal.setitimer(signal.ITIMER_PROF, bounds.seconds)
+            try:
+                outcome = load(data, bounds, count)
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+        except TooLongError as error:
+            outcome = Outcome(BROKEN, 0, error)
+        self.nanoseconds = time.process_time_ns() - started
+        grown = (peak_kib() - before) << 10
+        if outcome.error is None and grown > bounds.growth_nbytes:
+            error = TooMuchMemoryError(f"an execution took {grown >> 20} MiB more than any before")
+            return Outcome(BROKEN, 0, error)
+        return outcome
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> None:
+    raise TooLongError("an execution took longer than it may")
+
+
+def peak_kib() -> int:
+    """Return the most memory that the process ever held, in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def resident_nbytes() -> int:
+    """Return how much memory the process holds now, in bytes (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_NBYTES
+
+
+def forget_peak() -> None:
+    """Let the peak start anew from what the process holds now; imports take more for a while."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def limit_addresses(nbytes: int) -> None:
+    """Let the process have only so many bytes more than it has now."""
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_NBYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + nbytes, hard))
+
+
+def bucket_of(error: BaseException) -> str:
+    """Return what findings of one cause have in common: the kind of the error, and where in our own code it was."""
+    if isinstance(error, TooLongError | TooMuchMemoryError):
+        return type(error).__name__
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename) != Path(__file__)]
+    places = [f"{Path(each.filename).stem}.{each.name}" for each in frames[-2:]]
+    return " ".join((type(error).__name__, *places))
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Return what is kept of a finding next to its file."""
+    text = "".join(traceback.format_exception(error))
+    return {"bucket": bucket_of(error), "error": f"{type(error).__name__}: {error}"[:400], "traceback": text[-6000:]}
