@@ -98,7 +98,7 @@ class LoaderFuzzing:
     """
 
     file: Path
-    batch: int = 200_000
+    batch: int = 500_000
     instrumented_batch: int = 10_000
     instrumented_every: int = 4
     seconds: float = 2.0

@@ -38,7 +38,7 @@ class _Batch:
     def __init__(self, settings: BatchSettings, atheris: Any) -> None:
         import torch
 
-        from .contract import Bounds, Watch
+        from .contract import Bounds, Watch, is_readable
         from .ledger import Ledger
         from .mutator import Mutator
 
@@ -51,11 +51,14 @@ class _Batch:
         self._ledger = Ledger(settings.ledger)
         self._bounds = Bounds(seconds=settings.seconds)
         others = [path.read_bytes() for path in sorted(settings.corpus.iterdir())]
-        self._mutator = Mutator(settings.seed, others, self._mutate_bytes)
+        whole = [data for data in others if is_readable(data)]
+        self._mutator = Mutator(settings.seed, others, whole, self._mutate_bytes)
         self._counters = [atheris._reserve_counter() for _ in range(_FEATURES)]
         self._parent = os.getppid()
         self._warm_nbytes = 0
+        # What the imports have made stays; what executions make is mostly free of cycles.
         gc.freeze()
+        gc.set_threshold(20_000)
         self._watch = Watch(self._bounds)
 
     def run(self) -> None:

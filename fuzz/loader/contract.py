@@ -91,6 +91,15 @@ def load(data: bytes, bounds: Bounds, count: Callable[[str], None]) -> Outcome:
     return ended
 
 
+def is_readable(data: bytes) -> bool:
+    """Return whether the file is well formed, whether or not the program in it can run."""
+    try:
+        read_program(data)
+    except ProgramFormatError:
+        return False
+    return True
+
+
 def _print(data: bytes) -> None:
     """Print a file that can be read; a program that cannot run can be printed all the same."""
     program = read_program(data).program

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from struct import pack_into, unpack_from
 from typing import Final
 
@@ -46,14 +48,22 @@ class Mutator:
     Args:
         seed: Decides all damage, given the same calls.
         others: Files from which parts are taken.
+        whole: Files that are read to the end, of which half of all copies are made, most of them of small ones:
+            those that are refused hide what comes behind the place where they are.
         mutate_bytes: Another mutator that knows bytes only, such as libFuzzer's own.
     """
 
     def __init__(
-        self, seed: int, others: Sequence[bytes], mutate_bytes: Callable[[bytes, int], bytes] | None = None
+        self,
+        seed: int,
+        others: Sequence[bytes],
+        whole: Sequence[bytes],
+        mutate_bytes: Callable[[bytes, int], bytes] | None = None,
     ) -> None:
         self._rng = random.Random(seed)
         self._others = others
+        self._whole = whole
+        self._shares = list(accumulate(1 / len(each) for each in whole))
         self._mutate_bytes = mutate_bytes
         self._known: OrderedDict[bytes, Sites] = OrderedDict()
 
@@ -61,13 +71,13 @@ class Mutator:
         """Return a damaged copy of `data` of at most `max_nbytes` bytes."""
         rng = self._rng
         chance = rng.random()
-        if len(data) < 16 or chance < 0.1:
-            data = rng.choice(self._others)
-        if 0.1 <= chance < 0.13:
+        if len(data) < 16 or rng.random() < 0.5:
+            data = self._whole[bisect(self._shares, rng.random() * self._shares[-1]) % len(self._whole)]
+        if chance < 0.03:
             edited = edit_program(data, rng.choice(self._others), rng)
             if edited is not None:
                 return edited[:max_nbytes]
-        if 0.13 <= chance < 0.16 and self._mutate_bytes is not None:
+        if 0.03 <= chance < 0.06 and self._mutate_bytes is not None:
             return self._mutate_bytes(data, max_nbytes)
         damaged = bytearray(data)
         sites = self._sites(bytes(data))
