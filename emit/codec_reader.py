@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from .codec_fault import Fault
-from .codec_layout import FieldLayout, Kind, TableLayout, layout_of, slot_count
+from .codec_layout import FieldLayout, Kind, TableLayout, layout_of
 from .codec_plan import Reader, TablePlan, plan_table
 from .errors import ProgramFormatError
 from .header import PREFIX_NBYTES
@@ -135,7 +135,7 @@ class _Decoder:
                 "even and at least 4, both inside the program",
             )
         self.spend(VTABLE_COST_NBYTES, vtable)
-        known_nbytes = min(vtable_nbytes, 4 + 2 * slot_count(layout))
+        known_nbytes = min(vtable_nbytes, 4 + 2 * layout.slots)
         try:
             plan = _plan_of(layout, bytes(self.data[vtable : vtable + known_nbytes]))
         except Fault as fault:

@@ -63,7 +63,7 @@ class Mutator:
         self._rng = random.Random(seed)
         self._others = others
         self._whole = whole
-        self._shares = list(accumulate(1 / len(each) for each in whole))
+        self._shares = list(accumulate(len(each) ** -2 for each in whole))
         self._mutate_bytes = mutate_bytes
         self._known: OrderedDict[bytes, Sites] = OrderedDict()
 
