@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from exirkit.ir import DiagnosticError
 
 from .campaign import LoaderFuzzing, State, Totals
 
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state = fuzzing.run(given.executions, workers=given.workers, listen=_say)
     except KeyboardInterrupt:
         return 130
+    except DiagnosticError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     sys.stdout.write(report(state, fuzzing))
     return 1 if fuzzing.findings() else 0
 
@@ -57,9 +61,7 @@ def report(state: State, fuzzing: LoaderFuzzing) -> str:
     lines.append(f"corpus: {len(list(fuzzing.directory('corpus').iterdir()))} files")
     findings = fuzzing.findings()
     lines.append(f"findings: {len(findings)}")
-    for path in findings:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        lines.append(f"  {path.with_suffix('.pte')}: {about['error']}")
+    lines += [f"  {path}: {finding.error}" for path, finding in findings.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha1
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from exirkit.ir import Diagnostic, InternalError, Location, UsageError
+
+from .findings import ChildDiedError, Finding, saved_findings
 from .ledger import Ledger
 from .seeds import seed_files
 from .settings import BatchSettings
@@ -115,9 +118,7 @@ class LoaderFuzzing:
             self.directory(kind).mkdir(parents=True, exist_ok=True)
         for data in seed_files().values():
             (self.directory("corpus") / sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
-        state = State()
-        if self.file.exists():
-            state = State.model_validate_json(self.file.read_text(encoding="utf-8"))
+        state = self._kept()
         for path in sorted(self.directory("ledgers").glob("*.ledger")):
             with Ledger(path) as ledger:
                 totals = state.instrumented if path.name.startswith("instrumented") else state.guided
@@ -126,15 +127,28 @@ class LoaderFuzzing:
         self.keep(state)
         return state
 
+    def _kept(self) -> State:
+        if not self.file.exists():
+            return State()
+        try:
+            return State.model_validate_json(self.file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, ValidationError) as error:
+            message = "the state of loader fuzzing cannot be read"
+            where, notes = Location(file=str(self.file)), (str(error),)
+            hint = "name another file, or move this one away to start anew"
+            raise UsageError(
+                Diagnostic(code="EK892", message=message, location=where, notes=notes, hint=hint)
+            ) from None
+
     def keep(self, state: State) -> None:
         """Write the state: all of it, or not at all."""
         part = self.file.with_suffix(".part")
         part.write_text(state.model_dump_json(indent=1) + "\n", encoding="utf-8")
         part.replace(self.file)
 
-    def findings(self) -> list[Path]:
-        """Return the texts of all findings; their files are beside them."""
-        return sorted(self.directory("findings").glob("*.json"))
+    def findings(self) -> dict[Path, Finding]:
+        """Return all findings, by their program files."""
+        return saved_findings(self.directory("findings"))
 
     def run(self, executions: int, *, workers: int = 1, listen: Callable[[State], None] | None = None) -> State:
         """Execute until there are `executions` more; return the state.
@@ -143,7 +157,13 @@ class LoaderFuzzing:
             executions: How many, in this run.
             workers: How many processes at once.
             listen: Called after each round of batches.
+
+        Raises:
+            UsageError: EK890 without atheris, EK892 if the state cannot be read.
+            InternalError: EK891 if a child dies before it executes anything.
         """
+        if executions > 0:
+            require_atheris()
         state = self.prepare()
         goal = state.executions + executions
         while state.executions < goal:
@@ -162,7 +182,7 @@ class LoaderFuzzing:
             share = min(self.instrumented_batch if instrumented else self.batch, -(-left // workers))
             children.append(_Child(self, batch, share, instrumented))
         try:
-            while any([child.is_running() for child in children]):
+            while sum(child.is_running() for child in children):
                 time.sleep(_POLL_S)
         finally:
             for child in children:
@@ -228,17 +248,12 @@ class _Child:
             self._fuzzing.keep(state)
 
     def _keep_crash(self, code: int, pending: bytes | None) -> None:
-        from .child import save_finding
-
         how = "does nothing any more" if self._hung else f"ended with {code}"
         if pending is None and self._ledger.executions == 0:
             tail = self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
-            raise RuntimeError(f"the child {how} before its first execution:\n{tail}")
-        save_finding(self._fuzzing.directory("findings"), pending or b"", ChildDied(f"the child {how}"))
-
-
-class ChildDied(Exception):  # noqa: N818 - named after what happened
-    """A child died, or hung, while it executed an input."""
+            message = f"a process that executes files {how} before the first of them"
+            raise InternalError(Diagnostic(code="EK891", message=message, notes=(tail,)))
+        Finding.of(ChildDiedError(f"the child {how}")).save(self._fuzzing.directory("findings"), pending or b"")
 
 
 def _environment() -> dict[str, str]:
@@ -247,8 +262,12 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
-def forget(fuzzing: LoaderFuzzing) -> None:
-    """Remove the state with all its directories."""
-    fuzzing.file.unlink(missing_ok=True)
-    for kind in ("corpus", "findings", "ledgers"):
-        shutil.rmtree(fuzzing.directory(kind), ignore_errors=True)
+def require_atheris() -> None:
+    """Make sure that atheris is installed.
+
+    Raises:
+        UsageError: EK890 if it is not.
+    """
+    if find_spec("atheris") is None:
+        message = "loader fuzzing needs atheris, which is not installed"
+        raise UsageError(Diagnostic(code="EK890", message=message, hint="pip install 'exirkit[fuzz-loader]'"))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import gc
-import hashlib
-import json
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
+from .findings import Finding, TooMuchMemoryError
+from .ledger import Ledger, slot_of
 from .settings import BatchSettings
 
 MAX_NBYTES: Final = 4096
 # Kinds of ends of executions that libFuzzer tells apart, by their hash.
 _FEATURES: Final = 4096
-# Executions before the process counts as warm, and between two looks at its memory.
-_WARM: Final = 5000
+# Executions before the process counts as warm, and between two looks at it.
+_WARM: Final = 20_000
+_LOOK_EVERY: Final = 2000
 _PARENT_DIED: Final = 3
 
 
@@ -39,7 +39,6 @@ class _Batch:
         import torch
 
         from .contract import Bounds, Watch, is_readable
-        from .ledger import Ledger
         from .mutator import Mutator
 
         torch.set_num_threads(1)
@@ -72,9 +71,7 @@ class _Batch:
             "-rss_limit_mb=0",
             "-print_final_stats=1",
         ]
-        self._atheris.Setup(
-            [sys.argv[0], *options, str(settings.corpus)], self._execute, custom_mutator=self._mutated
-        )
+        self._atheris.Setup([sys.argv[0], *options, str(settings.corpus)], self._execute, custom_mutator=self._mutated)
         self._atheris.Fuzz()
 
     def _mutated(self, data: bytes, max_nbytes: int, _seed: int) -> bytes:
@@ -85,43 +82,30 @@ class _Batch:
         return bytes(self._atheris.Mutate(data, max_nbytes))
 
     def _execute(self, data: bytes) -> None:
-        from .ledger import slot_of
-
         ledger = self._ledger
         ledger.begin(data)
         outcome = self._watch.load(data, lambda name: ledger.count(slot_of(name)))
         if outcome.error is not None:
-            save_finding(self._settings.findings, data, outcome.error)
+            Finding.of(outcome.error).save(self._settings.findings, data)
         executions = ledger.end(slot_of(outcome.name), self._watch.nanoseconds)
         self._atheris._trace_branch(self._counters[outcome.feature % _FEATURES])
-        if executions % _WARM == 0:
+        if executions % _LOOK_EVERY == 0:
             self._look_around(executions)
 
     def _look_around(self, executions: int) -> None:
         """Look at what is no single execution's fault: a process that grows, a parent that died."""
-        from .contract import TooMuchMemoryError, resident_nbytes
+        from .contract import resident_nbytes
 
         if os.getppid() != self._parent:
             os._exit(_PARENT_DIED)
         now = resident_nbytes()
-        if executions == _WARM:
+        if executions <= _WARM:
             self._warm_nbytes = now
         grown = max(0, now - self._warm_nbytes)
         self._ledger.grown(grown)
         if grown > self._bounds.growth_nbytes:
             error = TooMuchMemoryError(f"the process has grown by {grown >> 20} MiB over {executions} executions")
-            save_finding(self._settings.findings, b"", error)
-
-
-def save_finding(directory: Path, data: bytes, error: BaseException) -> None:
-    """Keep the first file of each bucket, and what broke the contract, as text next to it."""
-    from .contract import describe
-
-    about = describe(error)
-    name = hashlib.sha256(about["bucket"].encode()).hexdigest()[:12]
-    if not (directory / f"{name}.json").exists():
-        (directory / f"{name}.pte").write_bytes(data)
-        (directory / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            Finding.of(error).save(self._settings.findings, b"")
 
 
 if __name__ == "__main__":

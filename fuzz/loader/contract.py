@@ -6,22 +6,22 @@ import re
 import resource
 import signal
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from exirkit.emit import ProgramFormatError, ProgramVerifyError, format_program, read_program
 from exirkit.runtime_ref import Limits, Runtime
 
+from .findings import TooLongError, TooMuchMemoryError
 from .ledger import BROKEN, LOADED, PRINTED
 
 _PAGE_NBYTES: Final = resource.getpagesize()
 # One in so many programs is printed too, in both forms; which ones depends on their bytes alone.
-_PRINTED_ONE_IN: Final = 16
+_PRINTED_ONE_IN: Final = 64
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,6 @@ class Bounds:
     growth_nbytes: int = 64 << 20
     address_nbytes: int = 1 << 30
     arena_nbytes: int = 64 << 20
-
-
-class TooLongError(Exception):
-    """An execution took longer than it may."""
-
-
-class TooMuchMemoryError(Exception):
-    """An execution took more memory than it may."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +106,9 @@ _DIGITS: Final = re.compile(r"\d+")
 def _feature(error: ProgramFormatError | ProgramVerifyError) -> int:
     """Return a number that tells which field was refused, whatever its index, and for which reason."""
     first = error.diagnostics[0]
-    place = _DIGITS.sub("", first.location.node or "")
-    return crc32(f"{first.code} {place} {_DIGITS.sub('', first.message)[:24]} {min(len(error.diagnostics), 3)}".encode())
+    # The reader names the field, the checks only the kind of thing that is wrong: there the text tells more.
+    place = (first.location.node or "") if first.code < "EK6" else first.message[:10]
+    return crc32(f"{first.code} {_DIGITS.sub('', place)} {min(len(error.diagnostics), 3)}".encode())
 
 
 class Watch:
@@ -179,18 +172,3 @@ def limit_addresses(nbytes: int) -> None:
     now = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_NBYTES
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (now + nbytes, hard))
-
-
-def bucket_of(error: BaseException) -> str:
-    """Return what findings of one cause have in common: the kind of the error, and where in our own code it was."""
-    if isinstance(error, TooLongError | TooMuchMemoryError):
-        return type(error).__name__
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename) != Path(__file__)]
-    places = [f"{Path(each.filename).stem}.{each.name}" for each in frames[-2:]]
-    return " ".join((type(error).__name__, *places))
-
-
-def describe(error: BaseException) -> dict[str, Any]:
-    """Return what is kept of a finding next to its file."""
-    text = "".join(traceback.format_exception(error))
-    return {"bucket": bucket_of(error), "error": f"{type(error).__name__}: {error}"[:400], "traceback": text[-6000:]}

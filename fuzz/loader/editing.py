@@ -1,4 +1,4 @@
-"""Damage to what a program says, in files that are well formed: elements that go, come twice, or come from elsewhere."""
+"""Damage to what a program says, in files that are well formed: elements that go, come twice, or are foreign."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where the fields of a file are: every number, offset, length, tag and text of header and flatbuffer, with its role.
 
-The walk believes nothing: the files are damaged. What leads outside is left out, and what was seen is not entered again.
+The walk believes nothing: the files are damaged. What leads outside is left out, what was seen is not entered again.
 """
 
 from __future__ import annotations
