@@ -101,11 +101,8 @@ class _Decoder:
         content = plan.template.copy()
         if plan.scalar_names:
             content.update(zip(plan.scalar_names, plan.unpack(data, position), strict=False))
-        for name, choices in plan.choices:
-            number = content[name]
-            if number not in choices:
-                raise _bad_choice(name, number, choices, position).inside(f".{name}")
-            content[name] = choices[number]
+        if plan.choices:
+            _choose(plan, content, position)
         for name, make in plan.fresh:
             content[name] = make()
         name = ""
@@ -176,6 +173,15 @@ class _Decoder:
         """Return the fault of something too long for its place."""
         message = f"{what} takes {nbytes} bytes, past the end of the program at byte {self.end}"
         return Fault("EK509", message, position)
+
+
+def _choose(plan: TablePlan, content: dict[str, Any], position: int) -> None:
+    """Put what they stand for in the place of numbers that have few legal values."""
+    for name, choices in plan.choices:
+        number = content[name]
+        if number not in choices:
+            raise _bad_choice(name, number, choices, position).inside(f".{name}")
+        content[name] = choices[number]
 
 
 def _bad_choice(name: str, number: int, choices: dict[int, Any], position: int) -> Fault:

@@ -68,8 +68,8 @@ def report(state: State, fuzzing: LoaderFuzzing) -> str:
 def _line(what: str, totals: Totals) -> str:
     rate = totals.executions / totals.seconds if totals.seconds else 0.0
     return (
-        f"{what}: {totals.executions} executions, {rate:.0f}/s for each process, slowest {totals.slowest_s * 1e3:.0f} ms, "
-        f"memory +{totals.growth_nbytes >> 20} MiB"
+        f"{what}: {totals.executions} executions, {rate:.0f}/s for each process, "
+        f"slowest {totals.slowest_s * 1e3:.0f} ms, memory +{totals.growth_nbytes >> 20} MiB"
     )
 
 

@@ -163,6 +163,7 @@ def lists() -> bytes:
     picked = asm.tensor(3, 2)
     asm.call("aten::index.Tensor_out", x, chosen, picked, picked)
     asm.value(DoubleList(items=[0.5, float("inf")]))
+    asm.value(Bool(bool_val=True))
     asm.value(BoolList(items=[True, False]))
     asm.value(String(string_val="none"))
     asm.value(Double(double_val=1e-5))
