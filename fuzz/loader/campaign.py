@@ -25,6 +25,8 @@ from .settings import BatchSettings
 _POLL_S: Final = 0.2
 # A child that imports torch on a busy machine needs a while before its first execution.
 _PATIENCE_S: Final = 120.0
+# Of what a child printed that did not start, the end is shown: so many characters.
+_SHOWN: Final = 3000
 
 
 class Totals(BaseModel):
@@ -133,12 +135,11 @@ class LoaderFuzzing:
         try:
             return State.model_validate_json(self.file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
-            message = "the state of loader fuzzing cannot be read"
-            where, notes = Location(file=str(self.file)), (str(error),)
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            message = f"the state of loader fuzzing cannot be read: {why}"
+            where = Location(file=str(self.file))
             hint = "name another file, or move this one away to start anew"
-            raise UsageError(
-                Diagnostic(code="EK892", message=message, location=where, notes=notes, hint=hint)
-            ) from None
+            raise UsageError(Diagnostic(code="EK892", message=message, location=where, hint=hint)) from None
 
     def keep(self, state: State) -> None:
         """Write the state: all of it, or not at all."""
@@ -212,10 +213,9 @@ class _Child:
             plant=fuzzing.plant,
         )
         self._log = fuzzing.directory("ledgers") / f"{kind}.log"
-        command = [sys.executable, "-m", "exirkit.fuzz.loader.child", settings.model_dump_json()]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=fuzzing.directory("ledgers"), env=_environment()
+                child_command(settings), stdout=log, stderr=log, cwd=fuzzing.directory("ledgers"), env=_environment()
             )
 
     def is_running(self) -> bool:
@@ -238,22 +238,27 @@ class _Child:
         code = self._process.wait()
         totals = state.instrumented if self._instrumented else state.guided
         totals.add(self._ledger, time.time() - self._started)
-        pending = self._ledger.pending
-        if code != 0 and not interrupted:
-            state.crashes += 1
-            self._keep_crash(code, pending)
+        executions, pending = self._ledger.executions, self._ledger.pending
         self._ledger.close()
         self._path.unlink()
         if interrupted:
             self._fuzzing.keep(state)
+        elif code != 0:
+            how = "does nothing any more" if self._hung else f"ended with {code}"
+            if executions == 0 and pending is None:
+                raise self._not_started(how)
+            state.crashes += 1
+            Finding.of(ChildDiedError(f"the child {how}")).save(self._fuzzing.directory("findings"), pending or b"")
 
-    def _keep_crash(self, code: int, pending: bytes | None) -> None:
-        how = "does nothing any more" if self._hung else f"ended with {code}"
-        if pending is None and self._ledger.executions == 0:
-            tail = self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
-            message = f"a process that executes files {how} before the first of them"
-            raise InternalError(Diagnostic(code="EK891", message=message, notes=(tail,)))
-        Finding.of(ChildDiedError(f"the child {how}")).save(self._fuzzing.directory("findings"), pending or b"")
+    def _not_started(self, how: str) -> InternalError:
+        tail = self._log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:].strip()
+        message = f"a process that executes files {how} before the first of them"
+        return InternalError(Diagnostic(code="EK891", message=message, notes=(tail,)))
+
+
+def child_command(settings: BatchSettings) -> list[str]:
+    """Return the command that runs one batch."""
+    return [sys.executable, "-m", "exirkit.fuzz.loader.child", settings.model_dump_json()]
 
 
 def _environment() -> dict[str, str]:
