@@ -55,7 +55,7 @@ from .programs import (
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
 from .purity import has_effect, is_pure
 from .quick_execution import bare_tensor, has_quick_values, quick_value
-from .size_points import Point, Ranges, at_point, evaluated, points_within, sorted_symbols, symbols_within
+from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
 __all__ = [
@@ -130,6 +130,7 @@ __all__ = [
     "memory_format_from_dim_order",
     "module_of_program",
     "ops",
+    "points_of",
     "points_within",
     "program_of_module",
     "quick_value",

@@ -5,6 +5,8 @@ An operator on symbolic fake tensors asks hundreds of questions about expression
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -43,6 +45,14 @@ def points_within(ranges: Ranges, *, alone: bool = False) -> list[Point]:
         found += [{**middle, one: lows[one]}, {**middle, one: highs[one]}]
     unique = {tuple(one.values()): one for one in found}
     return list(unique.values())
+
+
+def points_of(ranges: Ranges, *, most: int) -> list[Point]:
+    """Return all combinations of sizes, or those of `points_within` if there are more than `most`."""
+    sizes = [range(low, high + 1) for low, high in ranges.values()]
+    if math.prod(map(len, sizes)) > most:
+        return points_within(ranges, alone=True)
+    return [dict(zip(ranges, choice, strict=True)) for choice in itertools.product(*sizes)]
 
 
 def symbols_within(values: Any) -> Iterator[Any]:

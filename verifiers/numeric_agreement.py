@@ -47,7 +47,10 @@ def agreement(
     points = _points(mode, (args, kwargs, recorded))
     found = Agreement.ALL
     for point in points:
-        said, given = at_point((recorded, (tuple(args), dict(kwargs))), point)
+        try:
+            said, given = at_point((recorded, (tuple(args), dict(kwargs))), point)
+        except ZeroDivisionError:
+            return Agreement.UNKNOWN
         value = quick_value(target, *given)
         if value is None or not _same(said, value, _same_sizes):
             return Agreement.UNKNOWN
