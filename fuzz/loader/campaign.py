@@ -99,6 +99,7 @@ class LoaderFuzzing:
         instrumented_every: One in so many batches is instrumented.
         seconds: Time that one execution may take.
         patience_s: How long a child may be silent.
+        warm: Executions after which a process must not grow any more.
         plant: For tests: called in each child.
     """
 
@@ -108,6 +109,7 @@ class LoaderFuzzing:
     instrumented_every: int = 4
     seconds: float = 2.0
     patience_s: float = _PATIENCE_S
+    warm: int = 20_000
     plant: str | None = None
 
     def directory(self, kind: str) -> Path:
@@ -210,6 +212,7 @@ class _Child:
             seed=batch,
             instrumented=instrumented,
             seconds=fuzzing.seconds,
+            warm=fuzzing.warm,
             plant=fuzzing.plant,
         )
         self._log = fuzzing.directory("ledgers") / f"{kind}.log"

@@ -15,9 +15,8 @@ from .settings import BatchSettings
 MAX_NBYTES: Final = 4096
 # Kinds of ends of executions that libFuzzer tells apart, by their hash.
 _FEATURES: Final = 4096
-# Executions before the process counts as warm, and between two looks at it.
-_WARM: Final = 20_000
-_LOOK_EVERY: Final = 2000
+# Executions between two looks at the process.
+_LOOK_EVERY: Final = 1000
 _PARENT_DIED: Final = 3
 
 
@@ -99,7 +98,7 @@ class _Batch:
         if os.getppid() != self._parent:
             os._exit(_PARENT_DIED)
         now = resident_nbytes()
-        if executions <= _WARM:
+        if executions <= self._settings.warm:
             self._warm_nbytes = now
         grown = max(0, now - self._warm_nbytes)
         self._ledger.grown(grown)

@@ -140,8 +140,7 @@ class Watch:
         self.nanoseconds = time.thread_time_ns() - started
         grown = (peak_kib() - before) << 10
         if outcome.error is None and grown > bounds.growth_nbytes:
-            error = TooMuchMemoryError(f"an execution took {grown >> 20} MiB more than any before")
-            return Outcome(BROKEN, 0, error)
+            return Outcome(BROKEN, 0, TooMuchMemoryError(f"an execution took {grown >> 20} MiB more than any before"))
         return outcome
 
 

@@ -109,12 +109,12 @@ class Mutator:
         rng, bits = self._rng, _BITS[site.letter]
         pattern = _UNSIGNED[bits]
         if site.role is Role.BYTES:
-            at = site.at + rng.randrange(site.count)
+            at = site.at + rng.randrange(site.nbytes)
             if at < len(data):
                 data[at] = rng.choice((0, 0x20, 0x80, 0xFF, rng.randrange(256)))
             return
         if site.role is Role.TAG:
-            new = rng.choice((0, site.count, site.count + 1, 255, rng.randrange(site.count + 1)))
+            new = rng.choice((0, site.nbytes, site.nbytes + 1, 255, rng.randrange(site.nbytes + 1)))
         elif site.role is Role.CHOICE:
             new = rng.randrange(48) if rng.random() < 0.8 else rng.randrange(256)
         elif site.role is Role.OFFSET and sites.places and rng.random() < 0.6:

@@ -19,6 +19,7 @@ class BatchSettings(BaseModel):
         instrumented: Whether branches of the reader and of the loader guide the search, which makes an execution three
             times as long, or only the kinds of errors.
         seconds: Time that one execution may take.
+        warm: Executions after which the process counts as warm, so that it must not grow any more.
         plant: `module:function`, called before the first execution: for tests, to plant a bug.
     """
 
@@ -31,4 +32,5 @@ class BatchSettings(BaseModel):
     seed: int
     instrumented: bool = False
     seconds: float = 2.0
+    warm: int = 20_000
     plant: str | None = None

@@ -46,14 +46,14 @@ class Site(NamedTuple):
         letter: `struct` letter of what stands there.
         role: What that is.
         name: The field's name in the schema; equal names mean equal things.
-        count: How many bytes there are, of texts and bytes.
+        nbytes: How many bytes there are, of texts and bytes; of a tag, how many members the union has.
     """
 
     at: int
     letter: str
     role: Role
     name: str = ""
-    count: int = 1
+    nbytes: int = 1
 
 
 @dataclass

@@ -85,8 +85,8 @@ def test_what_a_child_died_of_is_kept(tmp_path: Path, plant: str) -> None:
 
 
 def test_a_process_that_grows_is_told(tmp_path: Path) -> None:
-    campaign = fuzzing(tmp_path, "keeps", batch=40_000)
-    state = campaign.run(40_000)
+    campaign = fuzzing(tmp_path, "keeps", warm=2000, batch=8000)
+    state = campaign.run(8000)
     assert any(each.startswith("TooMuchMemoryError: the process has grown") for each in errors(campaign))
     assert state.guided.growth_nbytes > 64 << 20
 
