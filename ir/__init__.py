@@ -37,7 +37,7 @@ from .in_place import (
     out_operator_name,
     overwritable_arguments,
 )
-from .inference import Inference
+from .inference import Inference, no_new_guards
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, same_argument, same_value
 from .operators import (
@@ -141,6 +141,7 @@ __all__ = [
     "memory_format_from_dim_order",
     "module_of_program",
     "named_arguments",
+    "no_new_guards",
     "ops",
     "out_operator_name",
     "overwritable_arguments",
