@@ -13,7 +13,14 @@ from types import FrameType
 from typing import Final
 from zlib import crc32
 
-from exirkit.emit import ProgramFormatError, ProgramVerifyError, format_program, read_program
+from exirkit.emit import (
+    ProgramFormatError,
+    ProgramVerifyError,
+    format_program,
+    read_program,
+    restore,
+    restore_named_data,
+)
 from exirkit.runtime_ref import Limits, Runtime
 
 from .findings import TooLongError, TooMuchMemoryError
@@ -69,6 +76,7 @@ def load(data: bytes, bounds: Bounds, count: Callable[[str], None]) -> Outcome:
         program = Runtime.get().load_program(data, limits=Limits(arena_nbytes=bounds.arena_nbytes, jumps_back=100))
         for name in sorted(program.method_names):
             program.load_method(name)
+            repr(program.metadata(name))
         ended = Outcome(LOADED, len(program.method_names))
     except (ProgramFormatError, ProgramVerifyError) as error:
         ended = Outcome(error.code, _feature(error))
@@ -93,11 +101,13 @@ def is_readable(data: bytes) -> bool:
 
 
 def _print(data: bytes) -> None:
-    """Print a file that can be read; a program that cannot run can be printed all the same."""
-    program = read_program(data).program
+    """Print and restore a file that can be read; for that the program in it need not run."""
+    file = read_program(data)
     for verbose in (False, True):
-        for line in format_program(program, verbose=verbose):
+        for line in format_program(file.program, verbose=verbose):
             line.encode()
+    restore(file)
+    restore_named_data(file)
 
 
 _DIGITS: Final = re.compile(r"\d+")
