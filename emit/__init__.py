@@ -1,5 +1,6 @@
 """How a program becomes bytes: program model, `.pte` codec and container, printers."""
 
+from .codec_layout import FieldLayout, Kind, TableLayout, layout_of
 from .codec_writer import EncodedProgram, encode_program
 from .container import NamedBlob, PteImage, lay_out, write_file
 from .container_reader import PteFile, open_program, read_program
@@ -76,6 +77,7 @@ __all__ = [
     "ExecutionPlan",
     "ExtendedHeader",
     "ExtraTensorInfo",
+    "FieldLayout",
     "Frame",
     "FrameList",
     "FreeCall",
@@ -86,6 +88,7 @@ __all__ = [
     "JumpFalseCall",
     "KernelCall",
     "KernelTypes",
+    "Kind",
     "MoveCall",
     "NamedBlob",
     "NamedData",
@@ -101,6 +104,7 @@ __all__ = [
     "ScalarType",
     "String",
     "SubsegmentOffsets",
+    "TableLayout",
     "Tensor",
     "TensorDataLocation",
     "TensorList",
@@ -108,6 +112,7 @@ __all__ = [
     "encode_program",
     "format_program",
     "lay_out",
+    "layout_of",
     "open_program",
     "print_program",
     "read_program",

@@ -78,6 +78,7 @@ class TableLayout:
         is_flat: Whether all its fields are scalars, so that equal tables can share their bytes.
         names: Names of the fields; the "fields set" of every instance that is read, shared by all of them, since
             pydantic only ever adds names of fields to it.
+        slots: How many vtable entries it has.
         values: Returns the field values of an instance as a tuple.
     """
 
@@ -85,11 +86,13 @@ class TableLayout:
     fields: tuple[FieldLayout, ...]
     is_flat: bool = field(init=False)
     names: set[str] = field(init=False)
+    slots: int = field(init=False)
     values: Callable[[Any], tuple[Any, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_flat", all(each.kind is Kind.SCALAR for each in self.fields))
         object.__setattr__(self, "names", {each.name for each in self.fields})
+        object.__setattr__(self, "slots", slot_count(self))
         object.__setattr__(self, "values", _getter([each.name for each in self.fields]))
 
     @property

@@ -11,8 +11,10 @@ from functools import lru_cache
 from struct import Struct, unpack_from
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from .codec_fault import Fault
-from .codec_layout import FieldLayout, Kind, TableLayout, layout_of, slot_count
+from .codec_layout import FieldLayout, Kind, TableLayout, layout_of
 from .codec_plan import Reader, TablePlan, plan_table
 from .errors import ProgramFormatError
 from .header import PREFIX_NBYTES
@@ -28,7 +30,11 @@ VTABLE_COST_NBYTES: Final = 256
 _UNPACK_U32: Final = Struct("<I").unpack_from
 _UNPACK_I32: Final = Struct("<i").unpack_from
 _NEW: Final = object.__new__
-_PUT: Final = object.__setattr__
+# Descriptors of a model's slots: half the time of object.__setattr__.
+_PUT_FIELDS: Final = BaseModel.__dict__["__dict__"].__set__
+_PUT_NAMES: Final = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+_PUT_EXTRA: Final = BaseModel.__dict__["__pydantic_extra__"].__set__
+_PUT_PRIVATE: Final = BaseModel.__dict__["__pydantic_private__"].__set__
 _VTABLE_HEAD: Final = Struct("<HH")
 _WIDTHS: Final = {"b": 1, "B": 1, "i": 4, "I": 4, "q": 8, "Q": 8, "d": 8}
 
@@ -67,12 +73,16 @@ class _Decoder:
         """Charge the reading of `nbytes` to the budget."""
         self.budget -= nbytes
         if self.budget < 0:
-            raise Fault(
-                "EK515",
-                "the parts of the program are shared so much that it is far larger than its file",
-                position,
-                f"at most {BUDGET_FACTOR} times the {self.end} bytes of the program",
-            )
+            raise self.spent(position)
+
+    def spent(self, position: int) -> Fault:
+        """Return the fault of a program for which the budget is not enough, noticed at `position`."""
+        return Fault(
+            "EK515",
+            "the parts of the program are shared so much that it is far larger than its file",
+            position,
+            f"at most {BUDGET_FACTOR} times the {self.end} bytes of the program",
+        )
 
     def table(self, layout: TableLayout, position: int) -> Table:
         """Read the table at `position`."""
@@ -85,15 +95,14 @@ class _Decoder:
             raise Fault("EK508", f"{layout.name} has a field of 8 bytes off its alignment", position)
         if position + plan.nbytes > end:
             raise self.past_end(layout.name, position, plan.nbytes)
-        self.spend(plan.nbytes, position)
+        self.budget -= plan.nbytes
+        if self.budget < 0:
+            raise self.spent(position)
         content = plan.template.copy()
         if plan.scalar_names:
             content.update(zip(plan.scalar_names, plan.unpack(data, position), strict=False))
-        for name, choices in plan.choices:
-            number = content[name]
-            if number not in choices:
-                raise _bad_choice(name, number, choices, position).inside(f".{name}")
-            content[name] = choices[number]
+        if plan.choices:
+            _choose(plan, content, position)
         for name, make in plan.fresh:
             content[name] = make()
         name = ""
@@ -104,10 +113,10 @@ class _Decoder:
             raise fault.inside(f".{name}") from None
         # The decoder has checked what the model would validate again.
         table: Table = _NEW(layout.model)
-        _PUT(table, "__dict__", content)
-        _PUT(table, "__pydantic_fields_set__", layout.names)
-        _PUT(table, "__pydantic_extra__", None)
-        _PUT(table, "__pydantic_private__", None)
+        _PUT_FIELDS(table, content)
+        _PUT_NAMES(table, layout.names)
+        _PUT_EXTRA(table, None)
+        _PUT_PRIVATE(table, None)
         return table
 
     def plan(self, layout: TableLayout, vtable: int, position: int) -> TablePlan:
@@ -122,14 +131,14 @@ class _Decoder:
                 vtable,
                 "even and at least 4, both inside the program",
             )
-        slots = min((vtable_nbytes - 4) // 2, slot_count(layout))
-        offsets = unpack_from(f"<{slots}H", self.data, vtable + 4)
         self.spend(VTABLE_COST_NBYTES, vtable)
+        known_nbytes = min(vtable_nbytes, 4 + 2 * layout.slots)
         try:
-            plan = self.plans[layout, vtable] = _plan_of(layout, table_nbytes, offsets)
+            plan = _plan_of(layout, bytes(self.data[vtable : vtable + known_nbytes]))
         except Fault as fault:
             fault.offset = vtable
             raise
+        self.plans[layout, vtable] = plan
         return plan
 
     def target(self, at: int) -> int:
@@ -164,6 +173,15 @@ class _Decoder:
         """Return the fault of something too long for its place."""
         message = f"{what} takes {nbytes} bytes, past the end of the program at byte {self.end}"
         return Fault("EK509", message, position)
+
+
+def _choose(plan: TablePlan, content: dict[str, Any], position: int) -> None:
+    """Put what they stand for in the place of numbers that have few legal values."""
+    for name, choices in plan.choices:
+        number = content[name]
+        if number not in choices:
+            raise _bad_choice(name, number, choices, position).inside(f".{name}")
+        content[name] = choices[number]
 
 
 def _bad_choice(name: str, number: int, choices: dict[int, Any], position: int) -> Fault:
@@ -255,6 +273,7 @@ _READERS: Final[dict[Kind, Reader]] = {
 
 
 @lru_cache(maxsize=1024)
-def _plan_of(layout: TableLayout, table_nbytes: int, offsets: tuple[int, ...]) -> TablePlan:
+def _plan_of(layout: TableLayout, vtable: bytes) -> TablePlan:
     # The same few vtables are in all files of an exporter.
+    _, table_nbytes, *offsets = unpack_from(f"<{len(vtable) // 2}H", vtable)
     return plan_table(layout, table_nbytes, offsets, _READERS)

@@ -54,6 +54,8 @@ from .programs import (
 )
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
 from .purity import has_effect, is_pure
+from .quick_execution import bare_tensor, has_quick_values, quick_value
+from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
 __all__ = [
@@ -85,6 +87,8 @@ __all__ = [
     "Location",
     "MissingOutVariantError",
     "ModelError",
+    "Point",
+    "Ranges",
     "SealedBodyError",
     "TensorShapeDynamism",
     "TensorSpec",
@@ -92,6 +96,8 @@ __all__ = [
     "UnknownOperatorError",
     "UsageError",
     "alloc",
+    "at_point",
+    "bare_tensor",
     "bodies_of",
     "called_graphs",
     "contiguous_stride",
@@ -103,12 +109,14 @@ __all__ = [
     "dim_order_from_memory_format",
     "dim_order_from_stride",
     "edge_operator",
+    "evaluated",
     "fake_mode_of",
     "find_out_variant",
     "find_plugins",
     "free",
     "handles_like",
     "has_effect",
+    "has_quick_values",
     "has_unbacked_symbols",
     "infer_value",
     "inherited",
@@ -122,13 +130,18 @@ __all__ = [
     "memory_format_from_dim_order",
     "module_of_program",
     "ops",
+    "points_of",
+    "points_within",
     "program_of_module",
+    "quick_value",
     "same_argument",
     "same_value",
     "sample_ints",
     "shared_results",
+    "sorted_symbols",
     "source_line",
     "stride_from_dim_order",
+    "symbols_within",
     "underlying",
     "view",
 ]

@@ -29,7 +29,24 @@ from .lowering_config import (
     ExecutorchBackendConfig,
     ToOutVarPass,
 )
-from .memory import MemoryAlgoResult, MemoryPlanningAlgorithmSuite, MemoryPlanningPass, SpecAllocResult, greedy, naive
+from .memory import (
+    PLANNERS,
+    Body,
+    MemoryAlgoResult,
+    MemoryPlanningAlgorithmSuite,
+    MemoryPlanningPass,
+    PlannedValue,
+    PlanningProblem,
+    PlanningResult,
+    Pool,
+    SpecAllocResult,
+    exact,
+    exact_placement,
+    greedy,
+    naive,
+    portfolio,
+)
+from .memory import solve as solve_planning_problem
 from .merge_equal_nodes import MergeEqualNodes, MergeReport
 from .out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
@@ -65,7 +82,9 @@ from .user_passes import CompleteMetadata, apply_user_passes
 from .write_back_mutations import WriteBackMutations
 
 __all__ = [
+    "PLANNERS",
     "ApplyRules",
+    "Body",
     "BoundSymbolicShapes",
     "CompleteMetadata",
     "ConstraintBasedSymShapeEvalPass",
@@ -109,6 +128,10 @@ __all__ = [
     "PassType",
     "Pipeline",
     "PipelineResult",
+    "PlannedValue",
+    "PlanningProblem",
+    "PlanningResult",
+    "Pool",
     "PromoteTypes",
     "PropagateSpecs",
     "ProxyValue",
@@ -134,6 +157,8 @@ __all__ = [
     "beyond_core",
     "decomposition_passes",
     "edge_settings",
+    "exact",
+    "exact_placement",
     "executorch_settings",
     "graph_call_findings",
     "greedy",
@@ -144,12 +169,14 @@ __all__ = [
     "parse_dtype_policy",
     "peak_nbytes",
     "planned_nbytes",
+    "portfolio",
     "read_dtype_policy",
     "read_out_variants",
     "run_passes",
     "shipped_out_variants",
     "shipped_pipelines",
     "shipped_text",
+    "solve_planning_problem",
     "to_edge_passes",
     "to_executorch_passes",
     "watching",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -110,6 +111,12 @@ def read_target(path: str | Path) -> Target:
         text = resource.read_text(encoding="utf-8")
     else:
         text = Path(path).read_text(encoding="utf-8")
+    return _parsed(text, name)
+
+
+# Every lowering at -O2 asks for the same one.
+@lru_cache(maxsize=8)
+def _parsed(text: str, name: str) -> Target:
     try:
         return Target.model_validate(read_yaml(text, name).data)
     except (YamlError, ValueError) as error:

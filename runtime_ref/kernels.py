@@ -35,6 +35,8 @@ class Kernel:
         returns: Number of results that the schema declares.
         returns_tensor: Whether the first result is a tensor.
         random: Whether `call` takes the keyword `generator`, which no program stores.
+        is_quick_on_ones: Whether small results have a shape that is told faster by computing with ones than without
+            data, because torch has the latter in Python only. No element decides the shape.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Kernel:
     returns: int
     returns_tensor: bool
     random: bool = False
+    is_quick_on_ones: bool = False
 
     @cached_property
     def outs(self) -> tuple[int, ...]:
@@ -57,7 +60,12 @@ class Kernel:
 
 
 def make_kernel(
-    schema: torch.FunctionSchema, call: Callable[..., Any], *, kind: KernelKind | None = None, random: bool = False
+    schema: torch.FunctionSchema,
+    call: Callable[..., Any],
+    *,
+    kind: KernelKind | None = None,
+    random: bool = False,
+    is_quick_on_ones: bool = False,
 ) -> Kernel | None:
     """Return the kernel of that schema, or None if an argument has a type that no program can express.
 
@@ -66,6 +74,7 @@ def make_kernel(
         call: What runs, see `Kernel.call`.
         kind: The kind, where the schema does not tell.
         random: Whether `call` takes the keyword `generator` without having it in its schema.
+        is_quick_on_ones: See `Kernel`.
     """
     slots = slots_of(schema)
     if slots is None:
@@ -80,6 +89,7 @@ def make_kernel(
         returns=len(schema.returns),
         returns_tensor=returns_tensor,
         random=random,
+        is_quick_on_ones=is_quick_on_ones,
     )
 
 

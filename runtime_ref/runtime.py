@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 import torch
 
-from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
-from exirkit.ir import Diagnostic, Location, ModelError, UsageError
+from exirkit.emit import ExecutionPlan, ProgramVerifyError, PteFile, Tensor, open_program, read_program
+from exirkit.ir import Diagnostic, Location, UsageError
 
 from .checks import check_plan, check_program
 from .findings import Findings
@@ -149,8 +149,7 @@ class Program:
         Raises:
             UnknownMethodError: EK646 if there is no such method.
             ProgramVerifyError: EK601 to EK626 if the method is wrong; EK620 with one finding for each operator that
-                nobody has registered.
-            ModelError: EK621 if the method has delegates.
+                nobody has registered, EK621 with one for each delegate.
         """
         plan = self._plan(name)
         if name not in self._methods:
@@ -180,7 +179,7 @@ class Program:
                 findings.add("EK620", f"no kernel is called {name}", at=f"operator {index}", hint=hint)
         findings.raise_if_any()
         if plan.delegates:
-            raise ModelError([_delegate_finding(plan, index) for index in range(len(plan.delegates))])
+            raise ProgramVerifyError([_delegate_finding(plan, index) for index in range(len(plan.delegates))])
         return facts
 
     def _interpreter(self, plan: ExecutionPlan, facts: PlanFacts) -> Interpreter:

@@ -67,6 +67,8 @@ def find_places(
     places.state = {index for index in places.of if has_contents(plan, index)}
     # A buffer of zeros has no contents in the file. Nothing computes into a buffer, it is written back.
     places.state |= {index for index in changed - outs - inputs - facts.rebound if index in places.of}
+    # One that is set to itself is never written to; its name tells what it is.
+    places.state |= {index for index in set(places.of) - outs - inputs - facts.rebound if _is_named(plan, index)}
     if views is not None:
         places.base = _followed(views, places)
     else:
@@ -96,6 +98,11 @@ def has_contents(plan: ExecutionPlan, index: int) -> bool:
     """Return whether the file has the contents of a tensor."""
     tensor = _tensor(plan, index)
     return tensor.data_buffer_idx > 0 or is_external(tensor)
+
+
+def _is_named(plan: ExecutionPlan, index: int) -> bool:
+    extra = _tensor(plan, index).extra_tensor_info
+    return extra is not None and bool(extra.fully_qualified_name)
 
 
 def _followed(views: Mapping[int, int], places: Places) -> dict[int, int]:

@@ -14,6 +14,8 @@ Shapes = dict[str, Any]
 
 # Methods with dynamic shapes ask about new ones for ever.
 _MAX_KNOWN = 4096
+_MOST_ONES = 1 << 14
+"""Elements of the arguments that are computed with."""
 
 
 class ShapeInference:
@@ -44,11 +46,13 @@ class ShapeInference:
 def _run_without_data(
     kernel: Kernel, positional: Sequence[Any], keywords: Mapping[str, Any], outs: OutArguments
 ) -> Shapes | None:
-    empty = empty_outs(outs, device="meta")
+    has_ones = kernel.is_quick_on_ones and _elements([*positional, *keywords.values()]) <= _MOST_ONES
+    empty = empty_outs(outs, device="cpu" if has_ones else "meta")
+    stand_in = _to_ones if has_ones else _to_meta
     try:
         kernel.call(
-            *(_to_meta(argument) for argument in positional),
-            **{name: _to_meta(argument) for name, argument in keywords.items()},
+            *(stand_in(argument) for argument in positional),
+            **{name: stand_in(argument) for name, argument in keywords.items()},
             **empty,
         )
     except Exception:
@@ -83,3 +87,19 @@ def _to_meta(argument: Any) -> Any:
     if isinstance(argument, list):
         return [_to_meta(item) for item in argument]
     return argument
+
+
+def _to_ones(argument: Any) -> Any:
+    """Return ones for a tensor: dividing by them is no error, and they are good indices wherever 1 is one."""
+    if isinstance(argument, torch.Tensor):
+        return torch.ones(argument.shape, dtype=argument.dtype)
+    if isinstance(argument, list):
+        return [_to_ones(item) for item in argument]
+    return argument
+
+
+def _elements(arguments: Sequence[Any]) -> int:
+    return sum(
+        one.numel() if isinstance(one, torch.Tensor) else _elements(one) if isinstance(one, list) else 0
+        for one in arguments
+    )

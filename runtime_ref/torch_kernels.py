@@ -62,7 +62,7 @@ def torch_kernel(name: str) -> Kernel | None:
         return None
     op = _overload(name)
     # What the overload calls itself, without the Python around it.
-    return None if op is None else make_kernel(schema, op._op)
+    return None if op is None else make_kernel(schema, op._op, is_quick_on_ones=_is_quick_on_ones(op))
 
 
 def torch_kernel_names() -> frozenset[str]:
@@ -170,3 +170,21 @@ def _with_outs(name: str, schema: torch.FunctionSchema, op: OpOverload) -> Kerne
 def _register_quantized_decomposed() -> None:
     """Import the module in which torch registers the quantize and dequantize operators."""
     import torch.ao.quantization.fx._decomposed  # noqa: F401
+
+
+_QUICK_ON_ONES = frozenset(
+    {
+        "aten::clone",
+        "aten::cumsum",
+        "aten::gelu",
+        "aten::grid_sampler_2d",
+        "aten::hardtanh",
+        "aten::max_pool2d_with_indices",
+        "aten::upsample_bilinear2d",
+        "aten::where",
+    }
+)
+
+
+def _is_quick_on_ones(op: torch._ops.OpOverload) -> bool:
+    return torch.Tag.pointwise in op.tags or op._schema.name in _QUICK_ON_ONES

@@ -28,6 +28,7 @@ from exirkit.ir import (
 
 from .confirmed_calls import Recorded
 from .functional_twins import twin_call
+from .numeric_agreement import Agreement, agreement
 from .program_graphs import ProgramGraph, graphs_of
 
 # Memory is what its spec says.
@@ -76,6 +77,10 @@ class _Comparison:
             return
         call = Recorded(underlying(target), args, kwargs, node.meta["val"])
         if call.is_confirmed(self._layouts):
+            return
+        known = agreement(self._inference.mode, target, args, kwargs, node.meta["val"])
+        if known is Agreement.ALL or (known is Agreement.SIZES and not self._layouts):
+            call.confirm(known is Agreement.ALL)
             return
         try:
             computed, bindings = self._inference.value(target, args, kwargs, node)

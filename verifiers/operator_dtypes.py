@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ def _functional(node: Node) -> OpOverload | DefinedOperator | None:
 def _findings(graph: ProgramGraph, node: Node, entry: OperatorDtypes, runtime: bool) -> Iterator[Diagnostic]:
     arguments = arguments_by_name(node)
     given = tuple(_dtype(arguments.get(name)) for name in entry.arguments)
-    if None in given or not entry.is_known(given):  # type: ignore[arg-type]
+    if None in given or not entry.is_known(given) or _is_weak(arguments.values()):  # type: ignore[arg-type]
         return
     where = "the ExecuTorch runtime" if runtime else "torch"
     possible = entry.results.get(given)  # type: ignore[arg-type]
@@ -90,6 +90,12 @@ def _findings(graph: ProgramGraph, node: Node, entry: OperatorDtypes, runtime: b
             expected=" or ".join(sorted(", ".join(each) for each in possible)),
             hint="record the dtype that the operator returns, and cast it where another is wanted",
         )
+
+
+def _is_weak(arguments: Iterable[Any]) -> bool:
+    """Tell whether tensors without dims stand beside others of another dtype, which they do not widen in their kind."""
+    tensors = [value for one in arguments if isinstance(value := value_of(one), torch.Tensor)]
+    return len({one.dtype for one in tensors}) > 1 and len({one.dim() == 0 for one in tensors}) > 1
 
 
 def _says_dtype(node: Node) -> bool:

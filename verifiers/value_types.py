@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
+
+from exirkit.ir import evaluated, points_of, sorted_symbols
+
+# So many combinations of sizes are looked at, and ends and some in between where there are more.
+_MOST_TRIALS = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +66,19 @@ def is_bound(bound: Any, size: Any) -> bool:
         known = size.node.maybe_as_int()
         if known is None:
             upper = size.node.shape_env.bound_sympy(size.node.expr).upper
-            return not upper.is_Integer or bound >= int(upper)
+            return not upper.is_Integer or bound >= int(upper) or _never_exceeds(size, bound)
         size = known
     return bool(bound == size)
+
+
+def _never_exceeds(size: torch.SymInt, bound: int) -> bool:
+    """Tell whether numbers say what intervals cannot: `s * s // s` is no larger than `s`."""
+    symbols = sorted_symbols(size.node.expr)
+    ranges = {one: size.node.shape_env.var_to_range[one] for one in symbols}
+    if not all(isinstance(end, sympy.Integer) for known in ranges.values() for end in (known.lower, known.upper)):
+        return False
+    limits = {one: (int(known.lower), int(known.upper)) for one, known in ranges.items()}
+    try:
+        return all(evaluated(size.node.expr, point) <= bound for point in points_of(limits, most=_MOST_TRIALS))
+    except ZeroDivisionError:
+        return False

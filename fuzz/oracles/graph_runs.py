@@ -144,7 +144,7 @@ def _interpret(
 
 def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: Mapping[str, Any], sizes: Sizes) -> Any:
     if node.op == "placeholder":
-        return given.get(node.name)
+        return _as_planned(node, given.get(node.name))
     if node.op == "get_attr":
         return functools.reduce(getattr, str(node.target).split("."), module)
     if node.target is alloc:
@@ -156,6 +156,16 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     # Operators that write a list of tensors return nothing.
     written = kwargs.get("out")
     return written if isinstance(written, list | tuple) and (made is None or isinstance(made, list | tuple)) else made
+
+
+def _as_planned(node: Node, value: Any) -> Any:
+    """Return a constant as the file will have it: what is expanded in memory is written out."""
+    spec = node.meta.get("spec")
+    if not isinstance(value, torch.Tensor) or not isinstance(spec, TensorSpec) or 0 not in value.stride():
+        return value
+    return torch.empty_strided(
+        value.shape, stride_from_dim_order(value.shape, spec.dim_order), dtype=value.dtype
+    ).copy_(value)
 
 
 def _memory(node: Node, sizes: Sizes) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,11 +13,9 @@ import torch._higher_order_ops
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, compute_unbacked_bindings
-from torch.fx.node import map_aggregate
 
-from exirkit.ir import infer_value
+from exirkit.ir import bare_tensor, infer_value, quick_value, sorted_symbols, symbols_within
 
-from .quick_inference import bare_tensor, quick_value
 from .sampled_inference import NoFitError, sampled_value
 
 _MOST = 20_000
@@ -90,7 +88,7 @@ class Inference:
 
     def _quickly(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return how to make the result, without fake tensors; None where they have to be asked."""
-        symbols = list(dict.fromkeys(_symbols_in((args, kwargs))))
+        symbols = list(dict.fromkeys(symbols_within((args, kwargs))))
         if not symbols:
             value = quick_value(target, args, kwargs)
             return None if value is None else self._recipe(value)
@@ -125,7 +123,7 @@ class Inference:
             return tuple(map(self._key, argument))
         if isinstance(argument, torch.SymInt):
             expression = _known(argument)
-            return expression, tuple((one, self._env.var_to_range[one]) for one in _sorted(expression))
+            return expression, tuple((one, self._env.var_to_range[one]) for one in sorted_symbols(expression))
         if isinstance(argument, torch.SymFloat | torch.SymBool):
             raise _Single
         # One, 1.0 and True are equal, and mean different things to an operator.
@@ -155,19 +153,6 @@ class Inference:
         return self._numbers[size]
 
 
-def _symbols_in(arguments: Any) -> Iterator[Any]:
-    found: list[Any] = []
-    map_aggregate(arguments, found.append)
-    for one in found:
-        value = one.meta.get("val") if isinstance(one, Node) else one
-        sizes: tuple[Any, ...] = (value,)
-        if isinstance(value, torch.Tensor):
-            sizes = (*value.shape, *value.stride(), value.storage_offset())
-        for size in sizes:
-            if isinstance(size, torch.SymInt):
-                yield from _sorted(size.node.expr)
-
-
 def _known(size: int | torch.SymInt) -> Any:
     """Return a size as a number, or as an expression over sizes that callers choose."""
     if not isinstance(size, torch.SymInt):
@@ -178,11 +163,6 @@ def _known(size: int | torch.SymInt) -> Any:
     if not expression.free_symbols <= size.node.shape_env.backed_var_to_val.keys():
         raise _Single
     return expression
-
-
-@lru_cache(maxsize=4096)
-def _sorted(expression: Any) -> tuple[Any, ...]:
-    return tuple(sorted(expression.free_symbols, key=str))
 
 
 @lru_cache(maxsize=4096)

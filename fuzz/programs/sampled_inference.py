@@ -8,8 +8,7 @@ tensors have to be asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -17,13 +16,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from .quick_inference import bare_tensor, is_particular, quick_value
-
-_WIDEST = 97
-"""Above its least size no symbol is tried higher than by this."""
-
-Point = dict[Any, int]
-Ranges = Mapping[Any, tuple[int, int]]
+from exirkit.ir import Point, Ranges, at_point, evaluated, has_quick_values, points_within, quick_value
 
 
 class NoFitError(Exception):
@@ -45,15 +38,15 @@ def sampled_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ra
     Raises:
         NoFitError: Fake tensors have to be asked.
     """
-    if not isinstance(target, torch._ops.OpOverload) or is_particular(target):
+    if not has_quick_values(target):
         raise NoFitError
     if any(low == high for low, high in ranges.values()):
         # Nothing tells such a symbol from a number.
         raise NoFitError
-    points = _points(ranges)
+    points = points_within(ranges, alone=True)
     results = []
     for point in points:
-        at = _placed((args, kwargs), point)
+        at = at_point((args, kwargs), point)
         found = quick_value(target, at[0], at[1])
         if found is None:
             raise NoFitError
@@ -68,21 +61,6 @@ def sampled_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ra
     return _fitted(results, _Fit(points, ranges, *(list(dict.fromkeys(one)) for one in known)))
 
 
-def _points(ranges: Ranges) -> list[Point]:
-    """Return sizes to try: the ends of each range by itself and of all together, and uneven ones in between."""
-    lows = {one: low for one, (low, _) in ranges.items()}
-    highs = {one: min(high, low + _WIDEST) for one, (low, high) in ranges.items()}
-    middle = {
-        one: low + (highs[one] - low) * share // 7
-        for (one, low), share in zip(lows.items(), (3, 5, 2, 4, 1, 6) * len(lows), strict=False)
-    }
-    found = [middle, lows, highs]
-    for one in ranges:
-        found += [{**middle, one: lows[one]}, {**middle, one: highs[one]}]
-    unique = {tuple(one.values()): one for one in found}
-    return list(unique.values())
-
-
 def _values(arguments: Any) -> Iterator[Any]:
     found: list[Any] = []
     map_aggregate(arguments, found.append)
@@ -92,28 +70,6 @@ def _values(arguments: Any) -> Iterator[Any]:
 
 def _symbolic(sizes: Sequence[Any]) -> list[Any]:
     return [one.node.expr for one in sizes if isinstance(one, torch.SymInt)]
-
-
-def _placed(arguments: Any, point: Point) -> Any:
-    """Return arguments with tensors and numbers for symbolic ones."""
-
-    def place(argument: Any) -> Any:
-        value = argument.meta.get("val") if isinstance(argument, Node) else argument
-        if isinstance(value, torch.Tensor):
-            numbers = [[_number(one, point) for one in each] for each in (value.shape, value.stride())]
-            return bare_tensor(value.dtype, numbers[0], numbers[1], _number(value.storage_offset(), point))
-        return _number(value, point) if isinstance(value, torch.SymInt) else value
-
-    return map_aggregate(arguments, place)
-
-
-def _number(size: Any, point: Point) -> int:
-    return size if type(size) is int else _at(size.node.expr, tuple(point.items()))
-
-
-@lru_cache(maxsize=50_000)
-def _at(expression: Any, point: tuple[tuple[Any, int], ...]) -> int:
-    return int(expression.xreplace({one: sympy.Integer(value) for one, value in point}))
 
 
 class _Fit:
@@ -152,7 +108,7 @@ class _Fit:
 
     def _has(self, expression: Any, values: list[int]) -> bool:
         pairs = zip(self.points, values, strict=True)
-        return all(_at(expression, tuple(point.items())) == value for point, value in pairs)
+        return all(evaluated(expression, point) == value for point, value in pairs)
 
     def _linear(self, values: list[int]) -> Any:
         """Return a linear combination of the symbols, from how each of them alone changes the value."""

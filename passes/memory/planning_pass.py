@@ -15,7 +15,7 @@ from exirkit.verifiers import check_memory_plan
 from .algorithms import MemoryAlgorithm, algorithm_name, check_alignment
 from .graph_planner import GraphPlanner
 from .graph_specs import node_specs
-from .greedy import greedy
+from .portfolio import portfolio
 from .selection import AllocationPolicy
 
 
@@ -31,7 +31,7 @@ class MemoryPlanningPass:
 
     Args:
         memory_planning_algo: A callable `(alignment, specs, graph_module, graph_signature, extra_padding)` that returns
-            a `MemoryAlgoResult`, or writes into the specs and returns the sizes of the arenas. By default `greedy`.
+            a `MemoryAlgoResult`, or writes into the specs and returns the sizes of the arenas. By default `portfolio`.
         allow_lifetime_and_storage_overlap: Do not check the plan afterwards.
         alloc_graph_input: Plan memory for inputs. If not, the caller provides it.
         alloc_graph_output: Plan memory for outputs. If not, the caller provides it.
@@ -54,7 +54,7 @@ class MemoryPlanningPass:
         alignment: int = ALIGNMENT,
     ) -> None:
         check_alignment(alignment)
-        self.memory_planning_algo: MemoryAlgorithm = greedy if memory_planning_algo is None else memory_planning_algo
+        self.memory_planning_algo: MemoryAlgorithm = portfolio if memory_planning_algo is None else memory_planning_algo
         self.allow_lifetime_and_storage_overlap = allow_lifetime_and_storage_overlap
         self.alloc_graph_input = alloc_graph_input
         self.alloc_graph_output = alloc_graph_output

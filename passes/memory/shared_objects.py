@@ -12,13 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .packing import Demand, Placement
+from .demand import Demand, Placement
 
 # Numbers compared in the search for room above others: about a second. Past it the search is left out.
 _COMPARISON_BUDGET = 1_000_000_000
 # Masks have one bit per object at each step; past this many objects they would fill the memory of the
 # machine.
 _MAX_OBJECTS = 20_000
+
+
+def official_order(demand: Demand) -> list[int]:
+    """Return the order of the official planner: falling size, and of equal sizes the last one first."""
+    return sorted(range(len(demand)), key=lambda index: (-demand.size[index], -index))
 
 
 def pack_shared_objects(

@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from exirkit.passes import ProxyValue as ProxyValue
     from exirkit.passes import ToOutVarPass as ToOutVarPass
     from exirkit.passes import UnfuseOperators as UnfuseOperators
+    from exirkit.passes import exact as exact
     from exirkit.passes import greedy as greedy
     from exirkit.passes import map_args as map_args
     from exirkit.passes import naive as naive
+    from exirkit.passes import portfolio as portfolio
     from exirkit.patterns import bind_pattern_to_op as bind_pattern_to_op
     from exirkit.patterns import bisect_rewrites as bisect_rewrites
     from exirkit.patterns import builder as builder
@@ -111,11 +113,13 @@ _HOMES: dict[str, str] = {
     "builder": "patterns",
     "check_program": "verifiers",
     "emit_program": "emit",
+    "exact": "passes",
     "greedy": "passes",
     "load_book": "patterns",
     "map_args": "passes",
     "naive": "passes",
     "ops": "ir",
+    "portfolio": "passes",
     "predicate": "patterns",
     "print_program": "emit",
     "to_edge": "program",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from tests.diagnostics.programs import exported
@@ -11,7 +13,7 @@ from tests.diagnostics.provocation import provokes
 from tests.passes.memory.conftest import GraphBuilder
 from torch.fx import GraphModule
 
-from exirkit import MemoryPlanningAlgorithmSuite, MemoryPlanningPass, TensorSpec, greedy
+from exirkit import MemoryPlanningAlgorithmSuite, MemoryPlanningPass, TensorSpec, exact, greedy
 from exirkit.ir import TensorShapeDynamism
 
 
@@ -136,3 +138,13 @@ def branch_of_two_callers(_: Path) -> None:
     result = outer.cond(outer.input("pred", [1]), branches, [outer.input("x", [4])], [16])
     module, signature = outer.finish(result)
     MemoryPlanningPass().run(module, signature)
+
+
+@provokes("EK465")
+def exact_planner_without_solver(_: Path) -> None:
+    module, signature, (first, second) = two_operators()
+    first.lifetime, first.mem_offset = [0, 1], 16
+    # No smallest plan is as small as what is live: the gap below the pinned tensor is too small for the other one.
+    second.shape, second.lifetime = [64], [0, 1]
+    with mock.patch.dict(sys.modules, {"ortools.sat.python": None}):
+        exact(16, [first, second], module, signature)

@@ -18,6 +18,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_emitter,
     provoke_generation,
     provoke_ir,
+    provoke_loader_fuzzing,
     provoke_memory,
     provoke_mutants,
     provoke_oracles,

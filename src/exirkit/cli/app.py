@@ -36,8 +36,10 @@ _EPILOG = (
 class Planner(StrEnum):
     """Algorithms for planning memory."""
 
+    PORTFOLIO = "portfolio"
     GREEDY = "greedy"
     NAIVE = "naive"
+    EXACT = "exact"
 
 
 class Aim(StrEnum):
@@ -109,7 +111,7 @@ def lower(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.pte", show_default=False)],
     alloc_graph_input: Annotated[bool, typer.Option(help="Plan memory of inputs.")] = True,
     alloc_graph_output: Annotated[bool, typer.Option(help="Plan memory of outputs.")] = True,
-    planner: Annotated[Planner, typer.Option(help="How to plan memory.")] = Planner.GREEDY,
+    planner: Annotated[Planner, typer.Option(help="How to plan memory.")] = Planner.PORTFOLIO,
     alignment: Annotated[int, typer.Option(min=1, help="Of tensors in memory, in bytes.")] = 16,
     segment_alignment: Annotated[int, typer.Option(min=1, help="Of the parts of the file, in bytes.")] = 128,
     strict: Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")] = False,

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 from exirkit.emit import open_program
 from exirkit.ir import called_graphs
-from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, greedy, naive
+from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, exact, greedy, naive, portfolio
 from exirkit.program import ExecutorchProgramManager, to_edge
 
 from .console import Steps, output_to_stderr
@@ -40,6 +40,9 @@ class Optimization:
     target: str = "official_host"
 
 
+_PLANNERS = {"exact": exact, "greedy": greedy, "naive": naive, "portfolio": portfolio}
+
+
 @dataclass(frozen=True)
 class LowerOptions:
     """Choices of `exirkit lower`.
@@ -48,7 +51,7 @@ class LowerOptions:
         output: Where to write the program; ends in `.pte`.
         alloc_graph_input: Plan memory of inputs; without, the caller supplies it.
         alloc_graph_output: Plan memory of outputs.
-        planner: `greedy` or `naive`.
+        planner: `portfolio`, `greedy`, `naive` or `exact`.
         alignment: Of planned tensors, in bytes.
         segment_alignment: Of the parts of the file, in bytes.
         strict: Whether `torch.export` traces with TorchDynamo.
@@ -62,7 +65,7 @@ class LowerOptions:
     output: Path
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
-    planner: str = "greedy"
+    planner: str = "portfolio"
     alignment: int = 16
     segment_alignment: int = 128
     strict: bool = False
@@ -134,7 +137,7 @@ def _exported(source: ModelSource, options: LowerOptions, steps: Steps) -> dict[
 
 def _config(options: LowerOptions) -> ExecutorchBackendConfig:
     planning = MemoryPlanningPass(
-        memory_planning_algo={"greedy": greedy, "naive": naive}[options.planner],
+        memory_planning_algo=_PLANNERS[options.planner],
         alloc_graph_input=options.alloc_graph_input,
         alloc_graph_output=options.alloc_graph_output,
         alignment=options.alignment,

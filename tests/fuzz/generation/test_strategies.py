@@ -24,5 +24,6 @@ def test_a_failure_shrinks_to_few_calls() -> None:
 
     policy = Policy(operators=frozenset({"aten.mm.default", "aten.add.Tensor", "aten.relu.default"}))
     options = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    smallest = find(programs(policy), has_product, settings=options, random=Random(0))
-    assert sum(len(method.steps) for method in smallest.methods) <= 6
+    smallest = find(programs(policy), has_product, settings=options, random=Random(2))
+    # The first program that is found has eight.
+    assert sum(len(method.steps) for method in smallest.methods) <= 5

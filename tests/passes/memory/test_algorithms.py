@@ -19,6 +19,7 @@ from exirkit.passes.memory import (
     SpecAllocResult,
     greedy,
     naive,
+    portfolio,
 )
 
 Row = tuple[int, int, int, int | None]
@@ -36,7 +37,7 @@ def make_view(base: TensorSpec, nbytes: int, offset_bytes: int) -> TensorSpec:
     return view
 
 
-def plan(specs: Sequence[TensorSpec], algorithm: Any = greedy, alignment: int = 16) -> MemoryAlgoResult:
+def plan(specs: Sequence[TensorSpec], algorithm: Any = portfolio, alignment: int = 16) -> MemoryAlgoResult:
     return algorithm(alignment, specs, None, None)
 
 
@@ -67,7 +68,7 @@ def specs_of(rows: Sequence[Row]) -> list[TensorSpec]:
     return [make_spec(size, min(a, b), max(a, b), mem_id) for size, a, b, mem_id in rows]
 
 
-@pytest.mark.parametrize("algorithm", [greedy, naive], ids=["greedy", "naive"])
+@pytest.mark.parametrize("algorithm", [greedy, naive, portfolio], ids=["greedy", "naive", "portfolio"])
 @given(rows=rows, alignment=st.sampled_from([1, 2, 16, 48]))
 def test_no_byte_is_used_twice(algorithm: Any, rows: list[Row], alignment: int) -> None:
     specs = specs_of(rows)
@@ -85,7 +86,7 @@ def test_no_byte_is_used_twice(algorithm: Any, rows: list[Row], alignment: int) 
 
 
 @given(rows=rows)
-def test_greedy_is_a_pure_function(rows: list[Row]) -> None:
+def test_portfolio_is_a_pure_function(rows: list[Row]) -> None:
     specs = specs_of(rows)
     before = [(spec.mem_id, spec.mem_offset, spec.mem_obj_id, spec.alignment, tuple(spec.lifetime)) for spec in specs]
     first, second = plan(specs), plan(specs)
@@ -142,7 +143,7 @@ def test_pinned_tensors_stay_and_others_keep_clear(rows: list[Row], pins: set[in
     pinned = [make_spec(32, 0, 12) for _ in pins]
     for spec, pin in zip(pinned, sorted(pins), strict=True):
         spec.mem_offset = pin * 32
-    for algorithm in (greedy, naive):
+    for algorithm in (greedy, naive, portfolio):
         result = plan([*specs, *pinned], algorithm)
         paint([*specs, *pinned], result)
         for spec in pinned:
@@ -150,7 +151,7 @@ def test_pinned_tensors_stay_and_others_keep_clear(rows: list[Row], pins: set[in
             assert result.spec_dict[spec].mem_obj_id is None
 
 
-@pytest.mark.parametrize("algorithm", [greedy, naive])
+@pytest.mark.parametrize("algorithm", [greedy, naive, portfolio])
 def test_views_lie_in_their_base(algorithm: Any) -> None:
     base = make_spec(64, 0, 5)
     inner = make_view(base, 48, 16)
@@ -224,7 +225,8 @@ def test_suite_keeps_the_first_of_equals() -> None:
 @settings(max_examples=30)
 @given(data=st.data())
 def test_lists_and_arrays_of_neighbours_give_the_same_placement(data: st.DataObject) -> None:
-    from exirkit.passes.memory.packing import Demand, DensePacker, SparsePacker
+    from exirkit.passes.memory.demand import Demand
+    from exirkit.passes.memory.packing import DensePacker, SparsePacker
 
     count = data.draw(st.integers(1, 120))
     spans = data.draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=count, max_size=count))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from exirkit.ir import TensorSpec
-from exirkit.passes.memory import greedy
+from exirkit.passes.memory import portfolio
 from exirkit.verifiers import check_memory_plan
 
 
@@ -51,9 +51,9 @@ def with_skips(count: int) -> list[TensorSpec]:
 
 
 @pytest.mark.parametrize("make", [chain, with_skips])
-def test_greedy_is_near_linear_in_local_graphs(make: Callable[[int], list[TensorSpec]]) -> None:
+def test_portfolio_is_near_linear_in_local_graphs(make: Callable[[int], list[TensorSpec]]) -> None:
     small, large = (
-        count_lines(lambda count=count: greedy(16, make(count), None, None))  # type: ignore[misc, arg-type]
+        count_lines(lambda count=count: portfolio(16, make(count), None, None))  # type: ignore[misc, arg-type]
         for count in (200, 800)
     )
     assert large < 4 * 1.6 * small
@@ -65,8 +65,8 @@ def test_many_buffers_that_live_throughout_do_not_multiply_the_work() -> None:
         spec = TensorSpec(torch.uint8, [64])
         spec.lifetime = [0, 1000]
         state.append(spec)
-    with_state = count_lines(lambda: greedy(16, [*chain(1000), *state], None, None))  # type: ignore[arg-type]
-    alone = count_lines(lambda: greedy(16, chain(1000), None, None))  # type: ignore[arg-type]
+    with_state = count_lines(lambda: portfolio(16, [*chain(1000), *state], None, None))  # type: ignore[arg-type]
+    alone = count_lines(lambda: portfolio(16, chain(1000), None, None))  # type: ignore[arg-type]
     assert with_state < 2 * alone
 
 

@@ -1,8 +1,9 @@
 """What operators give for static sizes, from their kernels alone.
 
-Fake tensors ask in which memory format a processor would compute, among much else, and take ten times as long. Most
-operators never depend on that, so their meta kernels say the same. Where those are written in Python, and the operator
-looks at one element after the other, computing with ones is faster still.
+Used where many calls are looked at: by verifiers, and by whoever makes many programs. Fake tensors ask in which memory
+format a processor would compute, among much else, and take ten times as long. Most operators never depend on that, so
+their meta kernels say the same. Where those are written in Python, and the operator looks at one element after the
+other, computing with ones is faster still.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
+
+from .defined_operators import DefinedOperator
+from .memory_ops import view
+from .operators import underlying
 
 # Their results on a processor have other strides or sizes than the meta kernels say, or come from other kernels.
 _PARTICULAR = ("conv", "batch_norm", "attention", "mkldnn", "lstm", "gru", "rnn", "cudnn", "miopen", "as_strided")
@@ -36,13 +41,14 @@ def quick_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         args: Arguments as in a graph; nodes have recorded values.
         kwargs: Keyword arguments as in a graph.
     """
-    if not isinstance(target, torch._ops.OpOverload) or is_particular(target):
+    target = underlying(target)
+    if not has_quick_values(target):
         return None
     try:
         values: Any = map_aggregate((tuple(args), dict(kwargs)), _bare)
         given = values[1] if _takes_tensors(target) else {**values[1], "device": "meta"}
         with torch.no_grad():
-            if torch.Tag.pointwise in target.tags:
+            if torch.Tag.pointwise in getattr(target, "tags", ()):
                 return _computed(target, values[0], given)
             return target(*values[0], **given)
     except Exception:
@@ -51,8 +57,16 @@ def quick_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @lru_cache(maxsize=4096)
-def is_particular(target: torch._ops.OpOverload) -> bool:
-    """Tell whether fake tensors have to be asked about an operator."""
+def has_quick_values(target: Any) -> bool:
+    """Tell whether kernels without data say of an operator what fake tensors would."""
+    if isinstance(target, DefinedOperator):
+        return target._schema.name.startswith("dim_order_ops::") and not target._schema.is_mutable
+    if not isinstance(target, torch._ops.OpOverload):
+        return target is view
+    return not _is_particular(target)
+
+
+def _is_particular(target: torch._ops.OpOverload) -> bool:
     if any(part in target._schema.name for part in _PARTICULAR):
         return True
     outside = not target._schema.name.startswith(("aten::", "quantized_decomposed::"))
@@ -60,7 +74,9 @@ def is_particular(target: torch._ops.OpOverload) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _takes_tensors(target: torch._ops.OpOverload) -> bool:
+def _takes_tensors(target: Any) -> bool:
+    if target is view:
+        return True
     names = [one.name for one in target._schema.arguments]
     return "device" not in names or any("Tensor" in str(one.type) for one in target._schema.arguments)
 
