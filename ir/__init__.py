@@ -29,7 +29,7 @@ from .effect import Effect
 from .fake_execution import infer_value
 from .foreign_handles import handles_like
 from .graph_modules import is_module_program, module_of_program, program_of_module
-from .inference import Inference
+from .inference import Inference, no_new_guards
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, same_argument, same_value
 from .operators import (
@@ -129,6 +129,7 @@ __all__ = [
     "locate",
     "memory_format_from_dim_order",
     "module_of_program",
+    "no_new_guards",
     "ops",
     "points_of",
     "points_within",

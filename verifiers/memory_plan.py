@@ -133,10 +133,11 @@ class _PlaceChecker:
         mutated: set[str] = set()
         if signature is not None:
             targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-            changed = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
+            # The tables of the signature go by the value that is written, and two buffers may get the same one.
+            changed = {spec.target for spec in signature.output_specs if spec.target is not None}
             stored = {*targets, *signature.inputs_to_lifted_tensor_constants}
             mutated = {name for name, target in targets.items() if target in changed}
-            mutated.update(signature.user_inputs_to_mutate.values())
+            mutated.update(str(one) for one in signature.user_inputs_to_mutate.values())
         for node in graph_module.graph.nodes:
             specs = [self._ownership.owner(spec) for spec in specs_of(node)]
             if node.op == "get_attr":
@@ -202,8 +203,7 @@ def _returned(graph_module: GraphModule, signature: ExportGraphSignature | None)
     results: Any = graph_module.graph.output_node().args[0]
     nodes = list(results) if isinstance(results, (list, tuple)) else [results]
     if signature is not None:
-        mutations = len(signature.buffers_to_mutate) + len(signature.parameters_to_mutate)
-        nodes = nodes[mutations + len(signature.user_inputs_to_mutate) :]
+        nodes = nodes[sum(spec.target is not None for spec in signature.output_specs) :]
     return [node for node in nodes if isinstance(node, Node)]
 
 
