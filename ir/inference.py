@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch._subclasses import FakeTensorMode
@@ -88,19 +89,35 @@ class Inference:
         env = self.mode.shape_env
         if env is None:
             return infer_value(self.mode, target, args, kwargs), {}
-        were_disabled = [log.disabled for log in _TORCH_LOGS]
-        for log in _TORCH_LOGS:
-            log.disabled = True
         # torch hands new symbols over in this list, which is empty unless somebody else is in the middle of something.
         others = list(env.pending_fresh_unbacked_symbols)
         env.pending_fresh_unbacked_symbols.clear()
         try:
-            value = infer_value(self.mode, target, args, kwargs)
-            return value, compute_unbacked_bindings(env, value) or {}
+            with _quiet():
+                value = infer_value(self.mode, target, args, kwargs)
+                return value, compute_unbacked_bindings(env, value) or {}
         finally:
-            for log, was_disabled in zip(_TORCH_LOGS, were_disabled, strict=True):
-                log.disabled = was_disabled
             env.pending_fresh_unbacked_symbols[:] = others
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    were_disabled = [log.disabled for log in _TORCH_LOGS]
+    for log in _TORCH_LOGS:
+        log.disabled = True
+    try:
+        yield
+    finally:
+        for log, was_disabled in zip(_TORCH_LOGS, were_disabled, strict=True):
+            log.disabled = was_disabled
+
+
+@contextmanager
+def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
+    """Let torch raise a `RuntimeError` where a size that varies would become a number."""
+    env = mode.shape_env
+    with _quiet(), nullcontext() if env is None else env.error_on_new_guards():
+        yield
 
 
 def _symbol_at(value: Any, path: pytree.KeyPath) -> Any:

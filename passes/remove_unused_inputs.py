@@ -22,7 +22,8 @@ class RemoveUnusedInputs(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Remove what nothing reads; a buffer that is written stays, even if it is never read."""
         signature = editor.program.graph_signature
-        written = set(signature.buffers_to_mutate.values())
+        # The tables of the signature go by the value that is written, and two buffers may get the same one.
+        written = {spec.target for spec in signature.output_specs if spec.target is not None}
         kinds = {spec.arg.name: spec for spec in signature.input_specs}
         editor.remove_inputs(
             [

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
     BodyEditor,
@@ -21,6 +22,7 @@ from exirkit.ir import (
     has_effect,
     is_module_program,
     is_pure,
+    no_new_guards,
     shared_results,
     underlying,
 )
@@ -113,7 +115,7 @@ class RuleApplication:
         roots = [root for root in state.roots if root is not None]
         before = self._place(roots, state)
         try:
-            with self.editor.transaction(rule.id, records_effect=False):
+            with no_new_guards(self.editor.fake_mode), self.editor.transaction(rule.id, records_effect=False):
                 done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
                 problem = broken_measure(rule.rule.measure, state.nodes, done.made)
                 if problem is not None:
@@ -123,6 +125,8 @@ class RuleApplication:
                 return done
         except (ExpressionError, UndecidedError) as error:
             raise Refused(str(error)) from error
+        except _ShapeEnvGuardError as error:
+            raise Refused(f"a size that varies would become fixed: {error}") from error
         except DiagnosticError as error:
             is_fault = not isinstance(error, SealedBodyError)
             raise Refused(error.diagnostics[0].message, is_fault=is_fault) from error
@@ -307,7 +311,8 @@ def _weight(op: Any) -> int:
 
 def _mutated_inputs(editor: GraphEditor) -> set[Node]:
     signature = editor.program.graph_signature
-    targets = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
+    # The tables of the signature go by the value that is written, and two buffers may get the same one.
+    targets = {spec.target for spec in signature.output_specs if spec.target is not None}
     if is_module_program(editor.program):
         # A graph on its own does not say which of its inputs are written to after it has run.
         return set(editor.graph.find_nodes(op="placeholder"))

@@ -109,6 +109,7 @@ class Program:
         share_arenas: bool = False,
         knowing: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
+        in_place: bool = False,
     ) -> None:
         self._file = file
         self._registry = registry
@@ -116,6 +117,7 @@ class Program:
         self._share_arenas = share_arenas
         self._knowing = knowing
         self._views = views or {}
+        self._in_place = in_place
         self._shared: Arenas | None = None
         self._shared_memory: ShadowMemory | None = None
         self._plans = {plan.name: plan for plan in file.program.execution_plan}
@@ -192,7 +194,8 @@ class Program:
         if not self._knowing:
             return Interpreter(self._file, plan, facts, self._arenas(plan), self._limits)
         views = self._views.get(plan.name)
-        return KnowingInterpreter(self._file, plan, facts, self._memory(plan), self._limits, views=views)
+        memory = self._memory(plan)
+        return KnowingInterpreter(self._file, plan, facts, memory, self._limits, views=views, in_place=self._in_place)
 
     def _arenas(self, plan: ExecutionPlan) -> Arenas:
         if not self._share_arenas:
@@ -250,6 +253,7 @@ class Runtime:
         limits: Limits | None = None,
         knowing: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
+        in_place: bool = False,
     ) -> Program:
         """Load a program.
 
@@ -267,6 +271,8 @@ class Runtime:
             views: For a knowing run, by method: the value whose memory each view without instruction shows. The file
                 does not tell; without it bases are guessed from places, which is wrong only where a view and several
                 tensors before it have one place, dtype and size.
+            in_place: For a knowing run of a program planned with `in_place`: a result may lie exactly over an argument
+                that nothing reads after the instruction, where its operator is declared to allow that.
 
         Raises:
             ProgramFormatError: The file is damaged, of another version, or no program.
@@ -280,6 +286,7 @@ class Runtime:
             share_arenas=share_arenas,
             knowing=knowing,
             views=views,
+            in_place=in_place,
         )
         if verification is Verification.InternalConsistency:
             program.verify()

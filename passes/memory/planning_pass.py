@@ -38,6 +38,8 @@ class MemoryPlanningPass:
         alloc_mutable_buffers: Plan memory for buffers that the program mutates.
         share_mutable_buffers: Give mutable buffers of one name one place in all methods; not supported yet.
         alignment: Every offset and size is a multiple of this many bytes.
+        in_place: Let a result take the place of an argument that nothing needs any more, where `ir/in_place.yaml` says
+            that the operator's kernel allows it. Only tensors of fixed shape take part.
 
     Raises:
         UsageError: EK459, if the alignment is not a positive number.
@@ -52,6 +54,8 @@ class MemoryPlanningPass:
         alloc_mutable_buffers: bool = True,
         share_mutable_buffers: bool = False,
         alignment: int = ALIGNMENT,
+        *,
+        in_place: bool = False,
     ) -> None:
         check_alignment(alignment)
         self.memory_planning_algo: MemoryAlgorithm = portfolio if memory_planning_algo is None else memory_planning_algo
@@ -61,6 +65,7 @@ class MemoryPlanningPass:
         self.alloc_mutable_buffers = alloc_mutable_buffers
         self.share_mutable_buffers = share_mutable_buffers
         self.alignment = alignment
+        self.in_place = in_place
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         """Plan a graph without signature: no buffer is mutated, everything that is returned is an output."""
@@ -85,7 +90,8 @@ class MemoryPlanningPass:
         self._refuse_sharing()
         before = _snapshot(graph_module)
         policy = AllocationPolicy(self.alloc_graph_input, self.alloc_graph_output, self.alloc_mutable_buffers)
-        sizes = GraphPlanner(self.memory_planning_algo, self.alignment).plan(graph_module, graph_signature, policy)
+        planner = GraphPlanner(self.memory_planning_algo, self.alignment, in_place=self.in_place)
+        sizes = planner.plan(graph_module, graph_signature, policy)
         graph_module.meta["non_const_buffer_sizes"] = sizes
         if not self.allow_lifetime_and_storage_overlap:
             self._check(graph_module, graph_signature, sizes)
@@ -110,6 +116,7 @@ class MemoryPlanningPass:
             alloc_graph_input=self.alloc_graph_input,
             alloc_graph_output=self.alloc_graph_output,
             alloc_mutable_buffers=self.alloc_mutable_buffers,
+            in_place=self.in_place,
         )
         if findings:
             note = f"planned by plan-memory{{algorithm={algorithm_name(self.memory_planning_algo)}}}"
