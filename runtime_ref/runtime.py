@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import torch
 
-from exirkit.emit import ExecutionPlan, ProgramVerifyError, PteFile, Tensor, open_program, read_program
+from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
 from exirkit.ir import Diagnostic, Location, UsageError
 
 from .checks import check_plan, check_program
@@ -174,14 +174,20 @@ class Program:
         assert facts is not None, "a plan without findings has facts"
         findings.method = plan.name
         for index, kernel in enumerate(facts.kernels):
-            if kernel is None:
+            if kernel is None and not findings.full:
                 name = operator_name(plan, index)
                 near = self._registry.suggest(name) if len(findings.diagnostics) < _MAX_SUGGESTIONS else None
                 hint = f"did you mean {near}?" if near else "import the library that registers it before loading"
                 findings.add("EK620", f"no kernel is called {name}", at=f"operator {index}", hint=hint)
         findings.raise_if_any()
-        if plan.delegates:
-            raise ProgramVerifyError([_delegate_finding(plan, index) for index in range(len(plan.delegates))])
+        for index, delegate in enumerate(plan.delegates):
+            findings.add(
+                "EK621",
+                f"delegate {index} needs backend {delegate.id}, and delegates do not run here yet",
+                at=f"delegate {index}",
+                hint="lower the model without a partitioner to run it on the reference runtime",
+            )
+        findings.raise_if_any()
         return facts
 
     def _interpreter(self, plan: ExecutionPlan, facts: PlanFacts) -> Interpreter:
@@ -208,18 +214,11 @@ class Program:
     def _shared_sizes(self) -> list[int]:
         plans = self._plans.values()
         count = max(len(one.non_const_buffer_sizes) for one in plans)
-        return [
-            max((one.non_const_buffer_sizes[number : number + 1] or [0])[0] for one in plans) for number in range(count)
-        ]
-
-
-def _delegate_finding(plan: ExecutionPlan, index: int) -> Diagnostic:
-    return Diagnostic(
-        code="EK621",
-        message=f"delegate {index} needs backend {plan.delegates[index].id}, and delegates do not run here yet",
-        location=Location(method=plan.name, node=f"delegate {index}"),
-        hint="lower the model without a partitioner to run it on the reference runtime",
-    )
+        sizes = [0] * count
+        for one in plans:
+            for number, size in enumerate(one.non_const_buffer_sizes):
+                sizes[number] = max(sizes[number], size)
+        return sizes
 
 
 def _unknown(what: str, name: str, known: list[str]) -> UnknownMethodError:

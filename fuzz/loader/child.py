@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from importlib import import_module
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ class _Batch:
         self._counters = [atheris._reserve_counter() for _ in range(_FEATURES)]
         self._parent = os.getppid()
         self._warm_nbytes = 0
+        self._started = time.monotonic_ns()
         # What the imports have made stays; what executions make is mostly free of cycles.
         gc.freeze()
         gc.set_threshold(20_000)
@@ -101,7 +103,7 @@ class _Batch:
         if executions <= self._settings.warm:
             self._warm_nbytes = now
         grown = max(0, now - self._warm_nbytes)
-        self._ledger.grown(grown)
+        self._ledger.look(grown, time.monotonic_ns() - self._started)
         if grown > self._bounds.growth_nbytes:
             error = TooMuchMemoryError(f"the process has grown by {grown >> 20} MiB over {executions} executions")
             Finding.of(error).save(self._settings.findings, b"")

@@ -73,7 +73,7 @@ class Mutator:
         chance = rng.random()
         if len(data) < 16 or rng.random() < 0.5:
             data = self._whole[bisect(self._shares, rng.random() * self._shares[-1]) % len(self._whole)]
-        if chance < 0.03:
+        if chance < 0.015:
             edited = edit_program(data, rng.choice(self._others), rng)
             if edited is not None:
                 return edited[:max_nbytes]

@@ -11,9 +11,11 @@ from .runtime import (
     failure_of,
     missing_reason,
 )
+from .variants import VARIANTS
 from .wire import Value
 
 __all__ = [
+    "VARIANTS",
     "Failure",
     "MethodInfo",
     "OfficialMissingError",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
@@ -12,17 +11,21 @@ import torch
 
 from exirkit.fuzz.programs import export, parse_program
 
+from .variants import VARIANTS
 from .wire import Header, pack, unpack
 from .worker import read_exactly, write_all
 
 
-def lower(text: str) -> bytes:
-    """Return the bytes of the official program."""
-    exporter = importlib.import_module("executorch.exir")  # ten seconds, so not before the first request
+def lower(text: str, variant: str) -> bytes:
+    """Return the bytes of the official program.
+
+    Args:
+        text: The program.
+        variant: One of `VARIANTS`.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        programs = export(parse_program(text))
-        return bytes(exporter.to_edge(programs).to_executorch().buffer)
+        return bytes(VARIANTS[variant](export(parse_program(text), functional=False)).buffer)
 
 
 def failure_of(error: BaseException) -> Header:
@@ -44,7 +47,7 @@ def main() -> int:
         except EOFError:
             return 0
         try:
-            frame = pack({"number": request["number"]}, [lower(request["text"])])
+            frame = pack({"number": request["number"]}, [lower(request["text"], request.get("variant", ""))])
         except Exception as error:
             frame = pack({**failure_of(error), "number": request["number"]})
         write_all(stream, frame)

@@ -244,7 +244,8 @@ def compiler_of(target: str, **choices: Any) -> Compiler:
     """Return the compiler that a text names.
 
     Args:
-        target: `exirkit`, `exirkit:2` (with an optimization level), `official`, or `MODULE:FUNCTION`.
+        target: `exirkit`, `exirkit:2` (with an optimization level), `official`, `official:VARIANT` (one of
+            `exirkit.fuzz.official.VARIANTS`), or `MODULE:FUNCTION`.
         choices: Attributes of `ExirkitCompiler`, for `exirkit`.
 
     Raises:
@@ -253,10 +254,10 @@ def compiler_of(target: str, **choices: Any) -> Compiler:
     name, _, rest = target.partition(":")
     if name == "exirkit" and (not rest or rest in "012"):
         return ExirkitCompiler(**{"level": int(rest or 1), **choices})
-    if target == "official":
+    if name == "official":
         from .official_compiler import OfficialCompiler
 
-        return OfficialCompiler()
+        return OfficialCompiler(variant=rest)
     if not rest:
         raise UsageError(
             Diagnostic(

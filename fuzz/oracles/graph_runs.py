@@ -159,13 +159,14 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
 
 
 def _as_planned(node: Node, value: Any) -> Any:
-    """Return a constant as the file will have it: what is expanded in memory is written out."""
+    """Return a constant in the layout that the file will have it in."""
     spec = node.meta.get("spec")
-    if not isinstance(value, torch.Tensor) or not isinstance(spec, TensorSpec) or 0 not in value.stride():
+    if not isinstance(value, torch.Tensor) or not isinstance(spec, TensorSpec) or not spec.const:
         return value
-    return torch.empty_strided(
-        value.shape, stride_from_dim_order(value.shape, spec.dim_order), dtype=value.dtype
-    ).copy_(value)
+    strides = stride_from_dim_order(value.shape, spec.dim_order)
+    if value.stride() == tuple(strides):
+        return value
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
 
 
 def _memory(node: Node, sizes: Sizes) -> Any:

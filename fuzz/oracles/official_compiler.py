@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch.export import ExportedProgram
 
-from exirkit.fuzz.official import WorkerDiedError, WorkerProcess, failure_of, missing_reason
+from exirkit.fuzz.official import VARIANTS, WorkerDiedError, WorkerProcess, failure_of, missing_reason
 from exirkit.fuzz.programs import Program, program_text
 from exirkit.ir import Diagnostic, UsageError
 
@@ -34,18 +34,28 @@ class OfficialCompiler:
 
     Args:
         timeout_s: Seconds for one program.
+        variant: A way through it, one of `exirkit.fuzz.official.VARIANTS`; the usual one if empty.
 
     Raises:
-        UsageError: EK832, the wheel is not installed.
+        UsageError: EK831, there is no such way; EK832, the wheel is not installed.
     """
 
-    def __init__(self, timeout_s: float = 120.0) -> None:
+    def __init__(self, timeout_s: float = 120.0, variant: str = "") -> None:
+        if variant not in VARIANTS:
+            raise UsageError(
+                Diagnostic(
+                    code="EK831",
+                    message=f"there is no compiler official:{variant}",
+                    expected=f"official, or official: with {', '.join(filter(None, VARIANTS))}",
+                )
+            )
         reason = missing_reason()
         if reason:
             raise UsageError(
                 Diagnostic(code="EK832", message=reason, expected="the official exporter in the same environment")
             )
         self.timeout_s = timeout_s
+        self.variant = variant
 
     @property
     def is_black_box(self) -> bool:
@@ -64,7 +74,8 @@ class OfficialCompiler:
         """
         trace.see_part("official-exporter")
         try:
-            answer, blobs = _worker().request({"op": "lower", "text": program_text(program)}, timeout_s=self.timeout_s)
+            request = {"op": "lower", "text": program_text(program), "variant": self.variant}
+            answer, blobs = _worker().request(request, timeout_s=self.timeout_s)
         except WorkerDiedError as died:
             failure = failure_of(died)
             raise OfficialExportError(failure.kind, "", failure.text) from died
@@ -75,7 +86,7 @@ class OfficialCompiler:
 
     def describe(self) -> str:
         """Return the Python expression that makes this compiler."""
-        return "OfficialCompiler()"
+        return f"OfficialCompiler(variant={self.variant!r})" if self.variant else "OfficialCompiler()"
 
 
 @functools.cache

@@ -27,7 +27,12 @@ def read_late(method: Method) -> tuple[str, ...]:
         if roots:
             shown.update({name: roots for name in step.results if name is not None})
     late = {root for one in method.outputs if isinstance(one, Ref) for root in shown.get(one.name, ())}
-    late |= {root for _, source in method.updates for root in shown.get(source.name, ())}
+    written: set[str] = set()
+    for target, source in method.updates:
+        # A buffer that is itself the source of an earlier write than its own is read in time.
+        is_read_in_time = source.name in shown and shown[source.name] == {source.name} and source.name not in written
+        late |= frozenset() if is_read_in_time else shown.get(source.name, frozenset())
+        written.add(target)
     return tuple(target for target, _ in method.updates if target in late)
 
 

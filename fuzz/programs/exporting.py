@@ -23,13 +23,14 @@ from .sizes import size_value, symbols_of
 from .tensors import inputs_of, make_tensor, stored_tensor
 
 
-def export(program: Program) -> dict[str, ExportedProgram]:
+def export(program: Program, *, functional: bool = True) -> dict[str, ExportedProgram]:
     """Print a program as modules, export them, and make them functional.
 
     It takes seconds where `build` takes milliseconds. The methods share the tensors that are stored.
 
     Args:
         program: Any program; it is checked first, since its names become code.
+        functional: Run the decompositions without any, which leaves no writes but those of the signature.
 
     Returns:
         The exported program of each method.
@@ -39,7 +40,7 @@ def export(program: Program) -> dict[str, ExportedProgram]:
             as its finding about torch or about the program.
     """
     modules = eager_modules(program)
-    return {method.name: _exported(program, method, modules[method.name]) for method in program.methods}
+    return {method.name: _exported(program, method, modules[method.name], functional) for method in program.methods}
 
 
 def eager_modules(program: Program) -> dict[str, torch.nn.Module]:
@@ -73,20 +74,19 @@ def _loaded(source: str) -> ModuleType:
     return module
 
 
-def _exported(program: Program, method: Method, module: torch.nn.Module) -> ExportedProgram:
+def _exported(program: Program, method: Method, module: torch.nn.Module, functional: bool) -> ExportedProgram:
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             found = torch.export.export(
                 module, _examples(program, method), dynamic_shapes=dynamic_shapes(program, method), strict=False
             )
-            functional: ExportedProgram = found.run_decompositions({})
+            return found.run_decompositions({}) if functional else found
     except Exception as error:
         note = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:400]}"
         place = Location(method=method.name)
         message = "torch.export does not take the program"
         raise ModelError(Diagnostic(code="EK813", message=message, location=place, notes=(note,))) from error
-    return functional
 
 
 def _examples(program: Program, method: Method) -> tuple[torch.Tensor, ...]:

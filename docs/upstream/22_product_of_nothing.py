@@ -1,0 +1,14 @@
+"""The product of matrices with an inner size of 0 is what happens to be in the arena."""
+import torch
+from executorch.exir import to_edge
+from executorch.runtime import Runtime
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return (x + 1)[:, :0] @ x[:0]
+
+inputs = (torch.ones(3, 3),)
+program = to_edge(torch.export.export(Model(), inputs)).to_executorch()
+seen = Runtime.get().load_program(program.buffer).load_method("forward").execute(inputs)[0]
+expected = Model()(*inputs)
+assert torch.equal(seen, expected), f"seen {seen.tolist()}, expected {expected.tolist()}"

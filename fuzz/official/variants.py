@@ -1,0 +1,78 @@
+"""Ways to go through the official exporter: its usual one, and some of its flags and passes that a program must name.
+
+Only the worker that holds the package calls these functions; what they import is not imported before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch.export import ExportedProgram
+
+Programs = dict[str, ExportedProgram]
+
+
+def _usual(programs: Programs) -> Any:
+    return _edge(programs).to_executorch()
+
+
+def _twice(programs: Programs) -> Any:
+    edge = _edge(programs)
+    edge.to_executorch()
+    return edge.to_executorch()
+
+
+def _reinplaced(programs: Programs) -> Any:
+    return _edge(programs).to_executorch(_exir().ExecutorchBackendConfig(run_reinplace_pass=True))
+
+
+def _memory_of_the_caller(programs: Programs) -> Any:
+    planning = importlib.import_module("executorch.exir.passes").MemoryPlanningPass(
+        alloc_graph_input=False, alloc_graph_output=False
+    )
+    return _edge(programs).to_executorch(_exir().ExecutorchBackendConfig(memory_planning_pass=planning))
+
+
+def _batch_norm_fused(programs: Programs) -> Any:
+    module = importlib.import_module("executorch.backends.transforms.fuse_batch_norm_with_conv")
+    edge = _edge(programs)
+    for name in edge.methods:
+        edge = edge.transform({name: [module.FuseBatchNormWithConvPass(edge.exported_program(name))]})
+    return edge.to_executorch()
+
+
+def _scalars_as_tensors(programs: Programs) -> Any:
+    module = importlib.import_module("executorch.backends.transforms.replace_scalar_with_tensor")
+    edge = _edge(programs, _check_ir_validity=False)
+    return edge.transform([module.ReplaceScalarWithTensorArgPass()]).to_executorch()
+
+
+def _common_subexpressions(programs: Programs) -> Any:
+    module = importlib.import_module("executorch.exir.passes.cse_pass")
+    return _edge(programs).transform([module.CSEPass()]).to_executorch()
+
+
+VARIANTS: Mapping[str, Callable[[Programs], Any]] = MappingProxyType(
+    {
+        "": _usual,
+        "twice": _twice,
+        "reinplaced": _reinplaced,
+        "memory_of_the_caller": _memory_of_the_caller,
+        "batch_norm_fused": _batch_norm_fused,
+        "scalars_as_tensors": _scalars_as_tensors,
+        "common_subexpressions": _common_subexpressions,
+    }
+)
+"""By name: from exported programs by method to something with the file in its attribute `buffer`."""
+
+
+def _exir() -> Any:
+    return importlib.import_module("executorch.exir")
+
+
+def _edge(programs: Programs, **choices: Any) -> Any:
+    exir = _exir()
+    return exir.to_edge(programs, compile_config=exir.EdgeCompileConfig(**choices))

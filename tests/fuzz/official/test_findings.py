@@ -1,0 +1,82 @@
+"""The defects of the official exporter that we tell of are there, and our bench finds them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from tests.fuzz.official.table import KINDS, PAGE, PROGRAMS, REPROS, Finding, findings, page
+
+from exirkit.fuzz.official import VARIANTS, missing_reason
+from exirkit.fuzz.oracles import RUNGS, check, compiler_of
+from exirkit.fuzz.programs import parse_program, program_text
+
+FOUND = findings()
+BY_BENCH = [one for one in FOUND if one.rung]
+ASKED = ["O0", "O1", "O4", "O5", "O6", "O7", "O8", "O11"]
+
+needs_official = [
+    pytest.mark.slow,
+    pytest.mark.executorch,
+    pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason())),
+]
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(FOUND), "python -m tests.fuzz.official.table"
+
+
+def test_every_script_and_program_is_listed() -> None:
+    assert [one.script for one in FOUND] == sorted(REPROS.glob("[0-9]*.py"))
+    assert [one.program for one in BY_BENCH] == sorted(PROGRAMS.glob("*.txt"))
+
+
+@pytest.mark.parametrize("finding", FOUND, ids=lambda one: one.name)
+def test_finding_is_well_formed(finding: Finding) -> None:
+    assert len(finding.script.read_text(encoding="utf-8").splitlines()) <= 20
+    assert finding.kind in KINDS
+    assert bool(finding.rung) != bool(finding.why_not)
+    assert not finding.rung or finding.rung in RUNGS
+    assert finding.target.partition(":")[2] in VARIANTS
+
+
+@pytest.mark.parametrize("finding", BY_BENCH, ids=lambda one: one.name)
+def test_program_is_in_printed_form(finding: Finding) -> None:
+    text = finding.program.read_text(encoding="utf-8")
+    assert program_text(parse_program(text, file=finding.program.name)) == text
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(Path(__file__).with_name("run_repros.py"))]
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **streams) as process:
+        yield process
+        stdin: IO[str] = process.stdin  # type: ignore[assignment]
+        stdin.close()
+
+
+class TestOfficial:
+    pytestmark = needs_official
+
+    @pytest.mark.parametrize("finding", FOUND, ids=lambda one: one.name)
+    def test_defect_is_still_there(self, finding: Finding, scripts: subprocess.Popen[str]) -> None:
+        assert scripts.stdin
+        assert scripts.stdout
+        print(finding.script, file=scripts.stdin, flush=True)
+        answer = json.loads(scripts.stdout.readline())
+        assert answer["code"] != 0, "it was mended; take it out of the list"
+        assert re.search(finding.shows, answer["output"]), answer["output"][-2000:]
+        assert (answer["code"] < 0) == (finding.kind == "crash")
+
+    @pytest.mark.parametrize("finding", BY_BENCH, ids=lambda one: one.name)
+    def test_the_bench_finds_it(self, finding: Finding) -> None:
+        program = parse_program(finding.program.read_text(encoding="utf-8"), file=finding.program.name)
+        verdict = check(program, compiler=compiler_of(finding.target), rungs=ASKED)
+        assert [one.rung for one in verdict.failures[:1]] == [finding.rung], verdict
