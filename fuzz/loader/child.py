@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 import time
 from importlib import import_module
+from itertools import islice
 from typing import Any, Final
 
 from .findings import Finding, TooMuchMemoryError
@@ -16,6 +18,8 @@ from .settings import BatchSettings
 MAX_NBYTES: Final = 4096
 # Kinds of ends of executions that libFuzzer tells apart, by their hash.
 _FEATURES: Final = 4096
+# Files that are read to the end and that one batch damages: so many that their fields are remembered.
+_WHOLE: Final = 300
 # Executions between two looks at the process.
 _LOOK_EVERY: Final = 1000
 _PARENT_DIED: Final = 3
@@ -50,7 +54,8 @@ class _Batch:
         self._ledger = Ledger(settings.ledger)
         self._bounds = Bounds(seconds=settings.seconds)
         others = [path.read_bytes() for path in sorted(settings.corpus.iterdir())]
-        whole = [data for data in others if is_readable(data)]
+        random.Random(settings.seed).shuffle(others)
+        whole = list(islice(filter(is_readable, others), _WHOLE))
         self._mutator = Mutator(settings.seed, others, whole, self._mutate_bytes)
         self._counters = [atheris._reserve_counter() for _ in range(_FEATURES)]
         self._parent = os.getppid()
