@@ -59,7 +59,7 @@ def _overflow(graph_module: GraphModule, arena: int, size: int, limit: int) -> D
         notes=tuple(notes),
         hint="another planner may do: what is live at once would fit"
         if within_reach
-        else "plan with in_place=True, put values into another arena (`mem_id`), or let the caller provide inputs and outputs",
+        else "plan with in_place=True, give values another arena (`mem_id`), or let the caller provide inputs and outputs",
     )
 
 
