@@ -12,6 +12,10 @@ from .graph_specs import node_specs
 
 # So many of the values that are live when most is are named.
 _NAMED = 5
+_WOULD_FIT = "another planner may do: what is live at once would fit"
+_TOO_MUCH = (
+    "plan with in_place=True, give values another arena (`mem_id`), or let the caller provide inputs and outputs"
+)
 
 
 def check_limits(limits: Mapping[int, int]) -> None:
@@ -51,15 +55,12 @@ def _overflow(graph_module: GraphModule, arena: int, size: int, limit: int) -> D
     needed = sum(spec.nbytes() for spec in live)
     notes = [f"{needed} bytes are live at step {step}, the fullest one, in {len(live)} values; the largest are:"]
     notes.extend(f"%{owners[spec].name}: {spec!r}" for spec in largest)
-    within_reach = needed <= limit
     return Diagnostic(
         code="EK466",
         message=f"arena {arena} needs {size} bytes, {size - limit} more than the {limit} there are",
         location=locate(owners[largest[0]]) if largest else Location(),
         notes=tuple(notes),
-        hint="another planner may do: what is live at once would fit"
-        if within_reach
-        else "plan with in_place=True, give values another arena (`mem_id`), or let the caller provide inputs and outputs",
+        hint=_WOULD_FIT if needed <= limit else _TOO_MUCH,
     )
 
 
