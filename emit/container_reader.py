@@ -33,6 +33,7 @@ class PteFile:
         self.segments = list(segments)
         self._mapping: mmap.mmap | None = None
         self._is_closed = False
+        self._segment_of_key: dict[str, int] | None = None
 
     def constant(self, index: int, nbytes: int | None = None) -> memoryview:
         """Return the bytes of constant `index`, as `Tensor.data_buffer_idx` counts them.
@@ -85,14 +86,26 @@ class PteFile:
         Raises:
             UsageError: EK524 if there is no such key.
         """
+        index = self._named().get(key)
+        if index is not None:
+            return self._segment(index)
         entries = self.program.named_data or []
-        for entry in entries:
-            if entry.key == key:
-                return self._segment(entry.segment_index)
         close = get_close_matches(key, [entry.key for entry in entries], 1)
         hint = f"did you mean {close[0]!r}?" if close else None
         message = f"the program has no named data {key!r}"
         raise UsageError(Diagnostic(code="EK524", message=message, expected=f"{len(entries)} keys", hint=hint))
+
+    def has_named_data(self, key: str) -> bool:
+        """Return whether the program stores bytes under `key`."""
+        return key in self._named()
+
+    def _named(self) -> dict[str, int]:
+        """Return the segments of all keys: a file may have as many tensors that ask as it has keys."""
+        if self._segment_of_key is None:
+            entries = self.program.named_data or []
+            # The first of several entries with one key counts.
+            self._segment_of_key = {entry.key: entry.segment_index for entry in reversed(entries)}
+        return self._segment_of_key
 
     def close(self) -> None:
         """Let go of the file. Views that were handed out stay valid; the mapping ends with the last of them."""

@@ -29,6 +29,14 @@ from .effect import Effect
 from .fake_execution import infer_value
 from .foreign_handles import handles_like
 from .graph_modules import is_module_program, module_of_program, program_of_module
+from .in_place import (
+    InPlaceTable,
+    has_form_of,
+    in_place_table,
+    named_arguments,
+    out_operator_name,
+    overwritable_arguments,
+)
 from .inference import Inference, no_new_guards
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, same_argument, same_value
@@ -82,6 +90,7 @@ __all__ = [
     "Effect",
     "ExecutorchProgramVerifier",
     "GraphEditor",
+    "InPlaceTable",
     "Inference",
     "InternalError",
     "Location",
@@ -116,8 +125,10 @@ __all__ = [
     "free",
     "handles_like",
     "has_effect",
+    "has_form_of",
     "has_quick_values",
     "has_unbacked_symbols",
+    "in_place_table",
     "infer_value",
     "inherited",
     "is_channels_last_dim_order",
@@ -129,8 +140,11 @@ __all__ = [
     "locate",
     "memory_format_from_dim_order",
     "module_of_program",
+    "named_arguments",
     "no_new_guards",
     "ops",
+    "out_operator_name",
+    "overwritable_arguments",
     "points_of",
     "points_within",
     "program_of_module",

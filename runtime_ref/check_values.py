@@ -235,8 +235,7 @@ class _TensorCheck:
     def _check_external(self) -> None:
         tensor = self._tensor
         name = tensor.extra_tensor_info.fully_qualified_name if tensor.extra_tensor_info else None
-        found = next((one for one in self._file.program.named_data or () if one.key == name), None)
-        if name is None or found is None:
+        if name is None or not self._file.has_named_data(name):
             self._add("EK619", f"the data of {name!r} is in another file", "named data of this file")
         elif len(self._file.named_data(name)) < extent_nbytes(tensor):
             message = f"named data {name!r} has {len(self._file.named_data(name))} bytes"

@@ -6,6 +6,8 @@ from exirkit.emit import ProgramVerifyError
 from exirkit.ir import Diagnostic, Location
 
 MAX_FINDINGS = 50
+# Texts of the file stand in messages; a name may be as long as the file, and be that of every operator in it.
+MAX_CHARACTERS = 1000
 
 
 class Findings:
@@ -36,10 +38,18 @@ class Findings:
         self.count += 1
         if self.full:
             return
-        location = Location(method=self.method, node=at)
-        self.diagnostics.append(Diagnostic(code=code, message=message, location=location, expected=expected, hint=hint))
+        method = None if self.method is None else shortened(self.method)
+        location = Location(method=method, node=at)
+        self.diagnostics.append(
+            Diagnostic(code=code, message=shortened(message), location=location, expected=expected, hint=hint)
+        )
 
     def raise_if_any(self) -> None:
         """Raise a `ProgramVerifyError` that carries everything found, or do nothing."""
         if self.diagnostics:
             raise ProgramVerifyError(self.diagnostics)
+
+
+def shortened(text: str) -> str:
+    """Return a text, without its end if it is very long."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}... ({len(text)} characters in all)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from exirkit.emit import (
     ExecutionPlan,
@@ -18,6 +19,9 @@ from exirkit.emit import (
 
 from .kernels import Kernel, KernelKind
 from .registry import OperatorRegistry
+
+# In characters; the longest names of torch have a hundred.
+_LONGEST_NAME: Final = 1000
 
 
 @dataclass
@@ -51,7 +55,11 @@ class PlanFacts:
 
 def resolve_operators(plan: ExecutionPlan, registry: OperatorRegistry) -> list[Kernel | None]:
     """Return the kernel of each operator of the plan, or None for those that nobody has registered."""
-    return [registry.find(operator_name(plan, index)) for index in range(len(plan.operators))]
+    return [
+        # A name that is as long as the file, in every operator, would be copied and looked up as often.
+        registry.find(operator_name(plan, index)) if len(one.name) + len(one.overload) < _LONGEST_NAME else None
+        for index, one in enumerate(plan.operators)
+    ]
 
 
 def operator_name(plan: ExecutionPlan, index: int) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from functools import cache
+from typing import Final
 
 from .kernels import Kernel
 from .own_kernels import own_kernels
 from .torch_kernels import torch_kernel, torch_kernel_names
+
+# A misspelled name is looked for among those that start alike.
+_START: Final = 8
 
 
 class OperatorRegistry:
@@ -17,7 +22,7 @@ class OperatorRegistry:
     def __init__(self) -> None:
         self._own = {kernel.name: kernel for kernel in own_kernels()}
         self._found: dict[str, Kernel] = {}
-        self._known: list[str] | None = None
+        self._known: tuple[dict[str, list[str]], dict[str, list[str]]] | None = None
 
     @property
     def operator_names(self) -> AbstractSet[str]:
@@ -37,13 +42,23 @@ class OperatorRegistry:
     def suggest(self, name: str) -> str | None:
         """Return the known name that is closest to an unknown one, if any is close."""
         if self._known is None:
-            self._known = sorted(self.operator_names)
-        base = name.partition(".")[0]
-        siblings = [one for one in self._known if one.partition(".")[0] == base]
+            self._known = _by_base_and_start(sorted(self.operator_names))
+        by_base, by_start = self._known
+        siblings = by_base.get(name.partition(".")[0], [])
         # Comparing texts is slow, and hostile files are full of unknown names.
-        near = siblings or [one for one in self._known if abs(len(one) - len(name)) < 3 and one[:8] == name[:8]]
+        near = siblings or [one for one in by_start.get(name[:_START], ()) if abs(len(one) - len(name)) < 3]
         close = difflib.get_close_matches(name, near, n=1, cutoff=0.0 if siblings else 0.75)
         return close[0] if close else None
+
+
+def _by_base_and_start(names: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return names by what is before their overload, and by their first letters."""
+    by_base: dict[str, list[str]] = {}
+    by_start: dict[str, list[str]] = {}
+    for name in names:
+        by_base.setdefault(name.partition(".")[0], []).append(name)
+        by_start.setdefault(name[:_START], []).append(name)
+    return by_base, by_start
 
 
 @cache

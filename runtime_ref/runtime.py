@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import torch
 
-from exirkit.emit import ExecutionPlan, ProgramVerifyError, PteFile, Tensor, open_program, read_program
+from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
 from exirkit.ir import Diagnostic, Location, UsageError
 
 from .checks import check_plan, check_program
@@ -109,6 +109,7 @@ class Program:
         share_arenas: bool = False,
         knowing: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
+        in_place: bool = False,
     ) -> None:
         self._file = file
         self._registry = registry
@@ -116,6 +117,7 @@ class Program:
         self._share_arenas = share_arenas
         self._knowing = knowing
         self._views = views or {}
+        self._in_place = in_place
         self._shared: Arenas | None = None
         self._shared_memory: ShadowMemory | None = None
         self._plans = {plan.name: plan for plan in file.program.execution_plan}
@@ -172,21 +174,28 @@ class Program:
         assert facts is not None, "a plan without findings has facts"
         findings.method = plan.name
         for index, kernel in enumerate(facts.kernels):
-            if kernel is None:
+            if kernel is None and not findings.full:
                 name = operator_name(plan, index)
                 near = self._registry.suggest(name) if len(findings.diagnostics) < _MAX_SUGGESTIONS else None
                 hint = f"did you mean {near}?" if near else "import the library that registers it before loading"
                 findings.add("EK620", f"no kernel is called {name}", at=f"operator {index}", hint=hint)
         findings.raise_if_any()
-        if plan.delegates:
-            raise ProgramVerifyError([_delegate_finding(plan, index) for index in range(len(plan.delegates))])
+        for index, delegate in enumerate(plan.delegates):
+            findings.add(
+                "EK621",
+                f"delegate {index} needs backend {delegate.id}, and delegates do not run here yet",
+                at=f"delegate {index}",
+                hint="lower the model without a partitioner to run it on the reference runtime",
+            )
+        findings.raise_if_any()
         return facts
 
     def _interpreter(self, plan: ExecutionPlan, facts: PlanFacts) -> Interpreter:
         if not self._knowing:
             return Interpreter(self._file, plan, facts, self._arenas(plan), self._limits)
         views = self._views.get(plan.name)
-        return KnowingInterpreter(self._file, plan, facts, self._memory(plan), self._limits, views=views)
+        memory = self._memory(plan)
+        return KnowingInterpreter(self._file, plan, facts, memory, self._limits, views=views, in_place=self._in_place)
 
     def _arenas(self, plan: ExecutionPlan) -> Arenas:
         if not self._share_arenas:
@@ -205,18 +214,11 @@ class Program:
     def _shared_sizes(self) -> list[int]:
         plans = self._plans.values()
         count = max(len(one.non_const_buffer_sizes) for one in plans)
-        return [
-            max((one.non_const_buffer_sizes[number : number + 1] or [0])[0] for one in plans) for number in range(count)
-        ]
-
-
-def _delegate_finding(plan: ExecutionPlan, index: int) -> Diagnostic:
-    return Diagnostic(
-        code="EK621",
-        message=f"delegate {index} needs backend {plan.delegates[index].id}, and delegates do not run here yet",
-        location=Location(method=plan.name, node=f"delegate {index}"),
-        hint="lower the model without a partitioner to run it on the reference runtime",
-    )
+        sizes = [0] * count
+        for one in plans:
+            for number, size in enumerate(one.non_const_buffer_sizes):
+                sizes[number] = max(sizes[number], size)
+        return sizes
 
 
 def _unknown(what: str, name: str, known: list[str]) -> UnknownMethodError:
@@ -251,6 +253,7 @@ class Runtime:
         limits: Limits | None = None,
         knowing: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
+        in_place: bool = False,
     ) -> Program:
         """Load a program.
 
@@ -268,6 +271,8 @@ class Runtime:
             views: For a knowing run, by method: the value whose memory each view without instruction shows. The file
                 does not tell; without it bases are guessed from places, which is wrong only where a view and several
                 tensors before it have one place, dtype and size.
+            in_place: For a knowing run of a program planned with `in_place`: a result may lie exactly over an argument
+                that nothing reads after the instruction, where its operator is declared to allow that.
 
         Raises:
             ProgramFormatError: The file is damaged, of another version, or no program.
@@ -281,6 +286,7 @@ class Runtime:
             share_arenas=share_arenas,
             knowing=knowing,
             views=views,
+            in_place=in_place,
         )
         if verification is Verification.InternalConsistency:
             program.verify()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from exirkit.emit import (
@@ -17,6 +18,7 @@ from exirkit.emit import (
     MoveCall,
     Tensor,
 )
+from exirkit.ir import overwritable_arguments
 
 from .kernels import Kernel, KernelKind
 from .plan_facts import PlanFacts, operator_name, tensors_in
@@ -79,6 +81,7 @@ class Effect:
         out_writes: Those of `writes` that are out arguments or results.
         kills: Values whose contents before it do not matter to whatever comes after it.
         handles: Pairs (source, target): the target becomes the tensor, or shows the memory, of the source.
+        overwrites: Pairs (result, argument): the kernel may write the result over the argument, if laid out alike.
         following: Numbers of the instructions that may come next; the number of all instructions is the end.
     """
 
@@ -90,6 +93,7 @@ class Effect:
     kills: tuple[int, ...] = ()
     handles: tuple[tuple[int, int], ...] = ()
     following: tuple[int, ...] = ()
+    overwrites: tuple[tuple[int, int], ...] = ()
 
 
 def effects_of(plan: ExecutionPlan, facts: PlanFacts) -> list[Effect]:
@@ -160,4 +164,14 @@ def _call_effect(plan: ExecutionPlan, kernel: Kernel, args: Sequence[int], numbe
     kept = set(reads)
     written = tuple(dict.fromkeys((*changed, *outs)))
     kills = tuple(index for index in written if index not in kept) + tuple(target for _, target in handles)
-    return Effect(number, name, tuple(dict.fromkeys(reads)), written, tuple(outs), kills, handles, following)
+    over = tuple(_overwrites(plan, kernel, args))
+    return Effect(number, name, tuple(dict.fromkeys(reads)), written, tuple(outs), kills, handles, following, over)
+
+
+def _overwrites(plan: ExecutionPlan, kernel: Kernel, args: Sequence[int]) -> Iterator[tuple[int, int]]:
+    table = overwritable_arguments(kernel.name)
+    if table:
+        at = {slot.name: index for slot, index in zip(kernel.slots, args, strict=False)}
+        for result, names in table.items():
+            for name in names:
+                yield from product(tensors_in(plan, at[result]), tensors_in(plan, at[name]))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exirkit.emit import ExecutionPlan, KernelCall, PteFile, Tensor
+from exirkit.ir import TensorShapeDynamism
 
 from .cells import StepFailure, TensorCell
 from .interpreter import Interpreter
@@ -36,7 +37,9 @@ class KnowingInterpreter(Interpreter):
         limits: Limits,
         *,
         views: Mapping[int, int] | None = None,
+        in_place: bool = False,
     ) -> None:
+        self._in_place = in_place
         self._memory = memory
         effects = effects_of(plan, facts)
         self._places = find_places(plan, facts, effects, views=views)
@@ -121,13 +124,38 @@ class KnowingInterpreter(Interpreter):
         if not effect.reads and not effect.writes:
             return step
         later = liveness.after(effect.number) | bits(effect.reads) | bits(effect.writes)
-        endangered = {index: conflicts.of(index, later) for index in effect.writes}
+        spent = self._spent_arguments(effect, liveness.after(effect.number)) if self._in_place else ()
+        endangered = {
+            index: tuple(one for one in conflicts.of(index, later) if (index, one) not in spent)
+            for index in effect.writes
+        }
         keeps = self._environment.keeps
         if effect.text == COPY_ROW:
             rows = RowStep(self._watch, effect, step, endangered, keeps)
             rows.row = args[2]
             return rows
         return KnowingStep(self._watch, effect, step, endangered, keeps)
+
+    def _spent_arguments(self, effect: Effect, later: int) -> set[tuple[int, int]]:
+        """Return pairs (result, argument): the result lies exactly over an argument that nothing reads any more.
+
+        Only what the kernel is declared to overwrite, laid out alike in every run, and not what is looked at through
+        values that may come to show other memory.
+        """
+        found = set()
+        for result, argument in effect.overwrites:
+            fixed = self._watch.moving.isdisjoint((result, argument))
+            if fixed and not later >> argument & 1 and self._lie_alike(result, argument):
+                found.add((result, argument))
+        return found
+
+    def _lie_alike(self, result: int, argument: int) -> bool:
+        one, other = self.plan.values[result].val, self.plan.values[argument].val
+        assert isinstance(one, Tensor)
+        assert isinstance(other, Tensor)
+        form = [(each.scalar_type, each.sizes, each.dim_order, each.shape_dynamism) for each in (one, other)]
+        is_static = one.shape_dynamism == TensorShapeDynamism.STATIC
+        return is_static and form[0] == form[1] and self._places.of.get(result) == self._places.of.get(argument)
 
     def _start(self, inputs: Sequence[Any]) -> None:
         self._memory.start_run(self._own.values())

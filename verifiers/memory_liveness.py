@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,11 @@ class _Schedule:
 
 
 def find_overlaps(
-    graph_module: GraphModule, ownership: Ownership, immortal: set[TensorSpec], arenas: int
+    graph_module: GraphModule,
+    ownership: Ownership,
+    immortal: set[TensorSpec],
+    arenas: int,
+    may_overwrite: Callable[[LiveRange, LiveRange], bool] | None = None,
 ) -> list[Overlap]:
     """Execute a graph on paper and return every clash of live memory.
 
@@ -109,6 +113,7 @@ def find_overlaps(
         ownership: That of this graph.
         immortal: Owners that are needed to the end: whatever the program mutates for later calls.
         arenas: Number of arenas; places in others are not looked at.
+        may_overwrite: Whether the first range may take the place of the second, all of it, which is gone then.
     """
     nodes = list(graph_module.graph.nodes)
     schedule = _schedule(graph_module, nodes, ownership, immortal)
@@ -120,6 +125,10 @@ def find_overlaps(
             if not 0 < new.arena < arenas:
                 continue
             clashes = memory[new.arena].clashes(new)
+            if len(clashes) == 1 and may_overwrite is not None and may_overwrite(new, clashes[0]):
+                gone = clashes.pop()
+                memory[gone.arena].remove(gone)
+                dying[gone.last_step].remove(gone)
             overlaps.extend(Overlap(step, new, old) for old in clashes)
             if not clashes:
                 memory[new.arena].add(new)

@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from exirkit.ir import ALIGNMENT, Diagnostic, Location, TensorSpec, alloc, locate, underlying
 
+from .memory_in_place import Overwriting
 from .memory_liveness import LiveRange, Overlap, Ownership, called_graphs, copies_results, find_overlaps, specs_of
 
 
@@ -24,6 +25,7 @@ def check_memory_plan(
     alloc_graph_input: bool = True,
     alloc_graph_output: bool = True,
     alloc_mutable_buffers: bool = True,
+    in_place: bool = False,
 ) -> list[Diagnostic]:
     """Check the plan of a graph and of the graphs it calls, without the help of the planner.
 
@@ -37,6 +39,7 @@ def check_memory_plan(
         alloc_graph_input: Inputs must have a place; otherwise they must have none.
         alloc_graph_output: Outputs must have a place; otherwise they must have none.
         alloc_mutable_buffers: Buffers that are mutated must have a place; otherwise they must have none.
+        in_place: A result may overwrite an argument that nothing needs after it, where its operator allows that.
 
     Returns:
         Findings EK341 to EK349, in order of the graph; empty if the plan holds.
@@ -45,7 +48,7 @@ def check_memory_plan(
     malformed = _check_sizes(sizes, graph_module.meta.get("non_const_buffer_sizes"))
     if malformed is not None:
         return [malformed]
-    rules = _Rules(list(sizes), alignment, alloc_graph_input, alloc_graph_output, alloc_mutable_buffers)
+    rules = _Rules(list(sizes), alignment, alloc_graph_input, alloc_graph_output, alloc_mutable_buffers, in_place)
     return list(_check_graph(graph_module, graph_signature, rules, set()))
 
 
@@ -56,6 +59,8 @@ class _Rules:
     graph_input: bool
     graph_output: bool
     mutable_buffers: bool
+    in_place: bool
+    is_body: bool = False
 
 
 def _check_sizes(sizes: Any, recorded: Any) -> Diagnostic | None:
@@ -81,12 +86,15 @@ def _check_graph(
     yield from _check_out_arguments(graph_module)
     places = _PlaceChecker(graph_module, graph_signature, ownership, rules)
     yield from places.check()
-    for overlap in find_overlaps(graph_module, ownership, places.immortal, len(rules.sizes)):
+    allows = Overwriting(graph_module, ownership, is_body=rules.is_body).allows if rules.in_place else None
+    for overlap in find_overlaps(graph_module, ownership, places.immortal, len(rules.sizes), allows):
         yield _overlap(overlap)
     for node in graph_module.graph.nodes:
         for submodule in called_graphs(graph_module, node):
             if submodule not in seen:
-                inner = _Rules(rules.sizes, rules.alignment, copies_results(node), True, True)
+                inner = _Rules(
+                    rules.sizes, rules.alignment, copies_results(node), True, True, rules.in_place, is_body=True
+                )
                 yield from _check_graph(submodule, None, inner, seen)
 
 

@@ -126,7 +126,7 @@ class LoaderFuzzing:
         for path in sorted(self.directory("ledgers").glob("*.ledger")):
             with Ledger(path) as ledger:
                 totals = state.instrumented if path.name.startswith("instrumented") else state.guided
-                totals.add(ledger, path.stat().st_mtime - float(path.stem.split("-")[-1]))
+                totals.add(ledger, ledger.seconds)
             path.unlink()
         self.keep(state)
         return state

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
+import time
 from importlib import import_module
+from itertools import islice
 from typing import Any, Final
 
 from .findings import Finding, TooMuchMemoryError
@@ -15,6 +18,8 @@ from .settings import BatchSettings
 MAX_NBYTES: Final = 4096
 # Kinds of ends of executions that libFuzzer tells apart, by their hash.
 _FEATURES: Final = 4096
+# Files that are read to the end and that one batch damages: so many that their fields are remembered.
+_WHOLE: Final = 300
 # Executions between two looks at the process.
 _LOOK_EVERY: Final = 1000
 _PARENT_DIED: Final = 3
@@ -49,11 +54,13 @@ class _Batch:
         self._ledger = Ledger(settings.ledger)
         self._bounds = Bounds(seconds=settings.seconds)
         others = [path.read_bytes() for path in sorted(settings.corpus.iterdir())]
-        whole = [data for data in others if is_readable(data)]
+        random.Random(settings.seed).shuffle(others)
+        whole = list(islice(filter(is_readable, others), _WHOLE))
         self._mutator = Mutator(settings.seed, others, whole, self._mutate_bytes)
         self._counters = [atheris._reserve_counter() for _ in range(_FEATURES)]
         self._parent = os.getppid()
         self._warm_nbytes = 0
+        self._started = time.monotonic_ns()
         # What the imports have made stays; what executions make is mostly free of cycles.
         gc.freeze()
         gc.set_threshold(20_000)
@@ -101,7 +108,7 @@ class _Batch:
         if executions <= self._settings.warm:
             self._warm_nbytes = now
         grown = max(0, now - self._warm_nbytes)
-        self._ledger.grown(grown)
+        self._ledger.look(grown, time.monotonic_ns() - self._started)
         if grown > self._bounds.growth_nbytes:
             error = TooMuchMemoryError(f"the process has grown by {grown >> 20} MiB over {executions} executions")
             Finding.of(error).save(self._settings.findings, b"")

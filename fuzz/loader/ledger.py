@@ -11,8 +11,8 @@ from typing import Final, Self
 MAX_INPUT_NBYTES: Final = 1 << 16
 
 # Words of 8 bytes: executions, time of the longest in nanoseconds, growth of the process, size of the input that is
-# being executed; then one for each outcome.
-_EXECUTIONS, _SLOWEST, _GROWTH, _INPUT = range(4)
+# being executed, age of the process in nanoseconds; then one for each outcome.
+_EXECUTIONS, _SLOWEST, _GROWTH, _INPUT, _AGE = range(5)
 _FIRST_OUTCOME: Final = 16
 _OUTCOMES: Final = 1008
 _INPUT_AT: Final = 8 * (_FIRST_OUTCOME + _OUTCOMES)
@@ -68,9 +68,10 @@ class Ledger:
         """Count something that is no end of an execution."""
         self._words[_FIRST_OUTCOME + slot] += 1
 
-    def grown(self, nbytes: int) -> None:
-        """Note by how much the process has grown."""
-        self._words[_GROWTH] = nbytes
+    def look(self, grown_nbytes: int, nanoseconds: int) -> None:
+        """Note by how much the process has grown, and how long it has been at work."""
+        self._words[_GROWTH] = grown_nbytes
+        self._words[_AGE] = nanoseconds
 
     @property
     def executions(self) -> int:
@@ -86,6 +87,11 @@ class Ledger:
     def growth_nbytes(self) -> int:
         """By how much the process has grown since it was warm, in bytes."""
         return self._words[_GROWTH]
+
+    @property
+    def seconds(self) -> float:
+        """How long the process had been at work when it looked last."""
+        return self._words[_AGE] / 1e9
 
     @property
     def pending(self) -> bytes | None:

@@ -14,7 +14,7 @@ from .editing import edit_program
 from .sites import Role, Site, Sites, find_sites
 
 # Files whose fields are remembered; libFuzzer comes back to the same ones.
-_REMEMBERED: Final = 1000
+_REMEMBERED: Final = 1200
 _BITS: Final = {"b": 8, "B": 8, "H": 16, "i": 32, "I": 32, "q": 64, "Q": 64, "d": 64}
 _UNSIGNED: Final = {8: "<B", 16: "<H", 32: "<I", 64: "<Q"}
 _STEPS: Final = (1, -1, 1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 64, -64)
@@ -73,7 +73,7 @@ class Mutator:
         chance = rng.random()
         if len(data) < 16 or rng.random() < 0.5:
             data = self._whole[bisect(self._shares, rng.random() * self._shares[-1]) % len(self._whole)]
-        if chance < 0.03:
+        if chance < 0.015:
             edited = edit_program(data, rng.choice(self._others), rng)
             if edited is not None:
                 return edited[:max_nbytes]

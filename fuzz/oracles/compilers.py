@@ -20,6 +20,7 @@ from exirkit.passes import (
     Pipeline,
     greedy,
     naive,
+    portfolio,
     watching,
 )
 from exirkit.patterns import CompiledRule, load_book
@@ -27,7 +28,7 @@ from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edg
 
 from .lowering_trace import LoweringTrace
 
-PLANNERS = {"greedy": greedy, "naive": naive}
+PLANNERS = {"portfolio": portfolio, "greedy": greedy, "naive": naive}
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class ExirkitCompiler:
 
     Attributes:
         level: Optimization level: 0, 1, 2.
-        planner: `greedy` or `naive`, or an algorithm, itself or as `MODULE:NAME`.
+        planner: `portfolio`, `greedy` or `naive`, or an algorithm, itself or as `MODULE:NAME`.
         alloc_graph_input: Plan memory for inputs.
         alloc_graph_output: Plan memory for outputs.
         remove_view_copy: Let reshaping copies share the memory of their source.
@@ -88,7 +89,7 @@ class ExirkitCompiler:
     """
 
     level: int = 1
-    planner: str | Any = "greedy"
+    planner: str | Any = "portfolio"
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
     remove_view_copy: bool = True

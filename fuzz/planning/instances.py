@@ -42,11 +42,11 @@ def draw_instance(seed: int, number: int) -> Instance:
     alignment = draw.choice(_ALIGNMENTS)
     kind = draw.random()
     count = draw.choice(_COUNTS) if draw.random() < 0.95 else draw.randrange(13, 100)
-    bodies = _bodies(draw) if kind < 0.07 else (Body(-1, 0),)
+    bodies = _bodies(draw) if kind < 0.09 else (Body(-1, 0),)
     steps = draw.choice((1, 3, 6, 12, 12, 2 * count))
     size = _sizes(draw, alignment)
     values = [_value(draw, size(), bodies, steps) for _ in range(count)]
-    has_aliases = 0.04 < kind < 0.1
+    has_aliases = 0.05 < kind < 0.125
     if has_aliases:
         values.extend(_aliases(draw, values))
     _vary(draw, values, alignment)

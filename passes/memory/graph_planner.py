@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch.export import ExportGraphSignature
@@ -14,6 +14,7 @@ from .algorithms import MemoryAlgorithm, SpecAllocResult, algorithm_name, arena_
 from .arena_blocks import SubmodulePlan, make_blocks
 from .control_flow import needs_inputs_planned, submodule_calls
 from .graph_specs import SpecRoles, settle_aliases, spec_roles
+from .in_place import Chain, find_chains
 from .lifetimes import update_lifetimes
 from .selection import AllocationPolicy, select_specs
 
@@ -24,8 +25,9 @@ _XNNPACK_PADDING = 64
 class GraphPlanner:
     """Plans one program; made for one run."""
 
-    def __init__(self, algorithm: MemoryAlgorithm, alignment: int) -> None:
+    def __init__(self, algorithm: MemoryAlgorithm, alignment: int, *, in_place: bool = False) -> None:
         self._algorithm = algorithm
+        self._in_place = in_place
         self._alignment = alignment
         self._plans: dict[GraphModule, SubmodulePlan] = {}
         self._callers: dict[GraphModule, GraphModule] = {}
@@ -61,10 +63,16 @@ class GraphPlanner:
             self._plan_called(graph_module, call.node, call.submodules)
         blocks = make_blocks(graph_module, calls, self._plans, spans)
         stand_ins = [spec for block in blocks for spec in block.specs.values()]
-        requested = [*selected, *stand_ins]
+        chains = find_chains(graph_module, roles, selected, spans, inside=inside) if self._in_place else []
         pins = {spec: spec.mem_offset for spec in selected if spec.mem_offset is not None}
-        result = self._algorithm(self._alignment, list(requested), graph_module, graph_signature, padding)
+
+        def run(requested: Sequence[TensorSpec]) -> Any:
+            return self._algorithm(self._alignment, list(requested), graph_module, graph_signature, padding)
+
+        result, requested, chains = _smaller_plan(run, [*selected, *stand_ins], chains)
         sizes = _Outcome(result, pins, algorithm_name(self._algorithm)).write(requested)
+        for chain in chains:
+            chain.settle()
         for spec in selected:
             spec.alignment = self._alignment
         placed = [*selected, *_place_views(roles, selected)]
@@ -88,6 +96,23 @@ class GraphPlanner:
                         hint="give each caller a copy of its own",
                     )
                 )
+
+
+def _smaller_plan(
+    run: Callable[[Sequence[TensorSpec]], Any], specs: list[TensorSpec], chains: list[Chain]
+) -> tuple[Any, list[TensorSpec], list[Chain]]:
+    """Plan with chains, or without where that is not larger; return what was requested and the chains that hold.
+
+    Values of a chain are bound to one place, which now and then leaves a gap that they would not leave by themselves.
+    """
+    if not chains:
+        return run(specs), specs, []
+    bound = {member for chain in chains for member in chain.members}
+    joined = [*(chain.spec for chain in chains), *(spec for spec in specs if spec not in bound)]
+    if not all(hasattr(made := run(joined), name) for name in ("spec_dict", "bufsizes")):
+        return made, joined, chains
+    alone = run(specs)
+    return (made, joined, chains) if sum(made.bufsizes) < sum(alone.bufsizes) else (alone, specs, [])
 
 
 class _Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch.export import ExportGraphSignature
@@ -13,6 +13,7 @@ from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageEr
 from exirkit.verifiers import check_memory_plan
 
 from .algorithms import MemoryAlgorithm, algorithm_name, check_alignment
+from .arena_limits import check_limits, refuse_overflow
 from .graph_planner import GraphPlanner
 from .graph_specs import node_specs
 from .portfolio import portfolio
@@ -38,9 +39,12 @@ class MemoryPlanningPass:
         alloc_mutable_buffers: Plan memory for buffers that the program mutates.
         share_mutable_buffers: Give mutable buffers of one name one place in all methods; not supported yet.
         alignment: Every offset and size is a multiple of this many bytes.
+        in_place: Let a result take the place of an argument that nothing needs any more, where `ir/in_place.yaml` says
+            that the operator's kernel allows it. Only tensors of fixed shape take part.
+        arena_limits: Bytes there are for an arena, by its number; an arena that needs more is an error.
 
     Raises:
-        UsageError: EK459, if the alignment is not a positive number.
+        UsageError: EK459, if the alignment is not a positive number; EK467, if limits are no numbers of bytes.
     """
 
     def __init__(
@@ -52,8 +56,12 @@ class MemoryPlanningPass:
         alloc_mutable_buffers: bool = True,
         share_mutable_buffers: bool = False,
         alignment: int = ALIGNMENT,
+        *,
+        in_place: bool = False,
+        arena_limits: Mapping[int, int] | None = None,
     ) -> None:
         check_alignment(alignment)
+        check_limits(arena_limits or {})
         self.memory_planning_algo: MemoryAlgorithm = portfolio if memory_planning_algo is None else memory_planning_algo
         self.allow_lifetime_and_storage_overlap = allow_lifetime_and_storage_overlap
         self.alloc_graph_input = alloc_graph_input
@@ -61,6 +69,8 @@ class MemoryPlanningPass:
         self.alloc_mutable_buffers = alloc_mutable_buffers
         self.share_mutable_buffers = share_mutable_buffers
         self.alignment = alignment
+        self.in_place = in_place
+        self.arena_limits = dict(arena_limits or {})
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         """Plan a graph without signature: no buffer is mutated, everything that is returned is an output."""
@@ -77,7 +87,8 @@ class MemoryPlanningPass:
             The same graph module, and whether any spec or size differs from before.
 
         Raises:
-            ModelError: EK451, EK452, if a shape is symbolic or has no upper bound.
+            ModelError: EK451, EK452, if a shape is symbolic or has no upper bound; EK466, if an arena is beyond its
+                limit.
             UsageError: EK453, EK457, EK460, if a wish cannot be fulfilled.
             ContractError: EK454, EK456, EK458, if passes before left the graph unfit; EK455 or EK341 to EK349, if the
                 algorithm broke its word.
@@ -85,8 +96,10 @@ class MemoryPlanningPass:
         self._refuse_sharing()
         before = _snapshot(graph_module)
         policy = AllocationPolicy(self.alloc_graph_input, self.alloc_graph_output, self.alloc_mutable_buffers)
-        sizes = GraphPlanner(self.memory_planning_algo, self.alignment).plan(graph_module, graph_signature, policy)
+        planner = GraphPlanner(self.memory_planning_algo, self.alignment, in_place=self.in_place)
+        sizes = planner.plan(graph_module, graph_signature, policy)
         graph_module.meta["non_const_buffer_sizes"] = sizes
+        refuse_overflow(graph_module, sizes, self.arena_limits)
         if not self.allow_lifetime_and_storage_overlap:
             self._check(graph_module, graph_signature, sizes)
         return PassResult(graph_module, _snapshot(graph_module) != before)
@@ -110,6 +123,7 @@ class MemoryPlanningPass:
             alloc_graph_input=self.alloc_graph_input,
             alloc_graph_output=self.alloc_graph_output,
             alloc_mutable_buffers=self.alloc_mutable_buffers,
+            in_place=self.in_place,
         )
         if findings:
             note = f"planned by plan-memory{{algorithm={algorithm_name(self.memory_planning_algo)}}}"

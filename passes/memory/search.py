@@ -95,8 +95,9 @@ def _candidates(
     best_order = orders.by_size()
     best = packer.pack(best_order)
     yield best
-    affordable = effort.microseconds(len(inner)) // (packer.cost() + 1)
-    if isinstance(packer, SparsePacker) and not inner.pinned and not inner.alignment and affordable:
+    budget = effort.microseconds(len(inner))
+    affordable = budget // (packer.cost() + 1)
+    if isinstance(packer, SparsePacker) and packer.cost_between() <= budget and not (inner.pinned or inner.alignment):
         yield packer.pack_between(orders.by_length(), bound)
     optional = [
         (orders.by_area, False),

@@ -148,3 +148,14 @@ def exact_planner_without_solver(_: Path) -> None:
     second.shape, second.lifetime = [64], [0, 1]
     with mock.patch.dict(sys.modules, {"ortools.sat.python": None}):
         exact(16, [first, second], module, signature)
+
+
+@provokes("EK466")
+def arena_that_is_too_small(_: Path) -> None:
+    module, signature, _specs = two_operators()
+    MemoryPlanningPass(arena_limits={1: 16}).run(module, signature)
+
+
+@provokes("EK467")
+def limit_of_arena_zero(_: Path) -> None:
+    MemoryPlanningPass(arena_limits={0: 4096})

@@ -115,6 +115,9 @@ def lower(
     alignment: Annotated[int, typer.Option(min=1, help="Of tensors in memory, in bytes.")] = 16,
     segment_alignment: Annotated[int, typer.Option(min=1, help="Of the parts of the file, in bytes.")] = 128,
     strict: Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Let results take the place of arguments that die, where kernels allow.")
+    ] = False,
     rules: Annotated[
         list[str] | None,
         typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
@@ -159,7 +162,7 @@ def lower(
         choices = LowerOptions(
             output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict,
             tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
-            Optimization(optimize, optimize_for.value, arena_limit, runtime),
+            Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place,
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:
@@ -189,6 +192,9 @@ def run(
     knowing: Annotated[
         bool, typer.Option("--knowing", help="Watch every byte of planned memory; fail on any wrong use.")
     ] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="With --knowing: results may lie over arguments that die.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a method of a program file on the reference runtime."""
@@ -205,7 +211,7 @@ def run(
         from .running import RunOptions, run_file
 
         given = tuple(inputs or ())
-        choices = RunOptions(method, given, "ones" if ones else "random", seed, repeat, save, knowing)
+        choices = RunOptions(method, given, "ones" if ones else "random", seed, repeat, save, knowing, in_place)
         result = run_file(file, choices, steps)
     if json:
         print_json(result)

@@ -60,6 +60,7 @@ class LowerOptions:
         journal: Where to write what every application did; ends in `.json`.
         pipelines: Files of pipelines that stand for steps of lowering.
         optimization: How to make the program fast or small.
+        in_place: Let results take the place of arguments that nothing needs any more.
     """
 
     output: Path
@@ -74,6 +75,7 @@ class LowerOptions:
     journal: Path | None = None
     pipelines: tuple[str, ...] = ()
     optimization: Optimization = field(default_factory=Optimization)
+    in_place: bool = False
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -141,6 +143,7 @@ def _config(options: LowerOptions) -> ExecutorchBackendConfig:
         alloc_graph_input=options.alloc_graph_input,
         alloc_graph_output=options.alloc_graph_output,
         alignment=options.alignment,
+        in_place=options.in_place,
     )
     chosen = options.optimization
     return ExecutorchBackendConfig(

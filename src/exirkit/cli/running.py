@@ -36,6 +36,7 @@ class RunOptions:
         repeat: How often to run; a method with state goes on from the run before.
         save: File for the outputs of the last run, `.npz`.
         knowing: Whether every byte of planned memory is watched.
+        in_place: Whether results may lie over arguments that die, where operators allow that.
     """
 
     method: str | None = None
@@ -45,6 +46,7 @@ class RunOptions:
     repeat: int = 1
     save: Path | None = None
     knowing: bool = False
+    in_place: bool = False
 
 
 def run_file(path: Path, options: RunOptions, steps: Steps) -> RunReport:
@@ -60,7 +62,7 @@ def run_file(path: Path, options: RunOptions, steps: Steps) -> RunReport:
         names = [plan.name for plan in file.program.execution_plan]
         name = options.method or (names[0] if len(names) == 1 else "forward")
         plan = chosen_plans(file.program, name)[0]
-        method = Runtime.get().load_program(file, knowing=options.knowing).load_method(name)
+        method = Runtime.get().load_program(file, knowing=options.knowing, in_place=options.in_place).load_method(name)
         if options.inputs:
             inputs = read_inputs(options.inputs)
         else:

@@ -320,3 +320,22 @@ def test_symbolic_shape_is_refused_with_its_node(builder: Any) -> None:
     with pytest.raises(ModelError, match="EK451") as caught:
         MemoryPlanningPass().run(module, signature)
     assert caught.value.diagnostics[0].location.node == "%alloc"
+
+
+def test_an_arena_beyond_its_limit_is_refused_and_what_fills_it_is_named(builder: Any) -> None:
+    x = builder.input("x", [64])
+    large = builder.op(x, [160])
+    module, signature = builder.finish(builder.op(large, [16]))
+    MemoryPlanningPass(arena_limits={1: 224, 7: 0}).run(module, signature)
+    with pytest.raises(ModelError, match="EK466") as caught:
+        MemoryPlanningPass(arena_limits={1: 223}).run(module, signature)
+    (finding,) = caught.value.diagnostics
+    assert finding.message == "arena 1 needs 224 bytes, 1 more than the 223 there are"
+    assert finding.notes[0].startswith("224 bytes are live at step ")
+    assert [note.partition(":")[0] for note in finding.notes[1:]] == [f"%{large.name}", f"%{x.name}"]
+    assert "in_place" in (finding.hint or "")
+    with pytest.raises(ModelError, match="another planner may do"):
+        MemoryPlanningPass(naive, arena_limits={1: 230}).run(module, signature)
+    for limits in ({0: 1}, {1: -1}, {1: 1.5}):
+        with pytest.raises(UsageError, match="EK467"):
+            MemoryPlanningPass(arena_limits=limits)  # type: ignore[arg-type]
