@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from .printer_values import ValueNames, quoted, tensor_nbytes, tensor_type
+from .printer_values import ValueNames, plain, quoted, tensor_nbytes, tensor_type
 from .printer_verbose import verbose_lines
 from .schema import (
     Chain,
@@ -89,14 +89,14 @@ class _MethodListing:
 
     def lines(self) -> Iterator[str]:
         plan = self.plan
-        yield f"method {plan.name}({self.names.names(plan.inputs)}) -> ({self.names.names(plan.outputs)})"
+        yield f"method {plain(plan.name)}({self.names.names(plan.inputs)}) -> ({self.names.names(plan.outputs)})"
         if self.show_meminfo:
             yield from self._arenas()
         yield from self._values()
         for index, delegate in enumerate(plan.delegates):
             place = "payload" if delegate.processed.location is DataLocation.INLINE else "segment"
             specs = "".join(f", {spec.key} ({len(spec.value)} bytes)" for spec in delegate.compile_specs)
-            yield f"  delegate {index}: {delegate.id}, {place} {delegate.processed.index}{specs}"
+            yield f"  delegate {index}: {plain(delegate.id)}, {place} {delegate.processed.index}{specs}"
         for number, chain in enumerate(plan.chains):
             yield "  instructions:" if len(plan.chains) == 1 else f"  instructions of chain {number}:"
             yield from self._chain(chain)
@@ -163,7 +163,7 @@ class _MethodListing:
             return self._kernel_call(call)
         if isinstance(call, DelegateCall):
             known = 0 <= call.delegate_index < len(self.plan.delegates)
-            backend = self.plan.delegates[call.delegate_index].id if known else "?"
+            backend = plain(self.plan.delegates[call.delegate_index].id) if known else "?"
             return f"delegate {call.delegate_index} {backend}({names.names(call.args)})"
         if isinstance(call, MoveCall):
             return f"{names.name(call.move_to)} = {names.name(call.move_from)}"
@@ -177,7 +177,7 @@ class _MethodListing:
         kernel = f"operator {call.op_index}?"
         if 0 <= call.op_index < len(operators):
             operator = operators[call.op_index]
-            kernel = f"{operator.name}.{operator.overload}" if operator.overload else operator.name
+            kernel = ".".join(plain(part) for part in (operator.name, operator.overload) if part)
         results = self._results(call)
         if not results:
             return f"{kernel}({names.arguments(call.args)})"

@@ -28,6 +28,7 @@ from .wire import Table
 # Longer lists and texts are cut short.
 _SHOWN_ITEMS: Final = 16
 _SHOWN_CHARACTERS: Final = 60
+_LONGEST_NAME: Final = 200
 
 _SHORT_DTYPES: Final = {
     ScalarType.BYTE: "u8",
@@ -131,8 +132,13 @@ def tensor_nbytes(tensor: Tensor) -> int:
 
 def quoted(text: str) -> str:
     """Return a text in quotes, on one line, cut short if it is long."""
-    line = json.dumps(text)
+    line = json.dumps(text[:_SHOWN_CHARACTERS])
     return line if len(line) <= _SHOWN_CHARACTERS else f'{line[: _SHOWN_CHARACTERS - 4]}..."'
+
+
+def plain(name: str) -> str:
+    """Return a name as it is, unless it is no name: very long, or with what a terminal would obey."""
+    return name if len(name) <= _LONGEST_NAME and name.isprintable() else quoted(name)
 
 
 def _listing(items: list[str], count: int) -> str:

@@ -116,7 +116,8 @@ def _drop_empty_parts(editor: GraphEditor, node: Node) -> None:
             if same_argument(tuple(strides), tuple(value.stride())):
                 editor.retarget(node, torch.ops.aten.cat.default, (kept, *node.args[1:]), val=value)
         return
-    editor.retarget(node, torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}, val=value)
+    if all(type(size) is int for size in value.shape):
+        editor.retarget(node, torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}, val=value)
 
 
 def _is_empty(value: torch.Tensor) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from exirkit.ir import Diagnostic, underlying
 
@@ -23,6 +24,7 @@ class _Unknown:
 
 _UNKNOWN = _Unknown()
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _TENSORS = (torch.Tensor, *_NUMBERS, _Unknown)
 _PLAIN: dict[str, tuple[type, ...]] = {
     name: (*kinds, _Unknown)
@@ -115,7 +117,15 @@ def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     if wrong:
         return
     for name, given in (*zip(form.positional, node.args, strict=False), *node.kwargs.items()):
-        if not form.fits[name](given):
+        if any(isinstance(one, _SYMBOLS) for one in pytree.tree_leaves(given)):
+            yield graph.finding(
+                "EK311",
+                node,
+                f"argument {name} is {_shown(given)}, a number that varies and that no node computes",
+                expected="a node, such as a call of aten.sym_size.int",
+                hint="sizes in `meta` are facts about values; to use one in a call, add a node that computes it",
+            )
+        elif not form.fits[name](given):
             kind = next(one.real_type for one in form.schema.arguments if one.name == name)
             yield graph.finding(
                 "EK311",

@@ -42,7 +42,8 @@ class CampaignConfig(BaseModel):
     """What is tested, with what, and how.
 
     Attributes:
-        target: The compiler: `exirkit`, `official` (the executorch package), or `MODULE:LOWER`, a function from
+        target: The compiler: `exirkit`, `official` (the executorch package; `official:VARIANT` with one of
+            `exirkit.fuzz.official.VARIANTS`), or `MODULE:LOWER`, a function from
             exported programs by method name to the bytes of a program file.
         pipelines: Pipeline files in the place of the shipped ones, or between them.
         rules: Rule books, applied to the Edge program.

@@ -25,6 +25,12 @@ def _twice(programs: Programs) -> Any:
     return edge.to_executorch()
 
 
+def _first_values(programs: Programs) -> Any:
+    module = importlib.import_module("executorch.exir.passes.init_mutable_pass")
+    every_buffer = module.InitializedMutableBufferPass([""])
+    return _edge(programs).to_executorch(_exir().ExecutorchBackendConfig(passes=[every_buffer]))
+
+
 def _reinplaced(programs: Programs) -> Any:
     return _edge(programs).to_executorch(_exir().ExecutorchBackendConfig(run_reinplace_pass=True))
 
@@ -58,6 +64,7 @@ def _common_subexpressions(programs: Programs) -> Any:
 VARIANTS: Mapping[str, Callable[[Programs], Any]] = MappingProxyType(
     {
         "": _usual,
+        "first_values": _first_values,
         "twice": _twice,
         "reinplaced": _reinplaced,
         "memory_of_the_caller": _memory_of_the_caller,

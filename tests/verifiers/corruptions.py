@@ -212,6 +212,15 @@ def text_for_a_tensor(_: ExportedProgram, module: GraphModule) -> tuple[str, Nod
     return "EK311", node
 
 
+@corrupts(*FUNCTIONAL)
+def size_that_no_node_computes(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
+    node = float_call(module)
+    size = node.meta["val"].shape[0]
+    assert isinstance(size, torch.SymInt)
+    node.args = (node.args[0], size)
+    return "EK311", node
+
+
 @corrupts("edge")
 def number_for_a_tensor(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
     node = float_call(module)

@@ -142,7 +142,11 @@ def test_long_texts_are_not_repeated(name: str) -> None:
     plan.delegates *= MANY
     outcome = load(rebuilt(file, data), Bounds(), lambda _name: None)
     assert outcome.error is None
+    plan.chains[0].instructions *= 1000
+    assert sum(len(line) for line in format_program(file.program)) < 2_000_000
+    plan.name = "\x1b[2J\n"
+    assert "\x1b" not in "".join(format_program(file.program))
     with pytest.raises(ProgramVerifyError) as caught:
-        Runtime.get().load_program(rebuilt(file, data)).load_method(long)
+        Runtime.get().load_program(rebuilt(file, data)).load_method(plan.name)
     assert len(caught.value.diagnostics) == 50
     assert len(str(caught.value)) < 200_000

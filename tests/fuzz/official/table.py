@@ -66,6 +66,7 @@ class Finding:
         known: Threads where it is discussed.
         target: Compiler that is given the program.
         rung: The first rung that reports it.
+        seed: A seed of the generator whose program shows it with the usual policy.
         why_not: Why the bench doesn't find it, if it doesn't.
     """
 
@@ -78,6 +79,7 @@ class Finding:
     known: str = ""
     target: str = "official"
     rung: str = ""
+    seed: int | None = None
     why_not: str = ""
 
     @property
@@ -115,6 +117,7 @@ def page(found: list[Finding]) -> str:
 def _row(one: Finding) -> str:
     number = f"[{int(one.name[:2])}](upstream/{one.name}.py)"
     bench = f"{one.rung}, `{one.target}`" if one.rung else one.why_not
+    bench += f", also seed {one.seed}" if one.seed is not None else ""
     cells = (number, one.title, one.kind, one.part, one.expected, one.seen, one.known or "not found", bench)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
