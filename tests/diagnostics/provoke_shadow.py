@@ -42,7 +42,7 @@ def rows_overwritten_between_two_rounds_of_a_loop(_: Path) -> None:
 @provokes("EK661")
 def missing_instruction(_: Path) -> None:
     made = Assembly()
-    x, forgotten, out = made.tensor([4]), made.tensor([4], name="hidden"), made.tensor([4])
+    x, forgotten, out = made.tensor([4]), made.tensor([4]), made.tensor([4])
     made.call("aten::add.out", x, forgotten, made.argument(1), out, out)
     made.program([x], [out])
     run(made, torch.ones(4))
