@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def run_bench(
     only: Sequence[str] = (),
     file: Path | None = None,
     listen: Callable[[MutantResult], None] | None = None,
+    workers: int = 1,
 ) -> list[MutantResult]:
     """Try to find all bugs, each in a process of its own.
 
@@ -88,7 +90,8 @@ def run_bench(
         options: How much is tried.
         only: Ids of bugs; all when absent.
         file: Where results are kept as JSON, after every bug; those that are there already are not tried again.
-        listen: Is told each result.
+        listen: Is told each result, as it comes.
+        workers: Bugs that are tried at a time.
 
     Returns:
         The results, in the order of the tables.
@@ -96,13 +99,30 @@ def run_bench(
     known = {one.id: one for one in _read(file)}
     chosen = [one for one in shipped_mutants() if not only or one.id in only]
     for one in chosen:
-        if one.id not in known:
-            known[one.id] = _in_a_process(one, options)
-            if file is not None:
-                file.write_bytes(_RESULTS.dump_json([*known.values()], indent=1) + b"\n")
-        if listen is not None:
+        if one.id in known and listen is not None:
             listen(known[one.id])
+    with ThreadPoolExecutor(workers) as pool:
+        tried = [pool.submit(_in_a_process, one, options) for one in chosen if one.id not in known]
+        try:
+            for done in as_completed(tried):
+                result = done.result()
+                known[result.id] = result
+                _keep(file, known.values())
+                if listen is not None:
+                    listen(result)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [known[one.id] for one in chosen]
+
+
+def _keep(file: Path | None, results: Iterable[MutantResult]) -> None:
+    """Write results down; whatever ends the process, the file is whole."""
+    if file is None:
+        return
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_bytes(_RESULTS.dump_json([*results], indent=1) + b"\n")
+    os.replace(partial, file)
 
 
 def _is_good_without(mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: BenchOptions) -> bool:

@@ -25,6 +25,7 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "fuzz report": fuzz_reports.FuzzSummaryReport,
     "fuzz show": fuzz_reports.FuzzShowReport,
     "fuzz merge": fuzz_reports.FuzzMergeReport,
+    "fuzz mutants": fuzz_reports.FuzzMutantsReport,
     "rule check": rule_reports.RuleCheckReport,
     "rule explain": rule_use_reports.RuleExplainReport,
     "rule docs": rule_use_reports.RuleDocsReport,

@@ -151,3 +151,36 @@ def merge(
         print_json(made)
         return
     typer.echo(f"{made.database}: {made.added:,} results from {len(made.shards)} files")
+
+
+@fuzz_app.command()
+def mutants(
+    only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this bug; repeatable.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for each bug.")] = 600.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Most programs for each bug.")] = 100_000,
+    workers: Annotated[int, typer.Option("--workers", "-j", min=1, max=1024, help="Bugs at a time.")] = 1,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Keep results here, and go on from there.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Plant known bugs in the compiler, one at a time, and tell which are found: exit code 0 if all are.
+
+    For each: whether programs reached it, whether anything came out otherwise, the oracle that found it, after how many
+    programs and seconds, and what was blamed.
+    """
+    if file is not None:
+        from .output_files import check_writable
+
+        check_writable(file, ".json")
+    with Steps() as steps:
+        steps("loading torch")
+        from .fuzz_planting import run_mutants
+
+    made, table = run_mutants(only or (), seconds, seeds, workers, file)
+    if json:
+        print_json(made)
+    else:
+        typer.echo(table)
+    raise typer.Exit(0 if made.ok else 1)

@@ -1,4 +1,4 @@
-"""The documents that `exirkit fuzz`, `report`, `show` and `merge` print with `--json`."""
+"""The documents that `exirkit fuzz`, `report`, `show`, `merge` and `mutants` print with `--json`."""
 
 from __future__ import annotations
 
@@ -96,3 +96,20 @@ class FuzzMergeReport(Report):
     database: str
     shards: list[str]
     added: int
+
+
+class FuzzMutantsReport(Report):
+    """How many planted bugs are found.
+
+    Attributes:
+        ok: All of them.
+        killed: How many.
+        blamed_right: For how many of these the guilty part was named.
+        mutants: Each with `id`, `part`, `is_reached`, `is_infected`, `killed_by`, `symptom`, `seed`, `programs`,
+            `seconds`, `blamed`, `is_blame_right`, `witness_killed_by` and `note`.
+    """
+
+    ok: bool
+    killed: int
+    blamed_right: int
+    mutants: list[dict[str, Any]]
