@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from .generation import Policy as Policy
     from .generation import features_of as features_of
     from .generation import generate as generate
+    from .mutants import BenchOptions as BenchOptions
+    from .mutants import MutantResult as MutantResult
+    from .mutants import mutant as mutant
+    from .mutants import run_bench as run_bench
+    from .mutants import table_of as table_of
     from .oracles import Failure as Failure
     from .oracles import Verdict as Verdict
     from .oracles import check as check
@@ -42,12 +47,14 @@ if TYPE_CHECKING:
 # Where each public name lives.
 _HOMES: dict[str, str] = {
     "Attachment": "campaigns",
+    "BenchOptions": "mutants",
     "Bucket": "campaigns",
     "Campaign": "campaigns",
     "CampaignConfig": "campaigns",
     "CampaignSummary": "campaigns",
     "Failure": "oracles",
     "FeatureCount": "campaigns",
+    "MutantResult": "mutants",
     "Policy": "generation",
     "ProcessPool": "campaigns",
     "Program": "programs",
@@ -65,11 +72,14 @@ _HOMES: dict[str, str] = {
     "html_page": "campaigns",
     "load_bench": "campaigns",
     "load_quotas": "campaigns",
+    "mutant": "mutants",
     "parse_program": "programs",
     "parse_seeds": "campaigns",
     "program_text": "programs",
+    "run_bench": "mutants",
     "show": "campaigns",
     "summarise": "campaigns",
+    "table_of": "mutants",
 }
 
 __all__ = [*_HOMES]

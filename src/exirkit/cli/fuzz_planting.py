@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from exirkit.fuzz.mutants import BenchOptions, MutantResult, mutant, run_bench, table_of
+from exirkit.fuzz import BenchOptions, MutantResult, mutant, run_bench, table_of
 
 from .fuzz_reports import FuzzMutantsReport
 
