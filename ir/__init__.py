@@ -26,7 +26,7 @@ from .dim_order import (
 from .editor import INFER, GraphEditor
 from .editor_state import Checkpoint, Transaction
 from .effect import Effect
-from .fake_execution import infer_value
+from .fake_execution import fake_like, infer_value
 from .foreign_handles import handles_like
 from .graph_modules import is_module_program, module_of_program, program_of_module
 from .in_place import (
@@ -119,6 +119,7 @@ __all__ = [
     "dim_order_from_stride",
     "edge_operator",
     "evaluated",
+    "fake_like",
     "fake_mode_of",
     "find_out_variant",
     "find_plugins",
