@@ -62,7 +62,7 @@ from .programs import (
 )
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
 from .purity import has_effect, is_pure
-from .quick_execution import bare_tensor, has_quick_values, quick_value
+from .quick_execution import bare_tensor, has_quick_values, is_quick_on_ones, quick_value
 from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
@@ -136,6 +136,7 @@ __all__ = [
     "is_contiguous_dim_order",
     "is_module_program",
     "is_pure",
+    "is_quick_on_ones",
     "load_plugin",
     "load_plugins",
     "locate",
