@@ -25,11 +25,27 @@ _MOST_COMPUTED = 1 << 14
 """Elements of the largest tensor of ones."""
 # torch computes their shapes in Python, which takes longer than computing small results.
 _IN_PYTHON = frozenset(
-    """
-    aten::_log_softmax aten::_softmax aten::addmm aten::clone aten::cumsum aten::gelu aten::glu aten::grid_sampler_2d
-    aten::hardtanh aten::layer_norm aten::linear aten::logsumexp aten::max_pool2d_with_indices aten::native_group_norm
-    aten::native_layer_norm aten::upsample_bilinear2d aten::upsample_nearest2d aten::var_mean aten::where
-    """.split()
+    {
+        "aten::_log_softmax",
+        "aten::_softmax",
+        "aten::addmm",
+        "aten::clone",
+        "aten::cumsum",
+        "aten::gelu",
+        "aten::glu",
+        "aten::grid_sampler_2d",
+        "aten::hardtanh",
+        "aten::layer_norm",
+        "aten::linear",
+        "aten::logsumexp",
+        "aten::max_pool2d_with_indices",
+        "aten::native_group_norm",
+        "aten::native_layer_norm",
+        "aten::upsample_bilinear2d",
+        "aten::upsample_nearest2d",
+        "aten::var_mean",
+        "aten::where",
+    }
 )
 
 
