@@ -26,7 +26,7 @@ from .dim_order import (
 from .editor import INFER, GraphEditor
 from .editor_state import Checkpoint, Transaction
 from .effect import Effect
-from .fake_execution import infer_value
+from .fake_execution import fake_like, infer_value
 from .foreign_handles import handles_like
 from .graph_modules import is_module_program, module_of_program, program_of_module
 from .in_place import (
@@ -62,7 +62,7 @@ from .programs import (
 )
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
 from .purity import has_effect, is_pure
-from .quick_execution import bare_tensor, has_quick_values, quick_value
+from .quick_execution import bare_tensor, has_quick_values, is_quick_on_ones, quick_value
 from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 
@@ -119,6 +119,7 @@ __all__ = [
     "dim_order_from_stride",
     "edge_operator",
     "evaluated",
+    "fake_like",
     "fake_mode_of",
     "find_out_variant",
     "find_plugins",
@@ -135,6 +136,7 @@ __all__ = [
     "is_contiguous_dim_order",
     "is_module_program",
     "is_pure",
+    "is_quick_on_ones",
     "load_plugin",
     "load_plugins",
     "locate",

@@ -67,11 +67,14 @@ def stride_from_dim_order(sizes: Sequence[Dim], dim_order: Sequence[int]) -> lis
     _check_permutation(sizes, dim_order)
     strides: list[Dim] = [1] * len(sizes)
     step: Dim = 1
-    for dim in reversed(dim_order):
-        strides[dim] = step
-        size = sizes[dim]
-        if not (isinstance(size, int) and size == 0):
+    # Products of symbolic sizes are dear, and the size of the outermost dimension is in no stride.
+    for place in range(len(sizes) - 1, 0, -1):
+        size = sizes[dim_order[place]]
+        if not isinstance(size, int):
+            step = size if isinstance(step, int) and step == 1 else step * size
+        elif size:
             step = step * size
+        strides[dim_order[place - 1]] = step
     return strides
 
 

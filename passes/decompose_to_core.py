@@ -24,7 +24,7 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, locate
+from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, fake_like, locate
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, Step, StepRef
@@ -100,8 +100,7 @@ class DecomposeToCore(Pass):
     def _record(self, mode: FakeTensorMode, op: OpOverload, pattern: Any, tensors: list[Node]) -> Recording:
         recorder = _Recorder(self._table, self._preserved)
         # Copies, because two nodes may carry one and the same fake tensor, and the recorder tells tensors by identity.
-        with mode:
-            inputs = [_twin_of(node.meta["val"]) for node in tensors]
+        inputs = [_twin_of(mode, node.meta["val"]) for node in tensors]
         recorder.know(inputs)
         args, kwargs = map_aggregate(pattern, lambda leaf: inputs[leaf.index] if isinstance(leaf, InputRef) else leaf)
         try:
@@ -280,12 +279,12 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
     )
 
 
-def _twin_of(value: Any) -> torch.Tensor | torch.SymInt:
+def _twin_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
     if isinstance(value, torch.SymInt):
         return value
     if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
         raise WholeGraphNeededError(f"an argument is a {type(value).__name__}")
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return fake_like(mode, value)
 
 
 def _pattern(node: Node, tensors: list[Node]) -> Any:

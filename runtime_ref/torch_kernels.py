@@ -12,6 +12,8 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
+from exirkit.ir import is_quick_on_ones
+
 from .cells import StepFailure
 from .kernels import Kernel, KernelKind, make_kernel
 from .own_kernels import write_result
@@ -62,7 +64,7 @@ def torch_kernel(name: str) -> Kernel | None:
         return None
     op = _overload(name)
     # What the overload calls itself, without the Python around it.
-    return None if op is None else make_kernel(schema, op._op, is_quick_on_ones=_is_quick_on_ones(op))
+    return None if op is None else make_kernel(schema, op._op, is_quick_on_ones=is_quick_on_ones(op))
 
 
 def torch_kernel_names() -> frozenset[str]:
@@ -170,21 +172,3 @@ def _with_outs(name: str, schema: torch.FunctionSchema, op: OpOverload) -> Kerne
 def _register_quantized_decomposed() -> None:
     """Import the module in which torch registers the quantize and dequantize operators."""
     import torch.ao.quantization.fx._decomposed  # noqa: F401
-
-
-_QUICK_ON_ONES = frozenset(
-    {
-        "aten::clone",
-        "aten::cumsum",
-        "aten::gelu",
-        "aten::grid_sampler_2d",
-        "aten::hardtanh",
-        "aten::max_pool2d_with_indices",
-        "aten::upsample_bilinear2d",
-        "aten::where",
-    }
-)
-
-
-def _is_quick_on_ones(op: torch._ops.OpOverload) -> bool:
-    return torch.Tag.pointwise in op.tags or op._schema.name in _QUICK_ON_ONES
