@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from .generation import Policy as Policy
     from .generation import features_of as features_of
     from .generation import generate as generate
-    from .mutants import BenchOptions as BenchOptions
     from .mutants import MutantResult as MutantResult
+    from .mutants import MutationBenchOptions as MutationBenchOptions
     from .mutants import mutant as mutant
-    from .mutants import run_bench as run_bench
-    from .mutants import table_of as table_of
+    from .mutants import mutant_table as mutant_table
+    from .mutants import run_mutation_bench as run_mutation_bench
     from .oracles import Failure as Failure
     from .oracles import Verdict as Verdict
     from .oracles import check as check
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # Where each public name lives.
 _HOMES: dict[str, str] = {
     "Attachment": "campaigns",
-    "BenchOptions": "mutants",
+    "MutationBenchOptions": "mutants",
     "Bucket": "campaigns",
     "Campaign": "campaigns",
     "CampaignConfig": "campaigns",
@@ -76,10 +76,10 @@ _HOMES: dict[str, str] = {
     "parse_program": "programs",
     "parse_seeds": "campaigns",
     "program_text": "programs",
-    "run_bench": "mutants",
+    "run_mutation_bench": "mutants",
     "show": "campaigns",
     "summarise": "campaigns",
-    "table_of": "mutants",
+    "mutant_table": "mutants",
 }
 
 __all__ = [*_HOMES]

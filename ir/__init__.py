@@ -37,7 +37,7 @@ from .in_place import (
     out_operator_name,
     overwritable_arguments,
 )
-from .inference import Inference, no_new_guards
+from .inference import Inference, no_new_guards, no_torch_logs
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, same_argument, same_value
 from .operators import (
@@ -144,6 +144,7 @@ __all__ = [
     "module_of_program",
     "named_arguments",
     "no_new_guards",
+    "no_torch_logs",
     "ops",
     "out_operator_name",
     "overwritable_arguments",

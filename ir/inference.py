@@ -93,7 +93,7 @@ class Inference:
         others = list(env.pending_fresh_unbacked_symbols)
         env.pending_fresh_unbacked_symbols.clear()
         try:
-            with _quiet():
+            with no_torch_logs():
                 value = infer_value(self.mode, target, args, kwargs)
                 return value, compute_unbacked_bindings(env, value) or {}
         finally:
@@ -101,7 +101,8 @@ class Inference:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def no_torch_logs() -> Iterator[None]:
+    """Keep torch from logging what is raised and caught here."""
     were_disabled = [log.disabled for log in _TORCH_LOGS]
     for log in _TORCH_LOGS:
         log.disabled = True
@@ -116,7 +117,7 @@ def _quiet() -> Iterator[None]:
 def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     """Let torch raise a `RuntimeError` where a size that varies would become a number."""
     env = mode.shape_env
-    with _quiet(), nullcontext() if env is None else env.error_on_new_guards():
+    with no_torch_logs(), nullcontext() if env is None else env.error_on_new_guards():
         yield
 
 

@@ -7,9 +7,8 @@ differs there is sought on real values for the same choices, so that a condition
 from __future__ import annotations
 
 import ast
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import (
     statically_known_true,
 )
 
-from exirkit.ir import Diagnostic, infer_value
+from exirkit.ir import Diagnostic, infer_value, no_torch_logs
 
 from .abstract_instances import chosen_case
 from .abstract_sampling import Assignment, AssignmentMaker, shown_assignment, shown_sizes, with_names
@@ -42,9 +41,6 @@ from .trial_facts import TrialFacts
 from .undecided import UndecidedError, truth
 
 _CONFIRMATIONS = 25
-_TORCH_LOGS = tuple(
-    logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
-)
 _UNKNOWN = (
     NotImplementedError,
     UnsupportedOperatorException,
@@ -127,7 +123,7 @@ def _mismatch(rule: CompiledRule, assignment: Assignment) -> Mismatch | None:
 
 def _symbolic_mismatch(rule: CompiledRule, assignment: Assignment, mode: FakeTensorMode) -> Mismatch | None:
     names = dict(assignment.names)
-    with _quiet():
+    with no_torch_logs():
         expected = _pattern_results(rule, names, assignment.shape, FakeBuilder(mode, is_strict=False))
         if expected is None or not _may_match(rule, names):
             return None
@@ -144,19 +140,6 @@ def _without_values(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_like(value, device="meta")
     return [_without_values(one) for one in value] if isinstance(value, list) else value
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from logging what is raised and caught here."""
-    were_disabled = [log.disabled for log in _TORCH_LOGS]
-    for log in _TORCH_LOGS:
-        log.disabled = True
-    try:
-        yield
-    finally:
-        for log, was_disabled in zip(_TORCH_LOGS, were_disabled, strict=True):
-            log.disabled = was_disabled
 
 
 def _pattern_results(rule: CompiledRule, names: dict[str, Any], shape: Shape, builder: Builder) -> list[Any] | None:

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, fake_mode_of
 
 from .program_graphs import ProgramGraph, graphs_of
 
@@ -23,10 +23,10 @@ def check_symbols(program: ExportedProgram) -> list[Diagnostic]:
 
     Returns:
         All findings (EK320: a symbol that nothing binds, EK321: nothing is promised of a symbol, EK322: promises that
-        no number keeps), in graph order.
+        no number keeps, EK329: a size that is promised to vary has become a number), in graph order.
     """
     graphs = graphs_of(program)
-    findings = list(_impossible_ranges(program, graphs[0]))
+    findings = [*_impossible_ranges(program, graphs[0]), *_fixed_sizes(program, graphs[0])]
     bound: set[Any] = set()
     reported: set[Any] = set()
     for graph in graphs:
@@ -99,6 +99,33 @@ def _impossible_ranges(program: ExportedProgram, graph: ProgramGraph) -> Iterato
                         expected="a lower bound that does not exceed the upper one",
                     )
                     break
+
+
+def _fixed_sizes(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diagnostic]:
+    """Find symbols that torch has replaced by numbers, because somebody asked for the number of a size."""
+    env = fake_mode_of(graph.module).shape_env
+    if env is None:
+        return
+    for symbol, promised in program.range_constraints.items():
+        number = env.replacements.get(symbol)
+        if not isinstance(number, sympy.Integer) or not promised.lower < promised.upper:
+            continue
+        for node in graph.module.graph.find_nodes(op="placeholder"):
+            if symbol in _symbols_as_recorded(node.meta.get("val")):
+                yield graph.finding(
+                    "EK329",
+                    node,
+                    f"{symbol}, a size of input %{node.name}, has become {number} everywhere in the program",
+                    expected=f"a size from {promised.lower} to {promised.upper}, as promised",
+                    hint="a pass compared the size or made a number of it: int(size), size == 3, range(size)",
+                )
+                break
+
+
+def _symbols_as_recorded(value: Any) -> set[Any]:
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    # The public attribute has the number in the place of the symbol.
+    return {symbol for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node._expr.free_symbols}
 
 
 def _is_empty(promised: Any) -> bool:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ _START_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class BenchOptions:
+class MutationBenchOptions:
     """How much is tried.
 
     Attributes:
@@ -49,7 +49,7 @@ class BenchOptions:
     rungs: tuple[str, ...] = USUAL_RUNGS
 
 
-def run_mutant(mutant: Mutant, options: BenchOptions) -> MutantResult:
+def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     """Try to find one bug, in this process."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"id": mutant.id, "part": mutant.part}
@@ -76,8 +76,8 @@ def run_mutant(mutant: Mutant, options: BenchOptions) -> MutantResult:
     return MutantResult(**found)
 
 
-def run_bench(
-    options: BenchOptions,
+def run_mutation_bench(
+    options: MutationBenchOptions,
     *,
     only: Sequence[str] = (),
     file: Path | None = None,
@@ -125,7 +125,9 @@ def _keep(file: Path | None, results: Iterable[MutantResult]) -> None:
     os.replace(partial, file)
 
 
-def _is_good_without(mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: BenchOptions) -> bool:
+def _is_good_without(
+    mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: MutationBenchOptions
+) -> bool:
     """Whether there is nothing to find in a program but the bug; what a blind checker misses does not count."""
     if mutant.together:
         return True
@@ -144,13 +146,11 @@ def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Exirki
     }
 
 
-def _in_a_process(mutant: Mutant, options: BenchOptions) -> MutantResult:
-    given = ["--worker", "--only", mutant.id, "--seconds", str(options.seconds), "--seeds", str(options.seeds)]
-    given += ["--first-seed", str(options.first_seed), "--rungs", ",".join(options.rungs)]
+def _in_a_process(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "exirkit.fuzz.mutants", *given],
+            [sys.executable, "-m", "exirkit.fuzz.mutants", mutant.id, json.dumps(asdict(options))],
             env=environment,
             capture_output=True,
             text=True,

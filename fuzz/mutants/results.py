@@ -47,7 +47,7 @@ class MutantResult(BaseModel):
 _COLUMNS = ("mutant", "part", "reached", "infected", "killed", "programs", "seconds", "blamed", "right", "witness")
 
 
-def table_of(results: Sequence[MutantResult]) -> str:
+def mutant_table(results: Sequence[MutantResult]) -> str:
     """Return the results as a table of text, with a line of totals."""
     rows = [_COLUMNS, *map(_row, results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class Tally:
     gaps: dict[str, Counter[int]] = field(default_factory=dict)
     solved: int = 0
     unsolved: int = 0
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, other: Tally) -> None:
         """Add what another part of the campaign counted."""
@@ -57,9 +57,10 @@ class Tally:
             (self.instances, other.instances),
             (self.plans, other.plans),
             (self.at_bound, other.at_bound),
-            (self.seconds, other.seconds),
         ):
             mine.update(theirs)
+        for part, spent in other.seconds.items():
+            self.seconds[part] += spent
         self.findings.update(other.findings)
         self.examples = (self.examples + other.examples)[:_KEPT_FINDINGS]
         for planner, gaps in other.gaps.items():
@@ -110,18 +111,18 @@ def run_chunk(seed: int, numbers: range, *, planners: Sequence[str], exact_every
         instance = draw_instance(seed, number)
         _count(tally, instance)
         results: dict[str, PlanningResult] = {}
-        tally.seconds["drawing"] += clock() - start  # type: ignore[assignment]
+        tally.seconds["drawing"] += clock() - start
         for planner in planners:
             start = clock()
             result = results[planner] = solve_planning_problem(instance.problem, planner)
             planned = clock()
             _check(tally, instance, planner, result)
-            tally.seconds[planner] += planned - start  # type: ignore[assignment]
-            tally.seconds["checking"] += clock() - planned  # type: ignore[assignment]
+            tally.seconds[planner] += planned - start
+            tally.seconds["checking"] += clock() - planned
         start = clock()
         if exact_every and number % exact_every == 0:
             _compare(tally, instance, results)
-        tally.seconds["solving"] += clock() - start  # type: ignore[assignment]
+        tally.seconds["solving"] += clock() - start
     return tally
 
 

@@ -35,6 +35,7 @@ _SHOWN = {
     "EK326": ("weight_of_another_dtype", "edge"),
     "EK327": ("constant_output_of_another_value", "edge"),
     "EK328": ("mutation_of_nothing", "edge"),
+    "EK329": ("size_that_was_asked_for_its_number", "edge"),
     "EK330": ("operand_missing", "edge"),
     "EK331": ("branch_of_another_dtype", "edge"),
     "EK332": ("condition_that_is_no_truth", "edge"),

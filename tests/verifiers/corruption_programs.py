@@ -112,6 +112,11 @@ def program(name: str) -> ExportedProgram:
     return copied
 
 
+def forget_programs() -> None:
+    """Let the next programs have sizes of their own; copies share what torch knows of theirs."""
+    _original.cache_clear()
+
+
 def _as_edge(source: ExportedProgram) -> ExportedProgram:
     """Put edge handles in the place of ATen operators, in bodies as well."""
     made = copy_program(source)

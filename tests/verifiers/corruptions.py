@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from tests.verifiers.corruption_programs import bodies, call_in, calls_where, program
+from tests.verifiers.corruption_programs import bodies, call_in, calls_where, forget_programs, program
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
@@ -32,12 +32,14 @@ class Corruption:
         apply: Does it.
         programs: Programs to which it is done; see `program`.
         depths: Graphs to which it is done: the method, its branch, the branch within that.
+        spoils_sizes: Whether torch remembers it beside the program, for every program of these sizes.
     """
 
     name: str
     apply: Break
     programs: Sequence[str]
     depths: Sequence[int] = (0, 1, 2)
+    spoils_sizes: bool = False
 
     def cases(self) -> Iterator[tuple[str, int]]:
         """Yield what to break: names of programs and depths."""
@@ -49,11 +51,11 @@ class Corruption:
 CORRUPTIONS: list[Corruption] = []
 
 
-def corrupts(*programs: str, depths: Sequence[int] = (0, 1, 2)) -> Callable[[Break], Break]:
+def corrupts(*programs: str, depths: Sequence[int] = (0, 1, 2), spoils_sizes: bool = False) -> Callable[[Break], Break]:
     """Register the decorated function."""
 
     def register(function: Break) -> Break:
-        CORRUPTIONS.append(Corruption(function.__name__, function, programs, depths))
+        CORRUPTIONS.append(Corruption(function.__name__, function, programs, depths, spoils_sizes))
         return function
 
     return register
@@ -61,8 +63,12 @@ def corrupts(*programs: str, depths: Sequence[int] = (0, 1, 2)) -> Callable[[Bre
 
 def corrupted(one: Corruption, name: str, depth: int) -> tuple[ExportedProgram, str, Node]:
     """Return a broken copy of a program, and the code and node of the finding."""
+    if one.spoils_sizes:
+        forget_programs()
     made = program(name)
     code, node = one.apply(made, bodies(made, depth=depth))
+    if one.spoils_sizes:
+        forget_programs()
     return made, code, node
 
 
@@ -573,6 +579,13 @@ def range_that_is_empty(made: ExportedProgram, _: GraphModule) -> tuple[str, Nod
     for symbol, promised in list(made._range_constraints.items()):
         made._range_constraints[symbol] = type("Range", (), {"lower": promised.upper, "upper": promised.lower})()
     return "EK322", _input(made, "x")
+
+
+@corrupts(*EVERYWHERE, depths=(0,), spoils_sizes=True)
+def size_that_was_asked_for_its_number(made: ExportedProgram, _: GraphModule) -> tuple[str, Node]:
+    node = _input(made, "x")
+    assert int(node.meta["val"].shape[0]) > 0
+    return "EK329", node
 
 
 # The memory plan.

@@ -176,9 +176,9 @@ def mutants(
         check_writable(file, ".json")
     with Steps() as steps:
         steps("loading torch")
-        from .fuzz_planting import run_mutants
+        from .fuzz_planting import mutants_report
 
-    made, table = run_mutants(only or (), seconds, seeds, workers, file)
+    made, table = mutants_report(only or (), seconds, seeds, workers, file)
     if json:
         print_json(made)
     else:

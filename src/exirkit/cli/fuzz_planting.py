@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
-from exirkit.fuzz import BenchOptions, MutantResult, mutant, run_bench, table_of
+from exirkit.fuzz import MutantResult, MutationBenchOptions, mutant, mutant_table, run_mutation_bench
 
 from .fuzz_reports import FuzzMutantsReport
 
 
-def run_mutants(
+def mutants_report(
     only: Sequence[str], seconds: float, seeds: int, workers: int, file: Path | None
 ) -> tuple[FuzzMutantsReport, str]:
     """Try to find planted bugs; each result is told on standard error as it comes.
@@ -25,8 +25,8 @@ def run_mutants(
     """
     for name in only:
         mutant(name)
-    options = BenchOptions(seconds=seconds, seeds=seeds)
-    results = run_bench(options, only=only, file=file, listen=_say, workers=workers)
+    options = MutationBenchOptions(seconds=seconds, seeds=seeds)
+    results = run_mutation_bench(options, only=only, file=file, listen=_say, workers=workers)
     killed = [one for one in results if one.killed_by]
     report = FuzzMutantsReport(
         ok=len(killed) == len(results),
@@ -34,7 +34,7 @@ def run_mutants(
         blamed_right=sum(bool(one.is_blame_right) for one in killed),
         mutants=[one.model_dump(mode="json") for one in results],
     )
-    return report, table_of(results)
+    return report, mutant_table(results)
 
 
 def _say(one: MutantResult) -> None:

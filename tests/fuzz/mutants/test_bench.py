@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from exirkit.fuzz.mutants import BenchOptions, MutantResult, bench, mutant, run_bench, run_mutant
+from exirkit.fuzz.mutants import MutantResult, MutationBenchOptions, bench, mutant, run_mutant, run_mutation_bench
 
-FEW = BenchOptions(seconds=30, seeds=20)
+FEW = MutationBenchOptions(seconds=30, seeds=20)
 
 
 @pytest.mark.slow
@@ -25,15 +25,15 @@ def test_a_bug_is_found_and_blamed() -> None:
 def test_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def stand_in(one: object, options: BenchOptions) -> MutantResult:
+    def stand_in(one: object, options: MutationBenchOptions) -> MutantResult:
         tried.append(getattr(one, "id", ""))
         return MutantResult(id=tried[-1], part="pass")
 
     monkeypatch.setattr(bench, "_in_a_process", stand_in)
     file = tmp_path / "results.json"
-    run_bench(FEW, only=["scalar-rounded"], file=file)
+    run_mutation_bench(FEW, only=["scalar-rounded"], file=file)
     heard: list[str] = []
-    found = run_bench(
+    found = run_mutation_bench(
         FEW, only=["outputs-reversed", "scalar-rounded"], file=file, listen=lambda one: heard.append(one.id)
     )
     assert tried == ["scalar-rounded", "outputs-reversed"]

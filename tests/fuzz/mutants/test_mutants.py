@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.fuzz.mutants.stand_in import SQUARE
 
-from exirkit.fuzz.mutants import Mutant, MutantResult, changes, mutant, observed, planted, shipped_mutants, table_of
+from exirkit.fuzz.mutants import Mutant, MutantResult, changes, mutant, mutant_table, observed, planted, shipped_mutants
 from exirkit.fuzz.mutants.planting import function_of
 from exirkit.fuzz.programs import parse_program
 from exirkit.ir import InternalError, UsageError
@@ -65,6 +65,6 @@ def test_an_unknown_bug() -> None:
 
 def test_the_table() -> None:
     found = MutantResult(id="a", part="pass", is_reached=True, killed_by="O3", blamed="p", is_blame_right=True)
-    text = table_of([found, MutantResult(id="b", part="planner")])
+    text = mutant_table([found, MutantResult(id="b", part="planner")])
     assert "1 of 2 killed, the right part blamed for 1 of them" in text
     assert text.splitlines()[1].split()[:5] == ["a", "pass", "yes", "no", "O3"]
