@@ -163,7 +163,8 @@ class ControlFlowEmitter:
         none = self._plan.values.constant(None)
         for place, target in enumerate(stacked, start=len(call.carried)):
             spec: TensorSpec = call.node.meta["spec"][place]
-            sizes = self._plan.values.integers([self._constant(size) for size in (0, *spec.shape[1:])])
+            # No row is there, so that only their number matters; the first one brings their sizes.
+            sizes = self._plan.values.integers([self._constant(size) for size in (0, *map(int, spec.shape[1:]))])
             zero = self._constant(0)
             self._call(call.node, _FILL, [sizes, zero, none, none, none, none, target, target])
 
@@ -179,13 +180,13 @@ class ControlFlowEmitter:
         for place, found in enumerate(made):
             # Numbers may change places; tensors that do have been copied by a pass.
             if specs[place] is None and found != results[place] and found in results:
-                sources[place] = self._plan.values.new(Int(int_val=0))
-                self._move(call.node, found, sources[place])
+                kept = sources[place] = self._plan.values.new(Int(int_val=0))
+                self._move(call.node, found, kept)
         for place, (source, result) in enumerate(zip(sources, results, strict=True)):
             if source != result:
                 self._set(call, place, source, result)
 
-    def _set(self, call: ControlFlowCall, place: int, source: Any, target: int) -> None:
+    def _set(self, call: ControlFlowCall, place: int, source: Ids | None, target: int) -> None:
         specs = call.node.meta.get("spec")
         if specs is None or specs[place] is None:
             self._move(call.node, source, target)

@@ -61,9 +61,9 @@ class BoundSymbolicShapes(Pass):
             raise ModelError(findings.diagnostics)
         if not bounded:
             return
-        for one, node in ((one, node) for one in editors for node in one.graph.nodes):
+        for owner, node in ((one, node) for one in editors for node in one.graph.nodes):
             if "spec" in node.meta:
-                one.set_meta(node, "spec", _replaced(node.meta["spec"], bounded))
+                owner.set_meta(node, "spec", _replaced(node.meta["spec"], bounded))
 
 
 def _specs(node: Node) -> Iterator[tuple[int | None, TensorSpec]]:

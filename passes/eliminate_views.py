@@ -72,7 +72,7 @@ class EliminateViews(Pass):
         self.alloc_graph_output = alloc_graph_output
 
     def edit(self, editor: GraphEditor) -> None:
-        """Eliminate the copies, in graph order, so that the source of each is resolved before it; then those of bodies."""
+        """Eliminate the copies, in graph order, so that the source of each is resolved before it; and of bodies."""
         self._eliminate(editor)
         for call, body in called_bodies(editor):
             # The graph around it may have given the inputs other specs.

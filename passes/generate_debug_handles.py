@@ -15,8 +15,7 @@ from .contract import Pass
 class GenerateDebugHandles(Pass):
     """Give each call a debug handle: one number for all nodes that come from one node of the exported program.
 
-    Handles count from 1 in graph order, those in bodies of control flow after the others. A node that has a handle keeps
-    it.
+    Handles count from 1 in graph order, those in bodies of control flow after the others. What has a handle keeps it.
     """
 
     name = "generate-debug-handles"
@@ -30,7 +29,7 @@ class GenerateDebugHandles(Pass):
             handle = node.meta.get("debug_handle")
             if handle is not None:
                 last = max(last, max(handle) if isinstance(handle, tuple) else handle)
-        for one, node in ((one, node) for one in editors for node in one.graph.nodes):
+        for owner, node in ((one, node) for one in editors for node in one.graph.nodes):
             if node.op in ("placeholder", "output") or node.meta.get("debug_handle") is not None:
                 continue
             ancestor = _ancestor(node)
@@ -38,7 +37,7 @@ class GenerateDebugHandles(Pass):
             if handle is None:
                 last += 1
                 known[ancestor] = handle = last
-            one.set_meta(node, "debug_handle", handle)
+            owner.set_meta(node, "debug_handle", handle)
 
 
 def _ancestor(node: Node) -> Any:

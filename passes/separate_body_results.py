@@ -34,9 +34,7 @@ class SeparateBodyResults(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies into all bodies, at any depth."""
-        calls = {
-            body: call for node in editor.graph.nodes if (call := control_flow_call(node)) for body in call.bodies
-        }
+        calls = {body: call for node in editor.graph.nodes if (call := control_flow_call(node)) for body in call.bodies}
         for body in bodies_of(editor):
             call = calls.get(body.program.graph_module)
             if call is not None:
@@ -48,7 +46,11 @@ class SeparateBodyResults(Pass):
         output = body.graph.output_node()
         results = results_of_graph(body.program.graph_module)
         for place in _shared_results(body, call, results):
-            results[place] = insert_clone(body, results[place], output, skip_dim_order=self.skip_dim_order)
+            clone = insert_clone(body, results[place], output, skip_dim_order=self.skip_dim_order)
+            if clone.meta.get("debug_handle") is None and "debug_handle" in call.node.meta:
+                # What an input of the body comes from has no handle; the call is what the copy is made for.
+                body.set_meta(clone, "debug_handle", call.node.meta["debug_handle"])
+            results[place] = clone
         body.rewire(output, (tuple(results),))
 
 

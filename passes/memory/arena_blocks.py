@@ -58,23 +58,18 @@ class ArenaBlock:
 def make_blocks(
     graph_module: GraphModule, calls: Sequence[SubmoduleCall], plans: Mapping[GraphModule, SubmodulePlan]
 ) -> list[ArenaBlock]:
-    """Return a block for each call, or one for all of them if two calls run the same graph."""
+    """Return a block for each call, in which its graphs take turns."""
     steps = {node: step for step, node in enumerate(graph_module.graph.nodes)}
-    needs = [(list(call.submodules), steps[call.node], steps[call.node]) for call in calls]
-    called = [submodule for call in calls for submodule in call.submodules]
-    if len(set(called)) < len(called):
-        first, last = min(need[1] for need in needs), max(need[2] for need in needs)
-        needs = [(list(dict.fromkeys(called)), first, last)]
-    return [_block([plans[submodule] for submodule in submodules], first, last) for submodules, first, last in needs]
+    return [_block([plans[submodule] for submodule in call.submodules], steps[call.node]) for call in calls]
 
 
-def _block(plans: list[SubmodulePlan], first: int, last: int) -> ArenaBlock:
+def _block(plans: list[SubmodulePlan], step: int) -> ArenaBlock:
     block = ArenaBlock(plans, {})
     for mem_id in range(1, max(len(plan.nbytes) for plan in plans)):
         nbytes = max(plan.nbytes[mem_id] for plan in plans if mem_id < len(plan.nbytes))
         if nbytes:
             spec = TensorSpec(torch.uint8, [nbytes])
             spec.mem_id = mem_id
-            spec.lifetime = [first, last]
+            spec.lifetime = [step, step]
             block.specs[mem_id] = spec
     return block

@@ -30,7 +30,6 @@ class GraphPlanner:
         self._in_place = in_place
         self._alignment = alignment
         self._plans: dict[GraphModule, SubmodulePlan] = {}
-        self._callers: dict[GraphModule, GraphModule] = {}
 
     def plan(
         self,
@@ -72,7 +71,7 @@ class GraphPlanner:
         _forget_old_places(roles, selected, inside)
         calls = submodule_calls(graph_module)
         for call in calls:
-            self._plan_called(graph_module, call.node, call.submodules, outer.union(spans))
+            self._plan_called(call.node, call.submodules, outer.union(spans))
         blocks = make_blocks(graph_module, calls, self._plans)
         stand_ins = [spec for block in blocks for spec in block.specs.values()]
         chains = find_chains(graph_module, roles, selected, spans, inside=inside) if self._in_place else []
@@ -93,23 +92,19 @@ class GraphPlanner:
             placed.extend(spec for plan in block.plans for spec in plan.specs)
         return SubmodulePlan(sizes, placed)
 
-    def _plan_called(
-        self, caller: GraphModule, node: Node, submodules: Sequence[GraphModule], outer: frozenset[TensorSpec]
-    ) -> None:
+    def _plan_called(self, node: Node, submodules: Sequence[GraphModule], outer: frozenset[TensorSpec]) -> None:
         for submodule in submodules:
-            if submodule not in self._plans:
-                policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
-                self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, outer, inside=True)
-                self._callers[submodule] = caller
-            elif self._callers[submodule] is not caller:
+            if submodule in self._plans:
                 raise ModelError(
                     Diagnostic(
                         code="EK464",
-                        message="a graph is called from two different graphs, so that its tensors have no one place",
+                        message="a graph is run from two places, so that its inputs and results have no one place",
                         location=locate(node),
-                        hint="give each caller a copy of its own",
+                        hint="give each branch and each loop a graph of its own",
                     )
                 )
+            policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
+            self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, outer, inside=True)
 
 
 def _smaller_plan(
@@ -231,7 +226,9 @@ def _place_views_of_outer(graph_module: GraphModule) -> None:
     for node in graph_module.graph.nodes:
         for spec in node_specs(node):
             root = storage_root(spec)[0]
-            if root is not spec and spec.mem_offset is None and root.mem_offset is not None:
+            if root is spec or spec.mem_offset is not None:
+                continue
+            if root.mem_id is not None and root.mem_offset is not None:
                 place = place_view(spec, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)})
                 spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
 

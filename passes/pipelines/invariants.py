@@ -101,9 +101,8 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "form": Check(frozenset(), lambda program, settings: check_form(program)),
         "values": Check(frozenset(), lambda program, settings: check_metadata(program)),
         "debug-handles": Check(
-            # Bodies of control flow get theirs when they are lowered.
             frozenset({"debug-handles"}),
-            lambda program, settings: check_debug_handles(program, bodies=False),
+            lambda program, settings: check_debug_handles(program),
         ),
         "core-aten": Check(
             frozenset({"core-operators", "functional"}),
