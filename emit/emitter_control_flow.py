@@ -124,7 +124,7 @@ class ControlFlowEmitter:
         if self._may_be_zero(call):
             self._empty(call, stacked)
         number, goes_on = values.new(Int(int_val=0)), values.new(Bool(bool_val=False))
-        zero, one = self._constant(0), self._constant(1)
+        zero, step = self._constant(0), self._constant(1)
         self._move(node, zero, number)
         head = len(self._plan.instructions)
         self._call(node, _LESS, [number, count, goes_on])
@@ -140,7 +140,7 @@ class ControlFlowEmitter:
         for target, row in zip(stacked, made[len(carried) :], strict=True):
             self._call(node, _STORE_ROW, [target, row, number])
         self._carry(call, made[: len(carried)], carried)
-        self._call(node, _ADD, [number, one, number])
+        self._call(node, _ADD, [number, step, number])
         self._jump(node, destination=head)
         self._land(to_end)
 

@@ -115,13 +115,13 @@ class _Owners:
         views = editor.graph.find_nodes(op="call_function", target=view)
         self._roots: dict[Node, Node] = {node: node.all_input_nodes[0] for node in views}
         self._written = set(mutated_outputs(editor.program).values())
-        self._inputs = {
-            node
-            for node, spec in zip(placeholders, signature.input_specs, strict=True)
-            if spec.kind is InputKind.USER_INPUT
-        }
         # Results of a body are written where the graph around it wants them, or copied before the next round.
         is_body = isinstance(editor, BodyEditor)
+        self._inputs = {
+            node
+            for node, spec in zip(placeholders, signature.input_specs, strict=not is_body)
+            if spec.kind is InputKind.USER_INPUT
+        }
         results: Sequence[Any] = editor.graph.output_node().args[0]  # type: ignore[assignment]
         specs = [None] * len(results) if is_body else signature.output_specs
         self._outputs = {
