@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from exirkit.emit import ExecutionPlan, PteFile
+from exirkit.emit import DelegateCall, ExecutionPlan, KernelCall, MoveCall, PteFile
 from exirkit.ir import Diagnostic, Location, ModelError
 
 from .checks import check_program
@@ -81,7 +81,7 @@ class _Lives:
     def __init__(self, plan: ExecutionPlan, facts: PlanFacts, views: Mapping[int, int] | None) -> None:
         self._plan = plan
         self._facts = facts
-        self._touched = set(plan.inputs)
+        self._first_use = _first_uses(plan)
         self._effects = effects_of(plan, facts, unknown=self._foreign_effect)
         self._names = {target for _, target in facts.handles}
         _refuse_giants(plan, self._effects, len(self._names) * len(facts.handles))
@@ -113,9 +113,10 @@ class _Lives:
         tensors = list(dict.fromkeys(tensor for index in args for tensor in tensors_in(self._plan, index)))
         last = set(tensors_in(self._plan, args[-1])) if args else set()
         outs = tuple(
-            one for one in tensors if (one in last or one not in self._touched) and not has_contents(self._plan, one)
+            one
+            for one in tensors
+            if (one in last or self._first_use[one] == number) and not has_contents(self._plan, one)
         )
-        self._touched.update(tensors)
         reads = tuple(one for one in tensors if one not in outs)
         return Effect(number, "unknown", reads, outs, outs, outs, following=(number + 1,))
 
@@ -198,6 +199,21 @@ class _Lives:
         return found
 
 
+def _first_uses(plan: ExecutionPlan) -> dict[int, int]:
+    """Return the first instruction that takes each tensor; -1 for inputs."""
+    found = {tensor: -1 for index in plan.inputs for tensor in tensors_in(plan, index)}
+    instructions = (instruction.instr_args for chain in plan.chains for instruction in chain.instructions)
+    for number, step in enumerate(instructions):
+        if isinstance(step, KernelCall | DelegateCall):
+            for index in step.args:
+                for tensor in tensors_in(plan, index):
+                    found.setdefault(tensor, number)
+        elif isinstance(step, MoveCall):
+            for index in (step.move_from, step.move_to):
+                found.setdefault(index, number)
+    return found
+
+
 def _refuse_giants(plan: ExecutionPlan, effects: Sequence[Effect], renames: int) -> None:
     """Raise ModelError EK667 if liveness would take minutes or gigabytes."""
     jumps_back = sum(1 for effect in effects if any(one <= effect.number for one in effect.following))
@@ -209,7 +225,7 @@ def _refuse_giants(plan: ExecutionPlan, effects: Sequence[Effect], renames: int)
                 message=f"method {plan.name!r} is too large to tell when its tensors are needed",
                 location=Location(method=plan.name),
                 notes=(f"values: {len(plan.values)}", f"instructions: {len(effects)}", f"jumps back: {jumps_back}"),
-                expected=f"a product of these of at most {_MAX_LIVENESS_BITS}, and at most {_MAX_RENAMES} renames of values",
+                expected=f"a product of at most {_MAX_LIVENESS_BITS}, and at most {_MAX_RENAMES} renames",
             )
         )
 

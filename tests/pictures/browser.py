@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -28,6 +29,14 @@ OPTIONS = [
     "--disable-extensions",
     "--remote-debugging-pipe",
 ]
+# The browser reads from descriptor 3 and writes to 4, wherever the pipes are in this process.
+LAUNCHER = """
+import fcntl, os, sys
+reader, writer = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 50) for number in sys.argv[1:3])
+os.dup2(reader, 3)
+os.dup2(writer, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find_browser() -> str | None:
@@ -162,9 +171,8 @@ def running_browser(path: str, home: Path) -> Iterator[Browser]:
     """
     to_read, to_child = os.pipe()
     from_child, to_write = os.pipe()
-    script = f'exec "$@" 3<&{to_read} 4>&{to_write}'
     process = subprocess.Popen(
-        ["/bin/sh", "-c", script, "sh", path, *OPTIONS, f"--user-data-dir={home}"],
+        [sys.executable, "-ISc", LAUNCHER, str(to_read), str(to_write), path, *OPTIONS, f"--user-data-dir={home}"],
         pass_fds=(to_read, to_write),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -74,11 +74,13 @@ def memory_report(
         html: Where the page will be.
         trace: Where the trace will be.
     """
-    written = {
-        name: None if path is None else os.fspath(path)
-        for name, path in (("svg", svg), ("html", html), ("trace", trace))
-    }
-    return MemoryReport(target=picture.title, methods=[_method(one, top) for one in picture.methods], **written)
+    return MemoryReport(
+        target=picture.title,
+        methods=[_method(one, top) for one in picture.methods],
+        svg=None if svg is None else os.fspath(svg),
+        html=None if html is None else os.fspath(html),
+        trace=None if trace is None else os.fspath(trace),
+    )
 
 
 def print_memory(report: MemoryReport) -> None:

@@ -10,7 +10,7 @@ from .picture import PicturedArena, PicturedValue
 _MAX_ALIGNMENT = 16
 
 
-def arena_figures(
+def arena_of_values(
     number: int, nbytes: int, limit: int | None, values: Sequence[PicturedValue], step_count: int
 ) -> PicturedArena:
     """Return one arena with its figures.

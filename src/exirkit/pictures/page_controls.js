@@ -121,7 +121,7 @@ function filter() {
   redraw();
 }
 
-function open(index) {
+function openPanel(index) {
   if (!panels.length) return;
   chosen.view = new View(panels[index]);
   chosen.hovered = chosen.selected = chosen.cursor = null;
@@ -237,7 +237,7 @@ canvas.addEventListener("dblclick", (event) => {
 });
 
 element("filter").addEventListener("input", () => { if (chosen.view) filter(); });
-element("panel").addEventListener("change", (event) => open(Number(event.target.value)));
+element("panel").addEventListener("change", (event) => openPanel(Number(event.target.value)));
 element("nearer").addEventListener("click", () => KEYS["+"]());
 element("farther").addEventListener("click", () => KEYS["-"]());
 element("whole").addEventListener("click", () => KEYS[0]());
@@ -265,5 +265,5 @@ panels.forEach((panel, index) => {
 new ResizeObserver(() => { drawing.fit(); redraw(); }).observe(canvas);
 setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 drawing.fit();
-open(0);
+openPanel(0);
 if (!panels.length) element("hint").textContent = "This program plans no memory.";

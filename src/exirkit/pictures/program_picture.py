@@ -23,7 +23,7 @@ from exirkit.ir import TensorShapeDynamism
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import PlannedLife, lives_of_program
 
-from .arena_figures import arena_figures
+from .arena_figures import arena_of_values
 from .node_names import MethodNames, method_names
 from .picture import MemoryPicture, MethodPicture, PicturedValue, Step
 from .source_lines import line_of_frames
@@ -102,7 +102,7 @@ def _method(plan: ExecutionPlan, lives: list[PlannedLife], limits: Limits, names
     sizes = list(plan.non_const_buffer_sizes)
     numbers = [number for number in range(1, len(sizes)) if sizes[number] or number in limits]
     arenas = [
-        arena_figures(
+        arena_of_values(
             number,
             sizes[number],
             limits.get(number),
@@ -122,8 +122,12 @@ def _steps(plan: ExecutionPlan, names: MethodNames) -> tuple[list[Step], list[st
     for text, frames in _instructions(plan):
         origin = remaining.take(len(steps), text)
         source = line_of_frames((one.filename, one.lineno, one.name, one.context) for one in frames.items)
-        steps.append(Step(text=text, source=(origin and origin.source) or source, module=origin and origin.module))
-        nodes.append(origin and origin.name)
+        if origin is None:
+            steps.append(Step(text=text, source=source))
+            nodes.append(None)
+        else:
+            steps.append(Step(text=text, source=origin.source or source, module=origin.module))
+            nodes.append(origin.name)
     return steps, nodes
 
 
