@@ -137,8 +137,8 @@ class ControlFlowEmitter:
             rows.append(row)
         made = self._plan.body(call.body, [*carried, *rows, *shared])
         # Rows first: one may be what the round began with, which is overwritten then.
-        for target, row in zip(stacked, made[len(carried) :], strict=True):
-            self._call(node, _STORE_ROW, [target, row, number])
+        for target, result in zip(stacked, made[len(carried) :], strict=True):
+            self._call(node, _STORE_ROW, [target, result, number])
         self._carry(call, made[: len(carried)], carried)
         self._call(node, _ADD, [number, step, number])
         self._jump(node, destination=head)
