@@ -1,6 +1,6 @@
 """Which of many ranges to put into a memory that does not hold them all: the ones that gain most.
 
-Only the sum of live bytes is looked at here; whether the chosen ones can be placed without gaps is for a planner to say.
+Only the sum of live bytes is looked at; whether the chosen ones can be placed without gaps is for a planner to say.
 """
 
 from __future__ import annotations
@@ -167,9 +167,7 @@ def _without(
     return left
 
 
-def _best_of(
-    states: dict[int, tuple[int, int, _Chain]], count: int
-) -> dict[int, tuple[int, int, _Chain]]:
+def _best_of(states: dict[int, tuple[int, int, _Chain]], count: int) -> dict[int, tuple[int, int, _Chain]]:
     """Keep the states that gain most, and the emptiest one, from which everything that must be in can be reached."""
     listed = sorted(states.items(), key=lambda one: (-one[1][0], one[1][1], one[0]))
     emptiest = min(listed, key=lambda one: (one[1][1], -one[1][0], one[0]))

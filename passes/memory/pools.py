@@ -1,4 +1,4 @@
-"""Several memories of limited size: what does not fit in one goes to the next, and each is filled with what gains most."""
+"""Several memories of limited size: each is filled with what gains most, and the rest goes to the next one."""
 
 from __future__ import annotations
 
@@ -94,13 +94,11 @@ def plan_pools(
     return plan
 
 
-def _claims(
-    problem: PlanningProblem, wishes: Sequence[PoolWish], roots: Sequence[tuple[int, int]]
-) -> dict[int, Claim]:
+def _claims(problem: PlanningProblem, wishes: Sequence[PoolWish], roots: Sequence[tuple[int, int]]) -> dict[int, Claim]:
     """Return what every owner of bytes claims of a memory, views included."""
     timeline = Timeline(problem.bodies, problem.values)
     claims: dict[int, Claim] = {}
-    for number, (value, (root, _)) in enumerate(zip(problem.values, roots, strict=True)):
+    for value, (root, _) in zip(problem.values, roots, strict=True):
         first, last = timeline.span(value)
         known = claims.get(root)
         claims[root] = Claim(

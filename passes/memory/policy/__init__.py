@@ -2,6 +2,7 @@
 
 from .model import MemoryPolicy, MemoryPool, NbytesRange, PlacementRule
 from .pooled_planner import PooledPlanner
+from .provision import planned_inputs, planned_outputs, plans_all
 from .reading import check_policy, load_memory_policy, parse_memory_policy
 from .schema import memory_policy_schema, memory_policy_schema_text
 
@@ -16,4 +17,7 @@ __all__ = [
     "memory_policy_schema",
     "memory_policy_schema_text",
     "parse_memory_policy",
+    "planned_inputs",
+    "planned_outputs",
+    "plans_all",
 ]

@@ -42,9 +42,7 @@ Glob = Annotated[str, Field(min_length=1, max_length=300)]
 Globs = Annotated[tuple[Glob, ...], BeforeValidator(_listed)]
 Kind = Literal["input", "output", "buffer", "intermediate"]
 Kinds = Annotated[tuple[Kind, ...], BeforeValidator(_listed)]
-Conditions = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=5_000)], ...], BeforeValidator(_listed)
-]
+Conditions = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=5_000)], ...], BeforeValidator(_listed)]
 Provision = Literal["planned", "provided"]
 
 

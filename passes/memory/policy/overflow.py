@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, Location, TensorSpec, locate
-
-from ..fitting import Claim, Load, choose_claims
-from ..problem import PlannedValue, Pool
+from exirkit.passes.memory.fitting import Claim, Load, choose_claims
+from exirkit.passes.memory.problem import PlannedValue, Pool
 
 # So many values are named.
 _NAMED = 5

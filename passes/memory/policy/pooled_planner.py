@@ -11,14 +11,14 @@ from torch.export import ExportGraphSignature
 from torch.fx import GraphModule
 
 from exirkit.ir import ModelError, TensorSpec
+from exirkit.passes.memory.algorithms import MemoryAlgoResult, MemoryAlgorithm, SpecAllocResult, arena_of, pinned_offset
+from exirkit.passes.memory.graph_specs import SpecRoles
+from exirkit.passes.memory.in_place import Chain
+from exirkit.passes.memory.packing import groups_sharing_bytes
+from exirkit.passes.memory.pools import PooledPlan, PoolWish, plan_pools
+from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool
+from exirkit.passes.memory.value_uses import value_uses
 
-from ..algorithms import MemoryAlgoResult, MemoryAlgorithm, SpecAllocResult, arena_of, pinned_offset
-from ..graph_specs import SpecRoles
-from ..in_place import Chain
-from ..packing import groups_sharing_bytes
-from ..pools import PooledPlan, PoolWish, plan_pools
-from ..problem import PlannedValue, PlanningProblem, Pool
-from ..value_uses import value_uses
 from .model import MemoryPolicy
 from .overflow import PoolMember, overflow
 from .rules import GraphAnswers, PlacedValue, PlacementRules
@@ -136,7 +136,7 @@ class PooledPlanner:
         return result
 
     def cost_of(self, result: Any) -> tuple[int, ...]:
-        """Return what is bad about a plan, the worst first: bytes beyond limits, traffic that a pool does not serve, size.
+        """Return what is bad about a plan, the worst first: bytes beyond limits, traffic not served by a pool, size.
 
         Args:
             result: What this planner has returned for the graph begun last.
@@ -168,7 +168,8 @@ class PooledPlanner:
             raise ModelError(findings)
 
     def _plan_of(self, result: Any) -> PooledPlan:
-        return next(plan for known, plan in reversed(self._plans) if known is result)
+        found: PooledPlan = next(plan for known, plan in reversed(self._plans) if known is result)
+        return found
 
     def _pool(self, number: int, extra_padding: int) -> Pool:
         limit = self._limits.get(number)

@@ -97,7 +97,7 @@ def _in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def _is_echo(error: Any, errors: Sequence[Any]) -> bool:
-    """Tell whether a complaint follows from others: an empty list from wrong items, one form of a value from another."""
+    """Tell whether a complaint follows from others: an empty list from wrong items, one form of a key from another."""
     path, kind = error["loc"], error["type"]
     if kind == "too_short":
         return any(len(each["loc"]) > len(path) and each["loc"][: len(path)] == path for each in errors)

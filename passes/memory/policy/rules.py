@@ -14,10 +14,10 @@ from torch.export import ExportGraphSignature
 from torch.fx import Node
 
 from exirkit.ir import ModelError, TensorSpec, find_out_variant, is_pure, named_arguments, underlying, view
+from exirkit.passes.memory.graph_specs import SpecRoles
+from exirkit.passes.memory.value_uses import ValueUse
 from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition, name_of
 
-from ..graph_specs import SpecRoles
-from ..value_uses import ValueUse
 from .model import MemoryPolicy, PlacementRule
 from .reading import CONDITION_NAMES
 

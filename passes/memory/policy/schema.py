@@ -48,7 +48,7 @@ def _or_text(entry: dict[str, Any]) -> dict[str, Any]:
     """Accept a text with a unit where a number of bytes stands."""
     number = {key: value for key, value in entry.items() if key not in ("description", "default")}
     kept = {key: value for key, value in entry.items() if key in ("description", "default")}
-    choices = number["anyOf"] if "anyOf" in number else [number]
+    choices = number.get("anyOf", [number])
     return {**kept, "anyOf": [*choices, {"type": "string", "pattern": NBYTES_PATTERN}]}
 
 
