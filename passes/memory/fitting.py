@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Choices that are looked at in all. Within it, up to about 15 ranges that are live at once are chosen from exactly.
-_CHOICES = 1_000_000
+# Choices that are looked at in all. Within it, up to about a dozen ranges that are live at once are chosen from exactly.
+_CHOICES = 300_000
 _FEWEST_STATES, _MOST_STATES = 64, 16_384
 
 _Chain = tuple[int, Any] | None

@@ -213,6 +213,7 @@ class _Filling:
             again = self._ranges(self._planned([*ranges.offset, one], number, limit), pool)
             if not again.beyond(limit):
                 ranges = again
+        self._insert(ranges, left, pool, limit)
         return ranges
 
     def _claim(self, one: int, pool: Pool, *, must: bool = False) -> Claim:

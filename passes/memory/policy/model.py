@@ -37,6 +37,7 @@ def _listed(given: Any) -> Any:
 
 
 Nbytes = Annotated[int, Field(ge=0, le=1 << 50), BeforeValidator(nbytes_of)]
+Alignment = Annotated[int, Field(ge=1, le=1 << 30), BeforeValidator(nbytes_of)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]*$", max_length=100)]
 Glob = Annotated[str, Field(min_length=1, max_length=300)]
 Globs = Annotated[tuple[Glob, ...], BeforeValidator(_listed)]
@@ -68,7 +69,7 @@ class MemoryPool(Strict):
     name: Name
     mem_id: Annotated[int, Field(ge=1, le=1000)] | None = None
     limit: Nbytes | None = None
-    alignment: Annotated[Nbytes, Field(ge=1)] | None = None
+    alignment: Alignment | None = None
     priority: int = 0
     device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = "cpu"
     doc: str | None = None

@@ -16,10 +16,10 @@ from torch.fx import Node
 from exirkit.ir import ModelError, TensorSpec, find_out_variant, is_pure, named_arguments, underlying, view
 from exirkit.passes.memory.graph_specs import SpecRoles
 from exirkit.passes.memory.value_uses import ValueUse
-from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition, name_of
+from exirkit.patterns import DTYPES, Condition, OperatorTable, SourceText, compile_condition, name_of
 
 from .model import MemoryPolicy, PlacementRule
-from .reading import CONDITION_NAMES
+from .reading import CONDITION_NAMES, has_wildcard
 
 
 class PlacementRules:
@@ -67,6 +67,7 @@ class PlacedValue:
 class _Compiled:
     def __init__(self, rule: PlacementRule) -> None:
         self.rule = rule
+        self._ops, self._users = _full_names(rule.op), _full_names(rule.user)
         self._dtypes = {DTYPES[name] for name in rule.dtype}
         title = rule.name or rule.pool
         self._conditions: list[Condition] = [
@@ -76,8 +77,8 @@ class _Compiled:
     def means(self, value: PlacedValue) -> bool:
         rule, spec, use, facts = self.rule, value.spec, value.use, value.facts
         return (
-            (not rule.op or _agree(rule.op, operator_names(use.maker)))
-            and (not rule.user or any(_agree(rule.user, operator_names(user)) for user in use.readers))
+            (not rule.op or _agree(self._ops, operator_names(use.maker)))
+            and (not rule.user or any(_agree(self._users, operator_names(user)) for user in use.readers))
             and (not rule.dtype or spec.dtype in self._dtypes)
             and (rule.nbytes is None or rule.nbytes.admits(spec.nbytes()))
             and (not rule.module or _agree(rule.module, module_paths(use.maker)))
@@ -95,6 +96,12 @@ class _Compiled:
             raise ModelError(
                 one.model_copy(update={"notes": (*one.notes, note)}) for one in error.diagnostics
             ) from None
+
+
+def _full_names(names: Iterable[str]) -> list[str]:
+    """Return names of operators with their overloads: `aten.mm` is `aten.mm.default`."""
+    table = OperatorTable()
+    return [name if has_wildcard(name) else name_of(table.find(name)) for name in names]
 
 
 def _agree(patterns: Iterable[str], names: Iterable[str]) -> bool:
