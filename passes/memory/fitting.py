@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Choices that are looked at in all. Within it, up to about a dozen ranges that are live at once are chosen from exactly.
+# Choices that are looked at in all: enough to choose from about a dozen ranges that are live at once exactly.
 _CHOICES = 300_000
 _FEWEST_STATES, _MOST_STATES = 64, 16_384
 

@@ -43,7 +43,7 @@ class MemoryPlanningPass:
 
     The last pass before emission. It writes `lifetime`, `mem_id`, `mem_obj_id`, `mem_offset` and `alignment` of the
     specs, and `graph_module.meta["non_const_buffer_sizes"]`: bytes of each arena by number, where entry 0 stands for
-    constants and is 0.
+    constants and is 0. Arenas that are not in the memory of the CPU are named in `meta["non_const_buffer_device"]`.
 
     A subclass may wish for arenas, by setting `mem_id` of specs before it calls `super().run()`, and for places, by
     setting `mem_offset` as well. An object keeps no state between runs; it may be used for any number of programs.
@@ -156,6 +156,8 @@ class MemoryPlanningPass:
         planner = GraphPlanner(self.memory_planning_algo, self.alignment, in_place=self.in_place, pools=pools)
         sizes = planner.plan(graph_module, graph_signature, planned)
         graph_module.meta["non_const_buffer_sizes"] = sizes
+        devices = {} if pools is None else pools.devices_of(sizes)
+        graph_module.meta["non_const_buffer_device"] = devices or None
         refuse_overflow(graph_module, sizes, self.arena_limits if pools is None else pools.limits)
         if not self.allow_lifetime_and_storage_overlap:
             alignment = self.alignment if pools is None else pools.alignments
@@ -216,7 +218,7 @@ class MemoryPlanningPass:
 
 def _snapshot(graph_module: GraphModule) -> list[Any]:
     """Return all that planning may change, in order of the nodes."""
-    seen: list[Any] = [graph_module.meta.get("non_const_buffer_sizes")]
+    seen: list[Any] = [graph_module.meta.get(f"non_const_buffer_{what}") for what in ("sizes", "device")]
     for submodule in _graph_modules(graph_module):
         for node in submodule.graph.nodes:
             seen.extend((spec, *_planned_fields(spec)) for spec in node_specs(node))

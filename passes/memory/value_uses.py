@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 from exirkit.ir import TensorSpec, alloc, underlying, view
 
 from .algorithms import has_integer_sizes, storage_root
-from .graph_specs import node_specs, user_outputs
+from .graph_specs import node_specs, user_inputs, user_outputs
 
 _TAKEN_APART = (alloc, view, operator.getitem)
 
@@ -50,6 +50,7 @@ def value_uses(
     """
     uses: dict[TensorSpec, ValueUse] = {}
     allocs: dict[TensorSpec, Node] = {}
+    inputs = set(user_inputs(graph_module.graph, graph_signature))
     for node in graph_module.graph.nodes:
         if node.op == "output":
             continue
@@ -65,7 +66,7 @@ def value_uses(
                 uses[root].holder = node
         if node.op == "call_function" and node.target not in _TAKEN_APART:
             _note_call(node, uses)
-        elif node.op == "placeholder":
+        elif node.name in inputs:
             _move(uses, node_specs(node))
     for node in user_outputs(graph_module.graph, graph_signature):
         _move(uses, node_specs(node))

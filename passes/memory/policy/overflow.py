@@ -60,7 +60,8 @@ def overflow(
     outside = _what_has_to_leave(pool, values)
     left = [members[place].described(values[place].nbytes) for place in outside[:_NAMED]]
     if outside:
-        notes.append(f"all would fit but for {len(outside)} values: " + "; ".join(left))
+        more = f"; and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
+        notes.append(f"everything else would fit without {'; '.join(left)}{more}")
         hint = "let these spill (`spill: true` and a pool after this one in `spill`), or send them to another pool"
     else:
         hint = "what is live at once would fit: `planner: exact` may find a way to place it"

@@ -62,6 +62,14 @@ class PooledPlanner:
         """Bytes there are of each arena that has a limit."""
         return self._limits
 
+    def devices_of(self, sizes: Sequence[int]) -> dict[int, str]:
+        """Return where the arenas are that are used and not in the memory of the CPU."""
+        return {
+            number: pool.device
+            for number, pool in self._policy.numbered_pools()
+            if pool.device != "cpu" and number < len(sizes) and sizes[number]
+        }
+
     def alignment_of(self, mem_id: int) -> int:
         """Return the alignment of an arena in bytes."""
         return self.alignments.get(mem_id, self._default_alignment)
