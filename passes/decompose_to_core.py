@@ -23,8 +23,9 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
 from torch.fx.node import map_aggregate, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
 
-from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, fake_like, locate
+from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, fake_like, infer_static_value, locate
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, Step, StepRef
@@ -98,7 +99,7 @@ class DecomposeToCore(Pass):
         return op in self._table or op._can_decompose()
 
     def _record(self, mode: FakeTensorMode, op: OpOverload, pattern: Any, tensors: list[Node]) -> Recording:
-        recorder = _Recorder(self._table, self._preserved)
+        recorder = _Recorder(mode, self._table, self._preserved)
         # Copies, because two nodes may carry one and the same fake tensor, and the recorder tells tensors by identity.
         inputs = [_twin_of(mode, node.meta["val"]) for node in tensors]
         recorder.know(inputs)
@@ -150,8 +151,9 @@ def beyond_core() -> dict[Any, Callable[..., Any]]:
 class _Recorder(TorchDispatchMode):
     """Writes down the core operators that are reached while it is active."""
 
-    def __init__(self, table: Decompositions, preserved: frozenset[OpOverload]) -> None:
+    def __init__(self, mode: FakeTensorMode, table: Decompositions, preserved: frozenset[OpOverload]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._mode = mode
         self.steps: list[Step] = []
         self._table = table
         self._preserved = preserved
@@ -208,7 +210,9 @@ class _Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             raise WholeGraphNeededError(f"{func} writes to its argument")
-        result = func(*args, **kwargs)
+        result = infer_static_value(self._mode, func, args, kwargs)
+        if result is None:
+            result = func(*args, **kwargs)
         referred = map_aggregate((tuple(args), dict(kwargs)), self._refer)
         number = len(self.steps)
         self.steps.append(Step(func, *referred, result))
@@ -245,25 +249,50 @@ class _Recorder(TorchDispatchMode):
         return reference
 
     def _refer_size(self, size: sympy.Expr) -> Any:
-        """Return what a size is referred to by; sums and products of known ones become steps."""
+        """Return what a size is referred to by; what is computed from known ones becomes steps."""
         if size.is_Integer:
             return int(size)
         if size not in self._sizes:
             combine = _COMBINATIONS.get(type(size))
-            if combine is None:
+            if combine is not None:
+                self._combine(size, combine, size.args)
+            elif not (size.is_Symbol and self._solve(size)):
                 raise WholeGraphNeededError(f"the size {size} is no size of an argument")
-            first, *others = size.args
-            reference, number = self._refer_size(first), self._numbers.get(first, first)
-            for other in others:
-                operand = self._refer_size(other)
-                value = combine(_number(number), _number(self._numbers.get(other, other)))
-                self.steps.append(Step(combine, (reference, operand), {}, value))
-                reference, number = StepRef(len(self.steps) - 1), value
-            self._sizes[size], self._numbers[size] = reference, number
         return self._sizes[size]
 
+    def _combine(self, size: sympy.Expr, combine: Callable[[Any, Any], Any], parts: tuple[sympy.Expr, ...]) -> None:
+        first, *others = parts
+        reference, number = self._refer_size(first), self._numbers.get(first, first)
+        for other in others:
+            operand = self._refer_size(other)
+            value = combine(_number(number), _number(self._numbers.get(other, other)))
+            self.steps.append(Step(combine, (reference, operand), {}, value))
+            reference, number = StepRef(len(self.steps) - 1), value
+        self._sizes[size], self._numbers[size] = reference, number
 
-_COMBINATIONS: dict[Any, Callable[[Any, Any], Any]] = {sympy.Add: operator.add, sympy.Mul: operator.mul}
+    def _solve(self, symbol: sympy.Symbol) -> bool:
+        """Compute a symbol from a known size that is a multiple of it plus a number."""
+        for known in self._sizes:
+            rest = known.xreplace({symbol: sympy.S.Zero})
+            factor = known.xreplace({symbol: sympy.S.One}) - rest
+            if rest.is_Integer and factor.is_Integer and factor > 0 and known == factor * symbol + rest:
+                times = known - rest
+                if times not in self._sizes:
+                    self._combine(times, operator.add, (known, -rest))
+                if symbol not in self._sizes:
+                    self._combine(symbol, operator.floordiv, (times, factor))
+                return True
+        return False
+
+
+_COMBINATIONS: dict[Any, Callable[[Any, Any], Any]] = {
+    sympy.Add: operator.add,
+    sympy.Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    CleanDiv: operator.floordiv,
+    Mod: operator.mod,
+    PythonMod: operator.mod,
+}
 
 
 def _number(value: Any) -> Any:

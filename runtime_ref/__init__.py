@@ -3,20 +3,24 @@
 from .checks import verify_program
 from .limits import Limits
 from .metadata import MetadataIndexError, MethodMetadata, TensorInfo
+from .planned_lives import LifeKind, PlannedLife, lives_of_program
 from .registry import BackendRegistry, OperatorRegistry
 from .runtime import Method, Program, Runtime, UnknownMethodError, Verification
 
 __all__ = [
     "BackendRegistry",
+    "LifeKind",
     "Limits",
     "MetadataIndexError",
     "Method",
     "MethodMetadata",
     "OperatorRegistry",
+    "PlannedLife",
     "Program",
     "Runtime",
     "TensorInfo",
     "UnknownMethodError",
     "Verification",
+    "lives_of_program",
     "verify_program",
 ]

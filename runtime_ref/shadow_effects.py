@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -96,14 +96,35 @@ class Effect:
     overwrites: tuple[tuple[int, int], ...] = ()
 
 
-def effects_of(plan: ExecutionPlan, facts: PlanFacts) -> list[Effect]:
-    """Return the effect of every instruction of a checked plan whose kernels all exist."""
+def effects_of(
+    plan: ExecutionPlan, facts: PlanFacts, *, unknown: Callable[[int, Sequence[int]], Effect] | None = None
+) -> list[Effect]:
+    """Return the effect of every instruction of a checked plan.
+
+    Args:
+        plan: The method.
+        facts: What its instructions do to values.
+        unknown: The effect of a call that no kernel is known for, or of a delegate, from its number and arguments;
+            without it there is no such call.
+    """
     effects: list[Effect] = []
     for chain in plan.chains:
         start = len(effects)
         for instruction in chain.instructions:
-            effects.append(_effect(plan, facts, instruction, len(effects), start))
+            args = None if unknown is None else _foreign_arguments(facts, instruction)
+            if unknown is None or args is None:
+                effects.append(_effect(plan, facts, instruction, len(effects), start))
+            else:
+                effects.append(unknown(len(effects), args))
     return effects
+
+
+def _foreign_arguments(facts: PlanFacts, instruction: Instruction) -> Sequence[int] | None:
+    """Return the arguments of a call of something that is not known here; None for any other instruction."""
+    step = instruction.instr_args
+    if isinstance(step, DelegateCall) or (isinstance(step, KernelCall) and facts.kernels[step.op_index] is None):
+        return step.args
+    return None
 
 
 def _effect(plan: ExecutionPlan, facts: PlanFacts, instruction: Instruction, number: int, start: int) -> Effect:

@@ -182,6 +182,8 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
     for feature, families in _WISHED.items():
         if building.wishes(feature):
             acts.append(partial(_propose, scope, _of_families(building.plan.policy, families)))
+    if building.wishes("other_optional_arguments") and scope.choices.chance(0.5):
+        acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=_OF_OPTIONS)))
     if building.wishes("quantized"):
         acts.append(partial(_quantize, scope))
     for kind in CONTROL_FLOW:
@@ -198,6 +200,9 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
 
 
 _WISHED = {"several_results": ("several", "cut"), "views": ("shape",), "mixed_dtypes": ("cast",)}
+
+# Operators that are mostly called with an argument that other calls leave out.
+_OF_OPTIONS = ("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.clone.default")
 
 
 def _quantize(scope: Scope) -> None:
@@ -283,15 +288,16 @@ def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]
 
 
 @lru_cache(maxsize=256)
-def _family_weights(
-    policy_key: tuple[object, ...], families: tuple[str, ...]
+def _weights_of(
+    policy_key: tuple[object, ...], families: tuple[str, ...] = (), names: tuple[str, ...] = ()
 ) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
-    operators = tuple(operator for operator in _allowed(*policy_key) if operator.family in families)
+    allowed = _allowed(*policy_key)
+    operators = tuple(operator for operator in allowed if operator.family in families or operator.name in names)
     return operators, tuple(accumulate(operator.weight for operator in operators))
 
 
 def _of_families(policy: Policy, families: tuple[str, ...]) -> tuple[Sequence[Operator], Sequence[float]]:
-    return _family_weights(_key(policy), families)
+    return _weights_of(_key(policy), families)
 
 
 def _names_in(method: Method) -> list[str]:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from exirkit.patterns import load_book as load_book
     from exirkit.patterns import predicate as predicate
     from exirkit.patterns import unfuse as unfuse
+    from exirkit.pictures import generate_memory_trace as generate_memory_trace
     from exirkit.program import EdgeProgramManager as EdgeProgramManager
     from exirkit.program import ExecutorchProgramManager as ExecutorchProgramManager
     from exirkit.program import to_edge as to_edge
@@ -114,6 +115,7 @@ _HOMES: dict[str, str] = {
     "check_program": "verifiers",
     "emit_program": "emit",
     "exact": "passes",
+    "generate_memory_trace": "pictures",
     "greedy": "passes",
     "load_book": "patterns",
     "map_args": "passes",

@@ -10,7 +10,7 @@ from tests.cli.conftest import Invoke
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from exirkit.cli import fuzz_reports, reports, rule_reports, rule_use_reports
+from exirkit.cli import fuzz_reports, memory_reports, reports, rule_reports, rule_use_reports
 from exirkit.cli.app import app
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text()
@@ -19,6 +19,7 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "run": reports.RunReport,
     "inspect": reports.InspectReport,
     "verify": reports.VerifyReport,
+    "memory": memory_reports.MemoryReport,
     "demo": reports.DemoReport,
     "explain": reports.ExplainReport,
     "fuzz": fuzz_reports.FuzzReport,

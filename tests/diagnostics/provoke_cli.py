@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import exirkit.cli.demonstration
-from exirkit import Diagnostic, ExecutorchBackendConfig, to_edge
+from exirkit import Diagnostic, ExecutorchBackendConfig, MemoryPlanningPass, generate_memory_trace, to_edge
 from exirkit.cli.app import app
 from exirkit.cli.code_texts import code_text
 from exirkit.cli.console import Steps
@@ -50,6 +50,18 @@ def module_instead_of_program(_: Path) -> None:
 @provokes("EK703")
 def method_that_the_manager_does_not_have(_: Path) -> None:
     to_edge(exported()).exported_program("backward")
+
+
+@provokes("EK733")
+def trace_of_an_edge_program(scratch: Path) -> None:
+    generate_memory_trace(to_edge(exported()), scratch / "trace.json")  # type: ignore[arg-type]
+
+
+@provokes("EK734")
+def trace_without_planned_memory(scratch: Path) -> None:
+    planning = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
+    lowered = to_edge(exported()).to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
+    generate_memory_trace(lowered, scratch / "trace.json")
 
 
 @provokes("EK704")

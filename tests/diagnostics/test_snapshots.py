@@ -25,6 +25,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_oracles,
     provoke_passes,
     provoke_patterns,
+    provoke_pictures,
     provoke_pipelines,
     provoke_programs,
     provoke_rule_use,

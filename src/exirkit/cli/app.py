@@ -21,6 +21,8 @@ from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wants_traceback
 from .fuzz_commands import fuzz_app
 from .interrupts import INTERRUPTED, noticed_interrupts
+from .memory_command import memory
+from .planners import Planner
 from .rule_commands import rule_app
 
 _EPILOG = (
@@ -31,15 +33,6 @@ _EPILOG = (
     "EXIRKIT_TRACEBACK=1 shows where it comes from. With `--json`, standard output is one JSON document, also after an "
     "error."
 )
-
-
-class Planner(StrEnum):
-    """Algorithms for planning memory."""
-
-    PORTFOLIO = "portfolio"
-    GREEDY = "greedy"
-    NAIVE = "naive"
-    EXACT = "exact"
 
 
 class Aim(StrEnum):
@@ -82,6 +75,7 @@ app = typer.Typer(
 )
 
 app.add_typer(rule_app, name="rule")
+app.command()(memory)
 app.add_typer(fuzz_app, name="fuzz")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

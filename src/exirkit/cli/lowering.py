@@ -40,7 +40,7 @@ class Optimization:
     target: str = "official_host"
 
 
-_PLANNERS = {"exact": exact, "greedy": greedy, "naive": naive, "portfolio": portfolio}
+PLANNERS = {"exact": exact, "greedy": greedy, "naive": naive, "portfolio": portfolio}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> Lo
     # Before the model is exported, which may take long.
     pipelines = choose_pipelines(options.pipelines)
     with output_to_stderr():
-        exported = _exported(source, options, steps)
+        exported = exported_methods(source, steps, strict=options.strict)
     return lower_exported(source.text, exported, options, steps, pipelines)
 
 
@@ -130,16 +130,21 @@ def lower_exported(
     )
 
 
-def _exported(source: ModelSource, options: LowerOptions, steps: Steps) -> dict[str, ExportedProgram]:
+def exported_methods(source: ModelSource, steps: Steps, *, strict: bool = False) -> dict[str, ExportedProgram]:
+    """Return the exported programs of a target by method name.
+
+    Raises:
+        CommandError: EK714 to EK718, the target gives no exported program.
+    """
     with steps.phase("load", f"loading {source.text}"):
         made: Any = load_exported(source.file) if source.factory is None and source.file else call_factory(source)
     with steps.phase("export"):
-        return export_methods(made, strict=options.strict, say=steps)
+        return export_methods(made, strict=strict, say=steps)
 
 
 def _config(options: LowerOptions) -> ExecutorchBackendConfig:
     planning = MemoryPlanningPass(
-        memory_planning_algo=_PLANNERS[options.planner],
+        memory_planning_algo=PLANNERS[options.planner],
         alloc_graph_input=options.alloc_graph_input,
         alloc_graph_output=options.alloc_graph_output,
         alignment=options.alignment,

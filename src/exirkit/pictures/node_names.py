@@ -1,0 +1,106 @@
+"""Names, modules and source lines of instructions and inputs, from the graph that a plan was emitted from."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from exirkit.emit import stack_frames
+from exirkit.ir import TensorSpec, called_graphs, out_operator_name
+
+from .source_lines import line_of_frames
+
+Handle = int | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a node tells about the instruction that it became."""
+
+    name: str
+    source: str | None
+    module: str | None
+
+
+class Remaining:
+    """Origins that no instruction has taken yet; several nodes of one operator share a debug handle."""
+
+    def __init__(self, handles: Mapping[int, Handle], origins: Mapping[tuple[Handle, str], list[Origin]]) -> None:
+        self._handles = handles
+        self._origins = {key: deque(found) for key, found in origins.items()}
+
+    def take(self, instruction: int, operator: str) -> Origin | None:
+        """Return the next node that has the debug handle and the operator of an instruction."""
+        handle = self._handles.get(instruction)
+        found = None if handle is None else self._origins.get((handle, operator))
+        return found.popleft() if found else None
+
+
+@dataclass(frozen=True)
+class MethodNames:
+    """What a graph tells about a plan.
+
+    Attributes:
+        handles: Debug handle, or handles, of instructions by index.
+        origins: Nodes by debug handle and operator, in order.
+        places: Names of the placeholders with planned memory, by arena and offset.
+    """
+
+    handles: Mapping[int, Handle] = field(default_factory=dict)
+    origins: Mapping[tuple[Handle, str], list[Origin]] = field(default_factory=dict)
+    places: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    def remaining(self) -> Remaining:
+        """Return the origins, to be taken one after another in the order of instructions."""
+        return Remaining(self.handles, self.origins)
+
+
+def method_names(program: ExportedProgram, handles: Mapping[int, Handle]) -> MethodNames:
+    """Return what the planned graph of a method tells.
+
+    Args:
+        program: A program of the ExecuTorch dialect.
+        handles: Debug handle, or handles, of instructions by index.
+    """
+    origins: dict[tuple[Handle, str], list[Origin]] = {}
+    for module in called_graphs(program.graph_module):
+        for node in module.graph.nodes:
+            handle = node.meta.get("debug_handle")
+            if node.op == "call_function" and handle is not None:
+                operator = out_operator_name(node.target).removesuffix(".")
+                if operator:
+                    origins.setdefault((handle, operator), []).append(origin_of(node))
+    return MethodNames(handles, origins, _places(program))
+
+
+def origin_of(node: Node) -> Origin:
+    """Return what a node tells about itself."""
+    return Origin(node.name, node_source(node), node_module(node))
+
+
+def node_source(node: Node) -> str | None:
+    """Return the line of the model that a node comes from."""
+    frames = stack_frames(node.meta.get("stack_trace")).items
+    return line_of_frames((one.filename, one.lineno, one.name, one.context) for one in frames)
+
+
+def node_module(node: Node) -> str | None:
+    """Return the path of the module that a node comes from."""
+    stack: Any = node.meta.get("nn_module_stack")
+    innermost = list(stack.values())[-1] if stack else None
+    return str(innermost[0]) or None if innermost else None
+
+
+def _places(program: ExportedProgram) -> dict[tuple[int, int], str]:
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
+    found = {}
+    for node in program.graph.find_nodes(op="placeholder"):
+        spec = node.meta.get("spec")
+        if isinstance(spec, TensorSpec) and spec.mem_id is not None and spec.mem_offset is not None:
+            found[spec.mem_id, spec.mem_offset] = targets.get(node.name) or node.name
+    return found
