@@ -31,6 +31,7 @@ from exirkit.ir import (
 from .emitter_arguments import ArgumentWriter, Ids, call_values, parameters
 from .emitter_containers import container_text
 from .emitter_control_flow import ControlFlowEmitter, Surroundings
+from .emitter_devices import arena_devices, mark_devices
 from .emitter_inputs import InputEmitter, ProgramState
 from .emitter_stack import frames
 from .emitter_tables import make_table
@@ -123,6 +124,8 @@ class PlanEmitter:
                 outputs = self._outputs(node)
             elif node.op != "placeholder":
                 self._node(node)
+        devices = arena_devices(self._program.graph_module)
+        mark_devices(self._values.values, devices)
         plan = ExecutionPlan(
             name=self._name,
             container_meta_type=ContainerMetadata(
@@ -135,6 +138,7 @@ class PlanEmitter:
             chains=[Chain(instructions=self._instructions, stacktrace=self._stacktrace)],
             operators=[Operator(name=name, overload=overload) for name, overload in self._operators],
             non_const_buffer_sizes=self._arena_sizes(),
+            non_const_buffer_device=devices,
         )
         return EmittedMethod(plan, self._debug_handles, self._result_counts, self._view_bases)
 

@@ -16,6 +16,7 @@ from .control_flow import needs_inputs_planned, submodule_calls
 from .graph_specs import SpecRoles, leave_out, node_specs, settle_aliases, spec_roles
 from .in_place import Chain, find_chains
 from .lifetimes import update_lifetimes
+from .policy import PooledPlanner
 from .selection import AllocationPolicy, select_specs
 
 # XNNPACK kernels read up to this many bytes past the end of their inputs.
@@ -23,10 +24,25 @@ _XNNPACK_PADDING = 64
 
 
 class GraphPlanner:
-    """Plans one program; made for one run."""
+    """Plans one program; made for one run.
 
-    def __init__(self, algorithm: MemoryAlgorithm, alignment: int, *, in_place: bool = False) -> None:
-        self._algorithm = algorithm
+    Args:
+        algorithm: Plans what lies in the arenas.
+        alignment: Every offset and size is a multiple of this many bytes.
+        in_place: Let results take the place of arguments.
+        pools: Chooses arenas by a policy and plans them, in place of the algorithm.
+    """
+
+    def __init__(
+        self,
+        algorithm: MemoryAlgorithm,
+        alignment: int,
+        *,
+        in_place: bool = False,
+        pools: PooledPlanner | None = None,
+    ) -> None:
+        self._algorithm = algorithm if pools is None else pools
+        self._pools = pools
         self._in_place = in_place
         self._alignment = alignment
         self._plans: dict[GraphModule, SubmodulePlan] = {}
@@ -72,20 +88,27 @@ class GraphPlanner:
         calls = submodule_calls(graph_module)
         for call in calls:
             self._plan_called(call.node, call.submodules, outer.union(spans))
+        if self._pools is not None:
+            self._pools.begin(graph_module, graph_signature, roles, selected, inside=inside)
         blocks = make_blocks(graph_module, calls, self._plans)
         stand_ins = [spec for block in blocks for spec in block.specs.values()]
         chains = find_chains(graph_module, roles, selected, spans, inside=inside) if self._in_place else []
+        if self._pools is not None:
+            self._pools.join(chains)
         pins = {spec: spec.mem_offset for spec in selected if spec.mem_offset is not None}
 
         def run(requested: Sequence[TensorSpec]) -> Any:
             return self._algorithm(self._alignment, list(requested), graph_module, graph_signature, padding)
 
-        result, requested, chains = _smaller_plan(run, [*selected, *stand_ins], chains)
+        cost = _size_of if self._pools is None else self._pools.cost_of
+        result, requested, chains = _smaller_plan(run, [*selected, *stand_ins], chains, cost)
+        if self._pools is not None:
+            self._pools.refuse_overflow(result, requested)
         sizes = _Outcome(result, pins, algorithm_name(self._algorithm)).write(requested)
         for chain in chains:
             chain.settle()
         for spec in selected:
-            spec.alignment = self._alignment
+            spec.alignment = self._alignment if self._pools is None else self._pools.alignment_of(arena_of(spec))
         placed = [*selected, *_place_views(roles, selected)]
         for block in blocks:
             block.settle()
@@ -108,7 +131,10 @@ class GraphPlanner:
 
 
 def _smaller_plan(
-    run: Callable[[Sequence[TensorSpec]], Any], specs: list[TensorSpec], chains: list[Chain]
+    run: Callable[[Sequence[TensorSpec]], Any],
+    specs: list[TensorSpec],
+    chains: list[Chain],
+    cost: Callable[[Any], Any],
 ) -> tuple[Any, list[TensorSpec], list[Chain]]:
     """Plan with chains, or without where that is not larger; return what was requested and the chains that hold.
 
@@ -121,7 +147,11 @@ def _smaller_plan(
     if not all(hasattr(made := run(joined), name) for name in ("spec_dict", "bufsizes")):
         return made, joined, chains
     alone = run(specs)
-    return (made, joined, chains) if sum(made.bufsizes) < sum(alone.bufsizes) else (alone, specs, [])
+    return (made, joined, chains) if cost(made) < cost(alone) else (alone, specs, [])
+
+
+def _size_of(result: Any) -> int:
+    return sum(result.bufsizes)
 
 
 class _Outcome:

@@ -67,7 +67,7 @@ def nested(x: Any) -> Any:
         chosen = torch.cond(y[0] > 1, lambda z: (z * 2, z + 1), lambda z: (z - 1, z * 3), (y,))
         return chosen[0] + 1, chosen[1]
 
-    return torch.cond(x.sum() > 0, inner, lambda y: (y - 10, y), (x,))
+    return torch.cond(x.sum() > 0, inner, lambda y: (y - 10, y.clone()), (x,))
 
 
 @model((YES, numbers(3)), (NO, numbers(3)))
