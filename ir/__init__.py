@@ -13,6 +13,7 @@ from .control_flow import (
     results_of_graph,
 )
 from .defined_operators import DefinedOperator, defined_operator
+from .delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
 from .diagnostics import (
     ContractError,
     Diagnostic,
@@ -81,6 +82,7 @@ __all__ = [
     "ALIGNMENT",
     "ATEN",
     "BACKEND",
+    "CALL_DELEGATE",
     "COND",
     "DIALECTS",
     "EDGE",
@@ -94,9 +96,11 @@ __all__ = [
     "BackendOpOverload",
     "BodyEditor",
     "Checkpoint",
+    "CompileSpec",
     "ContractError",
     "ControlFlowCall",
     "DefinedOperator",
+    "Delegate",
     "Diagnostic",
     "DiagnosticError",
     "Dialect",
@@ -132,6 +136,8 @@ __all__ = [
     "copy_program",
     "copy_signature",
     "defined_operator",
+    "delegate_attribute",
+    "delegate_of",
     "determine_shape_dynamism",
     "dim_order_from_memory_format",
     "dim_order_from_stride",

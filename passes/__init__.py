@@ -7,6 +7,22 @@ from .convert_to_edge_operators import ConvertToEdgeOperators
 from .convert_to_out_variants import ConvertToOutVariants
 from .decompose_to_core import DecomposeToCore, WholeGraphNeededError, beyond_core
 from .decompose_whole_graph import DecomposeWholeGraph
+from .delegate import (
+    DELEGATION_TAG,
+    BackendDetails,
+    DelegationSpec,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+    find_backend,
+    greatest_handle,
+    insert_call,
+    leave_inputs,
+    leave_writes,
+    partitions_of,
+    sort_for_delegates,
+    subprogram_of,
+)
 from .dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
 from .eliminate_dead_code import EliminateDeadCode
 from .eliminate_views import EliminateViews
@@ -95,8 +111,10 @@ from .user_passes import CompleteMetadata, apply_user_passes
 from .write_back_mutations import WriteBackMutations
 
 __all__ = [
+    "DELEGATION_TAG",
     "PLANNERS",
     "ApplyRules",
+    "BackendDetails",
     "Body",
     "BoundSymbolicShapes",
     "CompleteMetadata",
@@ -105,6 +123,7 @@ __all__ = [
     "ConvertToOutVariants",
     "DecomposeToCore",
     "DecomposeWholeGraph",
+    "DelegationSpec",
     "DtypeEntry",
     "DtypePolicy",
     "DynamicMemoryPlanningMode",
@@ -135,6 +154,8 @@ __all__ = [
     "NbytesRange",
     "NodeMetadata",
     "OutVariantTable",
+    "PartitionResult",
+    "Partitioner",
     "Pass",
     "PassBase",
     "PassManager",
@@ -151,6 +172,7 @@ __all__ = [
     "Pool",
     "PoolWish",
     "PooledPlan",
+    "PreprocessResult",
     "PromoteTypes",
     "PropagateSpecs",
     "ProxyValue",
@@ -180,8 +202,13 @@ __all__ = [
     "exact",
     "exact_placement",
     "executorch_settings",
+    "find_backend",
     "graph_call_findings",
+    "greatest_handle",
     "greedy",
+    "insert_call",
+    "leave_inputs",
+    "leave_writes",
     "live_nbytes",
     "load_memory_policy",
     "map_args",
@@ -191,6 +218,7 @@ __all__ = [
     "naive",
     "parse_dtype_policy",
     "parse_memory_policy",
+    "partitions_of",
     "peak_nbytes",
     "plan_pools",
     "planned_nbytes",
@@ -202,6 +230,8 @@ __all__ = [
     "shipped_pipelines",
     "shipped_text",
     "solve_planning_problem",
+    "sort_for_delegates",
+    "subprogram_of",
     "to_edge_passes",
     "to_executorch_passes",
     "value_uses",

@@ -1,0 +1,236 @@
+"""A partition as a program of its own, which a backend can compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from exirkit.ir import ContractError, Diagnostic, EdgeProgramVerifier, locate
+
+from .partitioner import TAG
+from .partitions import Partition
+
+_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.USER_INPUT)
+_WRITES = {
+    OutputKind.BUFFER_MUTATION: InputKind.BUFFER,
+    OutputKind.PARAMETER_MUTATION: InputKind.PARAMETER,
+}
+
+
+@dataclass(frozen=True)
+class Subprogram:
+    """A partition taken out of a program.
+
+    Attributes:
+        partition: Which one.
+        program: Its calls; tagged parameters, buffers and constants are its state.
+        arguments: What the program hands it, in the order of its user inputs.
+        results: What it hands back, in the order of its user outputs.
+        written: Buffers and parameters of the program that it writes to itself: what is written, by target.
+    """
+
+    partition: Partition
+    program: ExportedProgram
+    arguments: tuple[Node, ...]
+    results: tuple[Node, ...]
+    written: Mapping[str, Node]
+
+
+def subprogram_of(source: ExportedProgram, module: GraphModule, partition: Partition) -> Subprogram:
+    """Return a partition as a program.
+
+    Args:
+        source: The program.
+        module: Its graph, or a body of its control flow, that the partition is part of; it is not changed.
+        partition: What to take out.
+
+    Raises:
+        ContractError: EK493, an input of the user is tagged, or a buffer that others use while the partition writes it.
+    """
+    is_body = module is not source.graph_module
+    specs = {} if is_body else {spec.arg.name: spec for spec in source.graph_signature.input_specs}
+    owned = _owned(partition, specs)
+    written = {} if is_body else _written(source, partition, owned)
+    arguments = _arguments(partition, owned)
+    results = tuple(node for node in partition.calls if _is_result(node, partition, written.values()))
+    builder = _Builder(source, owned, arguments)
+    builder.add_calls(partition.calls)
+    program = builder.program(results, written)
+    return Subprogram(partition, program, arguments, results, written)
+
+
+def _owned(partition: Partition, specs: Mapping[str, InputSpec]) -> dict[Node, InputSpec]:
+    """Return the placeholders whose tensors become state of the delegate."""
+    owned: dict[Node, InputSpec] = {}
+    calls = set(partition.calls)
+    for node in partition.inputs:
+        spec = specs.get(node.name)
+        if spec is None or spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            raise ContractError(_no_state(node, partition.tag))
+        # A tag on what this partition does not read says nothing.
+        if any(user in calls for user in node.users):
+            owned[node] = spec
+    return owned
+
+
+def _written(source: ExportedProgram, partition: Partition, owned: Mapping[Node, InputSpec]) -> dict[str, Node]:
+    """Return what the partition writes to state that it owns."""
+    results: Any = source.graph.output_node().args[0]
+    targets = {spec.target: node for node, spec in owned.items()}
+    members = set(partition.calls)
+    written: dict[str, Node] = {}
+    for value, spec in zip(results, source.graph_signature.output_specs, strict=True):
+        if spec.kind not in _WRITES or spec.target not in targets:
+            continue
+        buffer = targets[spec.target]
+        outside = [user for user in buffer.users if user not in members]
+        if value not in members or outside:
+            raise ContractError(_shared_state(buffer, partition.tag, value, outside))
+        written[str(spec.target)] = value
+    return written
+
+
+def _arguments(partition: Partition, owned: Mapping[Node, InputSpec]) -> tuple[Node, ...]:
+    members = {*partition.calls, *owned}
+    found = dict.fromkeys(
+        source for node in partition.calls for source in node.all_input_nodes if source not in members
+    )
+    for source in found:
+        if source.op == "get_attr":
+            raise ContractError(_calls_a_graph(source, partition.tag))
+    return tuple(found)
+
+
+def _is_result(node: Node, partition: Partition, written: Iterable[Node]) -> bool:
+    """Tell whether somebody outside reads a value; what is only written to owned state is not handed back."""
+    inside = set(partition.calls)
+    outside = [user for user in node.users if user not in inside]
+    if node in set(written):
+        outside = [user for user in outside if user.op != "output" or _is_read_at_end(node, user, list(written))]
+    return bool(outside)
+
+
+def _is_read_at_end(node: Node, output: Node, written: Sequence[Node]) -> bool:
+    results: Any = output.args[0]
+    return sum(value is node for value in results) > sum(value is node for value in written)
+
+
+class _Builder:
+    def __init__(self, source: ExportedProgram, owned: Mapping[Node, InputSpec], arguments: Sequence[Node]) -> None:
+        self._source = source
+        self._owned = sorted(owned.items(), key=lambda pair: _KINDS.index(pair[1].kind))
+        self._arguments = arguments
+        self._graph = Graph()
+        self._copies: dict[Node, Node] = {}
+        for node in (*(node for node, _ in self._owned), *arguments):
+            made = self._graph.placeholder(node.name)
+            made.meta = _meta(node)
+            self._copies[node] = made
+
+    def add_calls(self, calls: Sequence[Node]) -> None:
+        """Copy the calls, in their order."""
+        for node in calls:
+            made = self._graph.node_copy(node, self._copies.__getitem__)
+            made.meta = _meta(node)
+            self._copies[node] = made
+
+    def program(self, results: Sequence[Node], written: Mapping[str, Node]) -> ExportedProgram:
+        """Return the program with these results behind what it writes."""
+        ends = [self._copies[node] for node in (*written.values(), *results)]
+        output = self._graph.output(tuple(ends))
+        output.meta["val"] = tuple(end.meta.get("val") for end in ends)
+        signature = self._signature(results, written)
+        inputs = tuple(node.name for node in self._arguments)
+        in_spec = pytree.tree_flatten((inputs, {}))[1]
+        out_spec = pytree.tree_flatten(tuple(results))[1]
+        entry = ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
+        targets = {spec.target for _, spec in self._owned}
+        return ExportedProgram(
+            root=GraphModule(torch.nn.Module(), self._graph),
+            graph=self._graph,
+            graph_signature=signature,
+            state_dict={name: value for name, value in self._source.state_dict.items() if name in targets},
+            range_constraints=dict(self._source.range_constraints),
+            module_call_graph=[entry],
+            constants={name: value for name, value in self._source.constants.items() if name in targets},
+            verifiers=[EdgeProgramVerifier],
+        )
+
+    def _signature(self, results: Sequence[Node], written: Mapping[str, Node]) -> ExportGraphSignature:
+        inputs = [
+            InputSpec(spec.kind, TensorArgument(self._copies[node].name), spec.target, spec.persistent)
+            for node, spec in self._owned
+        ]
+        inputs += [InputSpec(InputKind.USER_INPUT, _argument(self._copies[node]), None) for node in self._arguments]
+        kinds = {spec.target: spec.kind for _, spec in self._owned}
+        outputs = [
+            OutputSpec(
+                OutputKind.BUFFER_MUTATION if kinds[target] is InputKind.BUFFER else OutputKind.PARAMETER_MUTATION,
+                TensorArgument(self._copies[node].name),
+                target,
+            )
+            for target, node in written.items()
+        ]
+        outputs += [OutputSpec(OutputKind.USER_OUTPUT, _argument(self._copies[node]), None) for node in results]
+        return ExportGraphSignature(inputs, outputs)
+
+
+def _meta(node: Node) -> dict[str, Any]:
+    return {key: value for key, value in node.meta.items() if key != TAG}
+
+
+def _argument(node: Node) -> Any:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return TensorArgument(node.name)
+    if isinstance(value, torch.SymInt):
+        return SymIntArgument(node.name)
+    return ConstantArgument(node.name, value)
+
+
+def _no_state(node: Node, tag: str) -> Diagnostic:
+    return Diagnostic(
+        code="EK493",
+        message=f"%{node.name} is tagged {tag!r}, and is no parameter, buffer or constant of the program",
+        location=locate(node),
+        expected="tags on calls, and on stored tensors that the delegate is to keep",
+        hint="leave the tag away: what is handed to a delegate is found from the calls",
+    )
+
+
+def _shared_state(buffer: Node, tag: str, value: Any, outside: Sequence[Node]) -> Diagnostic:
+    who = f"%{outside[0].name} reads it too" if outside else f"{value} outside of the partition is written to it"
+    return Diagnostic(
+        code="EK493",
+        message=f"buffer %{buffer.name} is tagged {tag!r} and written to, but {who}",
+        location=locate(buffer),
+        expected="a buffer that one partition alone reads and writes, if a delegate is to keep it",
+        hint="leave the tag of the buffer away: the delegate is handed its value, and hands back the new one",
+    )
+
+
+def _calls_a_graph(node: Node, tag: str) -> Diagnostic:
+    return Diagnostic(
+        code="EK491",
+        message=f"a call of the graph %{node.name} is tagged {tag!r}",
+        location=locate(node),
+        expected="calls of operators",
+        hint="tag the nodes within the graph instead: each graph has its own partitions",
+    )
