@@ -79,10 +79,15 @@ def emit_program(
     plans += [constant_method(name, value, state.constants) for name, value in constants.items()]
     initial_values = state.initial_values.buffers
     return EmitterOutput(
-        program=Program(execution_plan=plans, constant_buffer=state.constants.buffers),
+        program=Program(
+            execution_plan=plans,
+            constant_buffer=state.constants.buffers,
+            backend_delegate_data=state.delegates.payloads,
+        ),
         debug_handle_map={name: method.debug_handles for name, method in emitted.items()},
-        method_to_delegate_debug_id_map={name: {} for name in emitted},
+        method_to_delegate_debug_id_map={name: method.delegate_handles for name, method in emitted.items()},
         instruction_id_to_num_outs_map={name: method.result_counts for name, method in emitted.items()},
+        named_data=state.delegates.named_data or None,
         mutable_data=initial_values if len(initial_values) > 1 else None,
         view_bases={name: method.view_bases for name, method in emitted.items()},
     )

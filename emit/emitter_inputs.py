@@ -13,6 +13,7 @@ from torch.fx import Node
 from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate, sample_ints
 
 from .emitter_constants import ConstantPool, contents, is_all_zero
+from .emitter_delegates import DelegatePool
 from .emitter_values import ValueTable, constant_member, tensor_value
 from .schema import ExtraTensorInfo, TensorDataLocation
 
@@ -27,11 +28,13 @@ class ProgramState:
         emit_mutable_buffer_names: Store the names of mutable buffers.
         constants: Contents of constants.
         initial_values: Initial contents of mutable buffers.
+        delegates: What backends have made.
     """
 
     emit_mutable_buffer_names: bool = False
     constants: ConstantPool = field(default_factory=ConstantPool)
     initial_values: ConstantPool = field(default_factory=ConstantPool)
+    delegates: DelegatePool = field(default_factory=DelegatePool)
 
 
 class InputEmitter:

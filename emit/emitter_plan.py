@@ -16,11 +16,14 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import (
     ContractError,
     DefinedOperator,
+    Delegate,
     Diagnostic,
     ModelError,
     TensorSpec,
     alloc,
     control_flow_call,
+    delegate_attribute,
+    delegate_of,
     free,
     graph_argument,
     locate,
@@ -37,8 +40,10 @@ from .emitter_stack import frames
 from .emitter_tables import make_table
 from .emitter_values import ValueTable, tensor_value
 from .schema import (
+    BackendDelegate,
     Chain,
     ContainerMetadata,
+    DelegateCall,
     ExecutionPlan,
     FreeCall,
     Instruction,
@@ -65,12 +70,14 @@ class EmittedMethod:
         debug_handles: Debug handle, or handles, of instructions by index.
         result_counts: Number of results of instructions by index.
         view_bases: For each view that needs no instruction, the value whose memory it shows.
+        delegate_handles: What delegates report about their instructions, by index.
     """
 
     plan: ExecutionPlan
     debug_handles: dict[int, int | tuple[int, ...]] = field(default_factory=dict)
     result_counts: dict[int, int] = field(default_factory=dict)
     view_bases: dict[int, int] = field(default_factory=dict)
+    delegate_handles: dict[int, Any] = field(default_factory=dict)
 
 
 class PlanEmitter:
@@ -92,6 +99,9 @@ class PlanEmitter:
         self._inputs = InputEmitter(program, state, self._values, self._spec_ids)
         self._arguments = ArgumentWriter(self._values, self._id_of)
         self._operators: dict[tuple[str, str], int] = {}
+        self._state = state
+        self._delegates: list[BackendDelegate] = []
+        self._delegate_handles: dict[int, Any] = {}
         self._instructions: list[Instruction] = []
         self._stacktrace: list[Any] | None = [] if emit_stacktrace else None
         self._debug_handles: dict[int, int | tuple[int, ...]] = {}
@@ -136,11 +146,12 @@ class PlanEmitter:
             inputs=self._inputs.user_inputs,
             outputs=outputs,
             chains=[Chain(instructions=self._instructions, stacktrace=self._stacktrace)],
+            delegates=self._delegates,
             operators=[Operator(name=name, overload=overload) for name, overload in self._operators],
             non_const_buffer_sizes=self._arena_sizes(),
             non_const_buffer_device=devices,
         )
-        return EmittedMethod(plan, self._debug_handles, self._result_counts, self._view_bases)
+        return EmittedMethod(plan, self._debug_handles, self._result_counts, self._view_bases, self._delegate_handles)
 
     def _arena_sizes(self) -> list[int]:
         sizes = self._program.graph_module.meta.get("non_const_buffer_sizes")
@@ -163,7 +174,7 @@ class PlanEmitter:
     def _node(self, node: Node) -> None:
         if node.op == "call_function":
             self._ids[node] = self._call(node)
-        elif graph_argument(node) is None:
+        elif graph_argument(node) is None and delegate_attribute(node) is None:
             raise ModelError(_cannot_run(node))
 
     def _body(self, body: GraphModule, inputs: Sequence[Ids | None]) -> list[Ids | None]:
@@ -197,6 +208,9 @@ class PlanEmitter:
         call = control_flow_call(node)
         if call is not None:
             return self._control_flow.emit(call)
+        delegate = delegate_of(node)
+        if delegate is not None:
+            return self._delegate(node, delegate)
         raise ModelError(_cannot_run(node))
 
     def _kernel(self, node: Node, op: OpOverload | DefinedOperator) -> Ids:
@@ -221,6 +235,18 @@ class PlanEmitter:
         count = 1 if isinstance(result, int) else len(result)
         name = op._schema.name, op._schema.overload_name
         return self._add(node, make_table(KernelCall, op_index=self._operator(name), args=args), count, result)
+
+    def _delegate(self, node: Node, delegate: Delegate) -> Ids:
+        index = len(self._delegates)
+        self._delegates.append(self._state.delegates.entry(delegate))
+        handles = getattr(delegate, "meta", {}).get("debug_handle_map")
+        if handles is not None:
+            self._delegate_handles[len(self._instructions)] = {"name": delegate.backend_id, "delegate_map": handles}
+        args = [self._where(value) for value in node.args[1:]]
+        results = self._place(node, node.meta["spec"])
+        outs = [results] if isinstance(results, int) else results
+        call = make_table(DelegateCall, delegate_index=index, args=[*args, *outs])
+        return self._add(node, call, len(outs), results)
 
     def _returned(self, node: Node) -> Ids:
         """Make room for what an operator without out arguments returns."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -31,21 +31,31 @@ class CompileSpec:
 
 @runtime_checkable
 class Delegate(Protocol):
-    """What is known of a delegate in a program.
+    """What is known of a delegate in a program."""
 
-    Attributes:
-        backend_id: Name of the backend that runs it.
-        compile_specs: What it was compiled for, for the backend's eyes.
-        original_module: The program that was compiled.
-    """
-
-    backend_id: str
-    compile_specs: Sequence[CompileSpec]
-    original_module: ExportedProgram
+    @property
+    def backend_id(self) -> str:
+        """Name of the backend that runs it."""
+        ...
 
     @property
     def processed_bytes(self) -> bytes:
         """What the backend made of the program."""
+        ...
+
+    @property
+    def compile_specs(self) -> Sequence[CompileSpec]:
+        """What it was compiled for, for the backend's eyes."""
+        ...
+
+    @property
+    def original_module(self) -> ExportedProgram:
+        """The program that was compiled."""
+        ...
+
+    @property
+    def named_data(self) -> Mapping[str, bytes]:
+        """Data that it reads at run time, by name."""
         ...
 
 

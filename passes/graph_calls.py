@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import Diagnostic, ModelError, control_flow_call, locate
+from exirkit.ir import Diagnostic, ModelError, control_flow_call, delegate_of, locate
 
 
 def graph_call_findings(module: GraphModule) -> list[Diagnostic]:
@@ -29,7 +29,12 @@ def _findings(module: GraphModule, seen: set[GraphModule]) -> Iterator[Diagnosti
             seen.update(call.bodies)
             for body in call.bodies:
                 yield from _findings(body, seen)
-        elif node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
+        elif (
+            node.op == "call_function"
+            and isinstance(node.target, HigherOrderOperator)
+            # What a delegate computes is the business of its backend.
+            and delegate_of(node) is None
+        ):
             yield _cannot_be_lowered(node)
 
 
@@ -49,7 +54,7 @@ def _cannot_be_lowered(node: Node) -> Diagnostic:
         code="EK432",
         message=f"{node.target} cannot be lowered",
         location=locate(node),
-        expected="of the operators that call other graphs: cond, map, scan and while_loop only",
+        expected="of the operators that call other graphs: cond, map, scan and while_loop only, and calls of delegates",
         hint="write the model with torch.cond, map, scan or while_loop, or without calls of other graphs",
     )
 

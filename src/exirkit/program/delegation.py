@@ -59,7 +59,7 @@ class LoweredBackendModule(torch.nn.Module):
         self._backend_id = backend_id
         self._processed_bytes = processed_bytes
         self._compile_specs = compile_specs
-        self.named_data = dict(named_data or {})
+        self._named_data = dict(named_data or {})
         self.meta: dict[str, Any] = {"debug_handle_map": debug_handle_map}
 
     @property
@@ -81,6 +81,11 @@ class LoweredBackendModule(torch.nn.Module):
     def original_module(self) -> ExportedProgram:
         """What was compiled."""
         return self._original_module
+
+    @property
+    def named_data(self) -> dict[str, bytes]:
+        """Data that the delegate reads at run time, by name."""
+        return self._named_data
 
     def forward(self, *args: Any) -> Any:
         """Compute what the backend would, by running what was compiled."""
