@@ -1,16 +1,19 @@
 """What a program means: loader, static checks, kernels and interpreter of the reference runtime."""
 
+from .backends import BackendRegistry, DelegateContext, LoadedDelegate
 from .checks import verify_program
 from .limits import Limits
 from .metadata import MetadataIndexError, MethodMetadata, TensorInfo
 from .planned_lives import LifeKind, PlannedLife, lives_of_program
-from .registry import BackendRegistry, OperatorRegistry
+from .registry import OperatorRegistry
 from .runtime import Method, Program, Runtime, UnknownMethodError, Verification
 
 __all__ = [
     "BackendRegistry",
+    "DelegateContext",
     "LifeKind",
     "Limits",
+    "LoadedDelegate",
     "MetadataIndexError",
     "Method",
     "MethodMetadata",

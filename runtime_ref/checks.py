@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from exirkit.emit import ExecutionPlan, PteFile, Tensor
+from exirkit.emit import DelegateCall, ExecutionPlan, PteFile, Tensor
 
+from .backends import results_of_delegate
 from .check_calls import check_indices, check_kinds
 from .check_values import check_values, is_constant
 from .findings import Findings
@@ -74,6 +75,23 @@ def check_plan(
     _check_constants(plan, facts, findings)
     findings.method = None
     return facts if findings.count == before else None
+
+
+def check_delegate_calls(plan: ExecutionPlan, facts: PlanFacts, findings: Findings) -> None:
+    """Check what only a loaded delegate tells: which arguments of its calls are results, and may be written to."""
+    number = 0
+    for chain in plan.chains:
+        for instruction in chain.instructions:
+            step = instruction.instr_args
+            if isinstance(step, DelegateCall):
+                try:
+                    results = results_of_delegate(plan, facts.delegates[step.delegate_index], step.args)
+                    facts.written += [(index, number) for index in results]
+                except ValueError as error:
+                    where = f"instruction {number}"
+                    findings.add("EK628", f"delegate {step.delegate_index} cannot be called so: {error}", at=where)
+            number += 1
+    _check_constants(plan, facts, findings)
 
 
 def _check_inputs(plan: ExecutionPlan, findings: Findings) -> None:

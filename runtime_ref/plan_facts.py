@@ -17,6 +17,7 @@ from exirkit.emit import (
     TensorList,
 )
 
+from .backends import LoadedDelegate
 from .kernels import Kernel, KernelKind
 from .registry import OperatorRegistry
 
@@ -35,6 +36,7 @@ class PlanFacts:
         written: Pairs (value, instruction): a kernel writes to the memory of that tensor.
         rebound: Values that may become another tensor or number while the program runs.
         reshown: Tensors that may come to show other memory, or none.
+        delegates: The delegates of the plan, once they are loaded.
     """
 
     kernels: Sequence[Kernel | None]
@@ -43,6 +45,7 @@ class PlanFacts:
     written: list[tuple[int, int]] = field(default_factory=list)
     rebound: set[int] = field(default_factory=set)
     reshown: set[int] = field(default_factory=set)
+    delegates: Sequence[LoadedDelegate] = ()
 
     def may_become(self, sources: Iterable[int]) -> set[int]:
         """Return the values that may at some time be one of the tensors `sources`, these included."""

@@ -65,16 +65,3 @@ def _by_base_and_start(names: Iterable[str]) -> tuple[dict[str, list[str]], dict
 def default_registry() -> OperatorRegistry:
     """Return the registry that is used wherever none is given."""
     return OperatorRegistry()
-
-
-class BackendRegistry:
-    """The backends that can run delegates: none yet."""
-
-    @property
-    def registered_backend_names(self) -> list[str]:
-        """Names of the registered backends."""
-        return []
-
-    def is_available(self, backend_name: str) -> bool:
-        """Return whether delegates of that backend can run."""
-        return backend_name in self.registered_backend_names

@@ -14,13 +14,14 @@ import torch
 from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
 from exirkit.ir import Diagnostic, Location, UsageError
 
-from .checks import check_plan, check_program
+from .backends import BackendRegistry
+from .checks import check_delegate_calls, check_plan, check_program
 from .findings import Findings
 from .interpreter import Interpreter
 from .limits import Limits
 from .metadata import MethodMetadata
 from .plan_facts import PlanFacts, operator_name
-from .registry import BackendRegistry, OperatorRegistry, default_registry
+from .registry import OperatorRegistry, default_registry
 from .shadow_interpreter import KnowingInterpreter
 from .shadow_memory import ShadowMemory
 from .value_table import Arenas
@@ -106,12 +107,14 @@ class Program:
         registry: OperatorRegistry,
         limits: Limits,
         *,
+        backends: BackendRegistry | None = None,
         share_arenas: bool = False,
         knowing: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
         in_place: bool = False,
     ) -> None:
         self._file = file
+        self._backends = backends or BackendRegistry()
         self._registry = registry
         self._limits = limits
         self._share_arenas = share_arenas
@@ -151,7 +154,7 @@ class Program:
         Raises:
             UnknownMethodError: EK646 if there is no such method.
             ProgramVerifyError: EK601 to EK626 if the method is wrong; EK620 with one finding for each operator that
-                nobody has registered, EK621 with one for each delegate.
+                nobody has registered, EK621 with one for each delegate whose backend nobody has registered.
         """
         plan = self._plan(name)
         if name not in self._methods:
@@ -180,13 +183,9 @@ class Program:
                 hint = f"did you mean {near}?" if near else "import the library that registers it before loading"
                 findings.add("EK620", f"no kernel is called {name}", at=f"operator {index}", hint=hint)
         findings.raise_if_any()
-        for index, delegate in enumerate(plan.delegates):
-            findings.add(
-                "EK621",
-                f"delegate {index} needs backend {delegate.id}, and delegates do not run here yet",
-                at=f"delegate {index}",
-                hint="lower the model without a partitioner to run it on the reference runtime",
-            )
+        facts.delegates = self._backends.load(self._file, plan, findings)
+        findings.raise_if_any()
+        check_delegate_calls(plan, facts, findings)
         findings.raise_if_any()
         return facts
 
@@ -283,6 +282,7 @@ class Runtime:
             _read(data),
             self.operator_registry,
             limits or Limits(),
+            backends=self.backend_registry,
             share_arenas=share_arenas,
             knowing=knowing,
             views=views,

@@ -20,6 +20,7 @@ from exirkit.emit import (
 )
 from exirkit.ir import overwritable_arguments
 
+from .backends import results_of_delegate
 from .kernels import Kernel, KernelKind
 from .plan_facts import PlanFacts, operator_name, tensors_in
 
@@ -143,8 +144,18 @@ def _effect(plan: ExecutionPlan, facts: PlanFacts, instruction: Instruction, num
         return Effect(number, "jump_false", reads=reads, following=following)
     if isinstance(step, FreeCall):
         return Effect(number, "free", kills=(step.value_index,), following=following)
-    assert not isinstance(step, DelegateCall), "load_method refuses delegates first"
+    if isinstance(step, DelegateCall):
+        return _delegate_effect(plan, facts, step, number)
     raise TypeError(f"no instruction is a {type(step).__name__}")
+
+
+def _delegate_effect(plan: ExecutionPlan, facts: PlanFacts, step: DelegateCall, number: int) -> Effect:
+    results = results_of_delegate(plan, facts.delegates[step.delegate_index], step.args)
+    inputs = step.args[: len(step.args) - len(results)]
+    reads = tuple(tensor for index in inputs for tensor in tensors_in(plan, index))
+    text = f"delegate {plan.delegates[step.delegate_index].id}"
+    written = tuple(results)
+    return Effect(number, text, reads, written, written, kills=written, following=(number + 1,))
 
 
 def _following(plan: ExecutionPlan, facts: PlanFacts, step: JumpFalseCall, number: int, start: int) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from exirkit.emit import (
 )
 
 from .arguments import Arguments, Environment, bind_arguments
+from .backends import results_of_delegate, run_delegate
 from .cells import StepFailure, TensorCell
 from .kernels import Kernel, KernelKind
 from .shape_inference import Shapes, empty_outs
@@ -41,8 +42,17 @@ def make_step(environment: Environment, instruction: Instruction) -> Step:
         return partial(_move, values, step.move_from, step.move_to)
     if isinstance(step, JumpFalseCall):
         return partial(_jump_if_false, values, step.cond_value_index, step.destination_instruction)
-    assert not isinstance(step, DelegateCall), "load_method refuses delegates first"
+    if isinstance(step, DelegateCall):
+        return _delegate_step(environment, step)
     return partial(_free, values, step.value_index)
+
+
+def _delegate_step(environment: Environment, step: DelegateCall) -> Step:
+    loaded = environment.facts.delegates[step.delegate_index]
+    results = results_of_delegate(environment.plan, loaded, step.args)
+    inputs = step.args[: len(step.args) - len(results)]
+    backend = environment.plan.delegates[step.delegate_index].id
+    return partial(run_delegate, loaded, backend, environment.values, inputs, results)
 
 
 def _kernel_step(environment: Environment, kernel: Kernel, args: Sequence[int]) -> Step:
