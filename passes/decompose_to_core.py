@@ -29,6 +29,7 @@ from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, fake_like,
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, Step, StepRef
+from .delegate.whole_operators import WHOLE
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -83,7 +84,7 @@ class DecomposeToCore(Pass):
             op = node.target
             if isinstance(op, HigherOrderOperator):
                 raise WholeGraphNeededError(f"higher-order operator {op}")
-            if isinstance(op, OpOverload) and self._is_composite(op):
+            if isinstance(op, OpOverload) and self._is_composite(op) and not node.meta.get(WHOLE):
                 tensors: list[Node] = []
                 pattern = _pattern(node, tensors)
                 key = _key(op, pattern, tensors)

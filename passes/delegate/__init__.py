@@ -7,9 +7,11 @@ from .partitioner import DelegationSpec, Partitioner, PartitionResult
 from .partitions import Partition, partitions_of
 from .registry import find_backend
 from .subprogram import Subprogram, subprogram_of
+from .whole_operators import WHOLE, keep_whole
 
 __all__ = [
     "DELEGATION_TAG",
+    "WHOLE",
     "BackendDetails",
     "DelegationSpec",
     "Partition",
@@ -20,6 +22,7 @@ __all__ = [
     "find_backend",
     "greatest_handle",
     "insert_call",
+    "keep_whole",
     "leave_inputs",
     "leave_writes",
     "partitions_of",

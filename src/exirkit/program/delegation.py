@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
+from exirkit.emit import Program
 from exirkit.ir import CALL_DELEGATE, CompileSpec, ContractError, Diagnostic, called_graphs, copy_program
 from exirkit.passes import (
     DELEGATION_TAG,
     BackendDetails,
     DelegationSpec,
+    EdgeCompileConfig,
+    Partition,
     Partitioner,
     PartitionResult,
     PreprocessResult,
+    Subprogram,
     find_backend,
     greatest_handle,
     insert_call,
@@ -27,6 +32,8 @@ from exirkit.passes import (
     sort_for_delegates,
     subprogram_of,
 )
+
+from .executorch import ExecutorchProgramManager
 
 
 class LoweredBackendModule(torch.nn.Module):
@@ -87,20 +94,29 @@ class LoweredBackendModule(torch.nn.Module):
         """Data that the delegate reads at run time, by name."""
         return self._named_data
 
+    def program(self) -> Program:
+        """Return an emitted program whose method `forward` calls the delegate and nothing else."""
+        return self._alone().executorch_program
+
+    def buffer(self) -> bytes:
+        """Return a `.pte` file whose method `forward` calls the delegate and nothing else."""
+        return bytes(self._alone().buffer)
+
+    def _alone(self) -> ExecutorchProgramManager:
+        # Managers of Edge programs delegate, too.
+        from .edge import EdgeProgramManager
+
+        config = EdgeCompileConfig(_check_ir_validity=False)
+        return EdgeProgramManager(_calling(self), compile_config=config).to_executorch()
+
     def forward(self, *args: Any) -> Any:
         """Compute what the backend would, by running what was compiled."""
         return CALL_DELEGATE(self, *args)
 
 
-def preprocessed(
-    backend: type[BackendDetails], program: ExportedProgram, specs: list[CompileSpec]
+def _lowered(
+    backend: type[BackendDetails], program: ExportedProgram, specs: list[CompileSpec], made: Any
 ) -> LoweredBackendModule:
-    """Have a backend compile a program.
-
-    Raises:
-        ContractError: EK494, it returns something else than a `PreprocessResult` with bytes.
-    """
-    made = backend.preprocess(backend.copy_exported_program_for_preprocess(program), specs)
     if not isinstance(made, PreprocessResult) or not isinstance(made.processed_bytes, bytes):
         raise ContractError(
             Diagnostic(
@@ -109,14 +125,25 @@ def preprocessed(
                 expected="a PreprocessResult whose `processed_bytes` are bytes",
             )
         )
-    return LoweredBackendModule(
-        program,
-        backend.__name__,
-        made.processed_bytes,
-        specs,
-        made.data_store_output,
-        made.debug_handle_map,
-    )
+    data, handles = made.data_store_output, made.debug_handle_map
+    return LoweredBackendModule(program, backend.__name__, made.processed_bytes, specs, data, handles)
+
+
+def _calling(delegate: LoweredBackendModule) -> ExportedProgram:
+    """Return a program that calls a delegate and nothing else."""
+    source = copy_program(delegate.original_module)
+    specs = source.graph_signature.input_specs
+    stored = {spec.arg.name for spec in specs if spec.kind is not InputKind.USER_INPUT}
+    written = {spec.target for spec in source.graph_signature.output_specs if spec.target is not None}
+    inputs = tuple(node for node in source.graph.find_nodes(op="placeholder") if node.name in stored)
+    calls = tuple(node for node in source.graph.nodes if node.op == "call_function")
+    whole = subprogram_of(source, source.graph_module, Partition("whole", inputs, calls))
+    assert set(whole.written) == written, "a delegate keeps all the state that it writes"
+    leave_writes(source, [whole])
+    insert_call(source.graph_module, whole, delegate, "lowered_module_0", 1)
+    leave_inputs(source, [whole])
+    source.graph_module.recompile()
+    return source
 
 
 @overload
@@ -140,16 +167,85 @@ def to_backend(args: Any, edge_program: Any, compile_specs: Sequence[CompileSpec
     Source: `to_backend` of the ExecuTorch documentation.
     """
     if isinstance(args, str):
-        return preprocessed(find_backend(args), edge_program, list(compile_specs))
+        backend, specs = find_backend(args), list(compile_specs)
+        given = backend.copy_exported_program_for_preprocess(edge_program)
+        return _lowered(backend, edge_program, specs, backend.preprocess(given, specs))
     return delegated(args, edge_program)
 
 
 def delegated(program: ExportedProgram, partitioner: Partitioner) -> ExportedProgram:
     """Return a program in which delegates compute what a partitioner takes; what is given stays as it is."""
-    specs, made = tagged(program, partitioner)
-    for module in list(called_graphs(made.graph_module)):
-        _delegate_parts(made, module, specs)
+    return delegated_methods({"forward": program}, {"forward": partitioner})["forward"]
+
+
+def delegated_methods(
+    programs: Mapping[str, ExportedProgram], partitioners: Mapping[str, Partitioner]
+) -> dict[str, ExportedProgram]:
+    """Return programs in which delegates compute what partitioners take.
+
+    Each backend is given what it gets of all methods at once, so that its delegates may share.
+
+    Args:
+        programs: By method; they are not changed.
+        partitioners: By method; programs of other methods stay as they are.
+    """
+    made = dict(programs)
+    works: dict[str, list[_Work]] = {}
+    for method, partitioner in partitioners.items():
+        specs, made[method] = tagged(programs[method], partitioner)
+        for module in list(called_graphs(made[method].graph_module)):
+            for one in partitions_of(module.graph):
+                spec = specs[one.tag]
+                taken = subprogram_of(made[method], module, one)
+                works.setdefault(spec.backend_id, []).append(_Work(method, module, taken, spec))
+    for backend, parts in works.items():
+        _compile(find_backend(backend), parts)
+    for method in partitioners:
+        mine = [one for parts in works.values() for one in parts if one.method == method]
+        for module in list(called_graphs(made[method].graph_module)):
+            _call_delegates(made[method], module, [one for one in mine if one.module is module])
     return made
+
+
+@dataclass
+class _Work:
+    """A part of a program that becomes a delegate."""
+
+    method: str
+    module: GraphModule
+    taken: Subprogram
+    spec: DelegationSpec
+    delegate: LoweredBackendModule | None = None
+
+
+def _compile(backend: type[BackendDetails], parts: Sequence[_Work]) -> None:
+    """Have a backend compile its parts of all methods at once."""
+    by_method: dict[str, list[_Work]] = {}
+    for one in parts:
+        by_method.setdefault(one.method, []).append(one)
+    results = backend.preprocess_multimethod(
+        {
+            method: [backend.copy_exported_program_for_preprocess(one.taken.program) for one in mine]
+            for method, mine in by_method.items()
+        },
+        {method: [one.spec.compile_specs for one in mine] for method, mine in by_method.items()},
+    )
+    for method, mine in by_method.items():
+        for one, result in zip(mine, _results(backend, results, method, len(mine)), strict=True):
+            one.delegate = _lowered(backend, one.taken.program, one.spec.compile_specs, result)
+
+
+def _results(backend: type[BackendDetails], results: Any, method: str, count: int) -> list[Any]:
+    found = results.get(method) if isinstance(results, Mapping) else None
+    if not isinstance(found, list) or len(found) != count:
+        raise ContractError(
+            Diagnostic(
+                code="EK494",
+                message=f"preprocess_multimethod of {backend.__name__} returned {found!r} for {method}",
+                expected=f"a list of {count} PreprocessResult, one for each program",
+            )
+        )
+    return found
 
 
 def tagged(program: ExportedProgram, partitioner: Partitioner) -> tuple[Mapping[str, DelegationSpec], ExportedProgram]:
@@ -194,17 +290,20 @@ def _described(program: ExportedProgram) -> list[Any]:
     ]
 
 
-def _delegate_parts(program: ExportedProgram, module: GraphModule, specs: Mapping[str, DelegationSpec]) -> None:
-    taken = [subprogram_of(program, module, one) for one in partitions_of(module.graph)]
+def _call_delegates(program: ExportedProgram, module: GraphModule, parts: Sequence[_Work]) -> None:
+    """Put calls in the place of the parts of one graph."""
+    ready = {one.taken.partition.tag: one for one in parts}
+    # Backends took the parts in turn; in the graph they run in the order of what they need.
+    ordered = [ready[one.tag] for one in partitions_of(module.graph)]
+    taken = [one.taken for one in ordered]
     is_top = module is program.graph_module
     if is_top:
         leave_writes(program, taken)
     sort_for_delegates(module, taken)
     handle = greatest_handle(module)
-    for number, one in enumerate(taken):
-        spec = specs[one.partition.tag]
-        delegate = preprocessed(find_backend(spec.backend_id), one.program, spec.compile_specs)
-        insert_call(module, one, delegate, _free_name(module, number), handle + number + 1)
+    for number, one in enumerate(ordered):
+        assert one.delegate is not None, "compiled before"
+        insert_call(module, one.taken, one.delegate, _free_name(module, number), handle + number + 1)
     if is_top:
         leave_inputs(program, taken)
     for node in module.graph.nodes:
@@ -216,8 +315,3 @@ def _free_name(module: GraphModule, number: int) -> str:
     while hasattr(module, f"lowered_module_{number}"):
         number += 1
     return f"lowered_module_{number}"
-
-
-def flat_results(value: Any) -> list[Any]:
-    """Return the results of a call in a row."""
-    return list(pytree.tree_leaves(value))

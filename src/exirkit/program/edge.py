@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -18,6 +19,7 @@ from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
     MemoryPlanningPass,
+    Partitioner,
     Pipeline,
     apply_user_passes,
     edge_settings,
@@ -25,7 +27,8 @@ from exirkit.passes import (
 )
 from exirkit.verifiers import check_edge_program
 
-from .arguments import Programs, Progress, by_method, method_of, not_yet, pipeline_between, refuse
+from .arguments import Programs, Progress, by_method, method_of, pipeline_between, refuse
+from .delegation import delegated_methods
 from .executorch import ExecutorchProgramManager
 from .optimizing import MethodLowering, check_optimization
 
@@ -111,13 +114,24 @@ class EdgeProgramManager:
             changed, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
         )
 
-    def to_backend(self, partitioner: Any) -> EdgeProgramManager:
-        """Delegate parts of the programs to a backend.
+    def to_backend(self, partitioner: Partitioner | Mapping[str, Partitioner]) -> EdgeProgramManager:
+        """Delegate parts of the programs to backends.
+
+        Args:
+            partitioner: One for all methods, or partitioners by method; programs of other methods stay as they are.
 
         Raises:
-            UsageError: EK701, delegation is not supported yet.
+            ContractError: EK491 to EK495, a partitioner or a backend broke its word.
+            UsageError: EK490, there is no such backend; EK703, the mapping names a method that is not there.
         """
-        raise not_yet("to_backend")
+        chosen = partitioner if isinstance(partitioner, Mapping) else dict.fromkeys(self._programs, partitioner)
+        for name in chosen:
+            method_of(self._programs, name)
+        made = delegated_methods(self._programs, chosen)
+        config = replace(self.compile_config, _check_ir_validity=False)
+        return EdgeProgramManager(
+            made, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
+        )
 
     def to_executorch(
         self,

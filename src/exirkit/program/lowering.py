@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from exirkit.passes import EdgeCompileConfig, Pipeline, edge_settings
+from exirkit.ir import Diagnostic, ModelError, called_graphs, locate, underlying
+from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, keep_whole
 
-from .arguments import Programs, Progress, by_method, pipeline_between, refuse, say
+from .arguments import Programs, Progress, by_method, method_of, pipeline_between, refuse, say
 from .edge import EdgeProgramManager
 
 
@@ -49,29 +51,72 @@ def to_edge(
 def to_edge_transform_and_lower(
     programs: Programs,
     transform_passes: Sequence[Any] | Mapping[str, Sequence[Any]] | Any | None = None,
-    partitioner: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    partitioner: Sequence[Partitioner] | Mapping[str, Sequence[Partitioner]] | None = None,
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
     generate_etrecord: bool = False,
 ) -> EdgeProgramManager:
-    """Lower exported programs to the Edge dialect and run passes on them.
+    """Lower exported programs to the Edge dialect, run passes on them, and delegate what partitioners take.
 
     Args:
         programs: As for `to_edge`.
         transform_passes: Passes, as for `EdgeProgramManager.transform`.
-        partitioner: Not supported yet, apart from an empty list.
+        partitioner: Partitioners for all methods, or by method, which are asked in their order.
         constant_methods: As for `to_edge`.
         compile_config: As for `to_edge`.
         generate_etrecord: Not supported yet.
 
     Raises:
-        UsageError: EK701, a partitioner was given.
+        ModelError: EK496, a call was kept whole for a partitioner, which then did not take it; or as `to_edge`.
+        ContractError: As `EdgeProgramManager.to_backend`.
 
     Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
     """
-    refuse(partitioner, "partitioner")
-    manager = to_edge(programs, constant_methods, compile_config, generate_etrecord)
-    return manager if transform_passes is None else manager.transform(transform_passes)
+    named = by_method(programs)
+    chosen = _partitioners(named, partitioner)
+    config = compile_config or EdgeCompileConfig()
+    whole = {name: keep_whole(program, chosen[name]) for name, program in named.items()}
+    kept = dict.fromkeys(op for _, ops in whole.values() for op in ops)
+    accepting = replace(config, _core_aten_ops_exception_list=[*config._core_aten_ops_exception_list, *kept])
+    marked = {name: program for name, (program, _) in whole.items()}
+    manager = to_edge(marked, constant_methods, accepting, generate_etrecord)
+    if transform_passes is not None:
+        manager = manager.transform(transform_passes)
+    for turn in range(max(map(len, chosen.values()), default=0)):
+        manager = manager.to_backend({name: found[turn] for name, found in chosen.items() if turn < len(found)})
+    _check_taken(
+        {name: manager.exported_program(name) for name in named}, {name: ops for name, (_, ops) in whole.items()}
+    )
+    return manager
+
+
+def _partitioners(
+    programs: Mapping[str, ExportedProgram], given: Sequence[Partitioner] | Mapping[str, Sequence[Partitioner]] | None
+) -> dict[str, list[Partitioner]]:
+    if not isinstance(given, Mapping):
+        return {name: list(given or ()) for name in programs}
+    for name in given:
+        method_of(programs, name)
+    return {name: list(given.get(name, ())) for name in programs}
+
+
+def _check_taken(programs: Mapping[str, ExportedProgram], kept: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse programs in which calls are left that were kept whole for a backend."""
+    findings = [
+        Diagnostic(
+            code="EK496",
+            message=f"{node.target} was kept whole for a partitioner, which did not take it",
+            location=locate(node).model_copy(update={"method": name}),
+            expected="a partitioner that takes what its ops_to_not_decompose asks for",
+            hint="let the check function of ops_to_not_decompose say no to this call, or decompose it beforehand",
+        )
+        for name, program in programs.items()
+        for module in called_graphs(program.graph_module)
+        for node in module.graph.nodes
+        if node.op == "call_function" and underlying(node.target) in kept[name]
+    ]
+    if findings:
+        raise ModelError(findings)
 
 
 def _edge_program(
