@@ -25,7 +25,16 @@ from torch.fx.node import map_aggregate, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
 
-from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, fake_like, infer_static_value, locate
+from exirkit.ir import (
+    CALL_DELEGATE,
+    Diagnostic,
+    GraphEditor,
+    Location,
+    ModelError,
+    fake_like,
+    infer_static_value,
+    locate,
+)
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, Step, StepRef
@@ -82,6 +91,8 @@ class DecomposeToCore(Pass):
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
             op = node.target
+            if op is CALL_DELEGATE:
+                continue
             if isinstance(op, HigherOrderOperator):
                 raise WholeGraphNeededError(f"higher-order operator {op}")
             if isinstance(op, OpOverload) and self._is_composite(op) and not node.meta.get(WHOLE):

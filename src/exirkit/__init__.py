@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from exirkit.emit import ProgramVerifyError as ProgramVerifyError
     from exirkit.emit import emit_program as emit_program
     from exirkit.emit import print_program as print_program
+    from exirkit.ir import CompileSpec as CompileSpec
     from exirkit.ir import ContractError as ContractError
     from exirkit.ir import Diagnostic as Diagnostic
     from exirkit.ir import DiagnosticError as DiagnosticError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from exirkit.ir import UsageError as UsageError
     from exirkit.ir import ops as ops
     from exirkit.passes import ApplyRules as ApplyRules
+    from exirkit.passes import BackendDetails as BackendDetails
+    from exirkit.passes import DelegationSpec as DelegationSpec
     from exirkit.passes import DtypePolicy as DtypePolicy
     from exirkit.passes import EdgeCompileConfig as EdgeCompileConfig
     from exirkit.passes import ExecutorchBackendConfig as ExecutorchBackendConfig
@@ -40,11 +43,14 @@ if TYPE_CHECKING:
     from exirkit.passes import MemoryPolicy as MemoryPolicy
     from exirkit.passes import MergeEqualNodes as MergeEqualNodes
     from exirkit.passes import NodeMetadata as NodeMetadata
+    from exirkit.passes import Partitioner as Partitioner
+    from exirkit.passes import PartitionResult as PartitionResult
     from exirkit.passes import Pass as Pass
     from exirkit.passes import PassBase as PassBase
     from exirkit.passes import PassManager as PassManager
     from exirkit.passes import PassResult as PassResult
     from exirkit.passes import Pipeline as Pipeline
+    from exirkit.passes import PreprocessResult as PreprocessResult
     from exirkit.passes import ProxyValue as ProxyValue
     from exirkit.passes import ToOutVarPass as ToOutVarPass
     from exirkit.passes import UnfuseOperators as UnfuseOperators
@@ -63,6 +69,9 @@ if TYPE_CHECKING:
     from exirkit.pictures import generate_memory_trace as generate_memory_trace
     from exirkit.program import EdgeProgramManager as EdgeProgramManager
     from exirkit.program import ExecutorchProgramManager as ExecutorchProgramManager
+    from exirkit.program import LoweredBackendModule as LoweredBackendModule
+    from exirkit.program import ReferenceBackend as ReferenceBackend
+    from exirkit.program import to_backend as to_backend
     from exirkit.program import to_edge as to_edge
     from exirkit.program import to_edge_transform_and_lower as to_edge_transform_and_lower
     from exirkit.verifiers import EXIRATenDialectVerifier as EXIRATenDialectVerifier
@@ -75,7 +84,10 @@ __version__ = "0.1.0"
 # Where each public name lives. Names are fetched on first use, so that `exirkit --help` does not wait for torch.
 _HOMES: dict[str, str] = {
     "ApplyRules": "passes",
+    "BackendDetails": "passes",
+    "CompileSpec": "ir",
     "ContractError": "ir",
+    "DelegationSpec": "passes",
     "Diagnostic": "ir",
     "DiagnosticError": "ir",
     "DtypePolicy": "passes",
@@ -94,20 +106,25 @@ _HOMES: dict[str, str] = {
     "GraphEditor": "ir",
     "InternalError": "ir",
     "LegalizeDtypes": "passes",
+    "LoweredBackendModule": "program",
     "MemoryPlanningAlgorithmSuite": "passes",
     "MemoryPlanningPass": "passes",
     "MemoryPolicy": "passes",
     "MergeEqualNodes": "passes",
     "ModelError": "ir",
     "NodeMetadata": "passes",
+    "PartitionResult": "passes",
+    "Partitioner": "passes",
     "Pass": "passes",
     "PassBase": "passes",
     "PassManager": "passes",
     "PassResult": "passes",
     "Pipeline": "passes",
+    "PreprocessResult": "passes",
     "ProgramFormatError": "emit",
     "ProgramVerifyError": "emit",
     "ProxyValue": "passes",
+    "ReferenceBackend": "program",
     "TensorSpec": "ir",
     "ToOutVarPass": "passes",
     "UnfuseOperators": "passes",
@@ -128,6 +145,7 @@ _HOMES: dict[str, str] = {
     "portfolio": "passes",
     "predicate": "patterns",
     "print_program": "emit",
+    "to_backend": "program",
     "to_edge": "program",
     "to_edge_transform_and_lower": "program",
     "unfuse": "patterns",

@@ -1,7 +1,17 @@
-"""The lowering chain: `to_edge`, the managers of its two halves, and nothing that another room can do."""
+"""The lowering chain: `to_edge`, the managers of its two halves, delegation, and nothing that another room can do."""
 
+from .delegation import LoweredBackendModule, to_backend
 from .edge import EdgeProgramManager
 from .executorch import ExecutorchProgramManager
 from .lowering import to_edge, to_edge_transform_and_lower
+from .reference_backend import ReferenceBackend
 
-__all__ = ["EdgeProgramManager", "ExecutorchProgramManager", "to_edge", "to_edge_transform_and_lower"]
+__all__ = [
+    "EdgeProgramManager",
+    "ExecutorchProgramManager",
+    "LoweredBackendModule",
+    "ReferenceBackend",
+    "to_backend",
+    "to_edge",
+    "to_edge_transform_and_lower",
+]

@@ -120,7 +120,7 @@ def _lowered(
     if not isinstance(made, PreprocessResult) or not isinstance(made.processed_bytes, bytes):
         raise ContractError(
             Diagnostic(
-                code="EK494",
+                code="EK741",
                 message=f"preprocess of {backend.__name__} returned {type(made).__name__}",
                 expected="a PreprocessResult whose `processed_bytes` are bytes",
             )
@@ -162,7 +162,7 @@ def to_backend(args: Any, edge_program: Any, compile_specs: Sequence[CompileSpec
 
     Raises:
         UsageError: EK490, there is no such backend.
-        ContractError: EK491 to EK495, the partitioner or the backend broke its word.
+        ContractError: EK491 to EK493, EK741, EK742, the partitioner or the backend broke its word.
 
     Source: `to_backend` of the ExecuTorch documentation.
     """
@@ -240,7 +240,7 @@ def _results(backend: type[BackendDetails], results: Any, method: str, count: in
     if not isinstance(found, list) or len(found) != count:
         raise ContractError(
             Diagnostic(
-                code="EK494",
+                code="EK741",
                 message=f"preprocess_multimethod of {backend.__name__} returned {found!r} for {method}",
                 expected=f"a list of {count} PreprocessResult, one for each program",
             )
@@ -252,7 +252,7 @@ def tagged(program: ExportedProgram, partitioner: Partitioner) -> tuple[Mapping[
     """Return where partitions go, and a copy of the program with the tags of a partitioner.
 
     Raises:
-        ContractError: EK495, it changed the graph, or used a tag of which it does not say where it goes.
+        ContractError: EK742, it changed the graph, or used a tag of which it does not say where it goes.
     """
     made = copy_program(program)
     before = _described(made)
@@ -263,7 +263,7 @@ def tagged(program: ExportedProgram, partitioner: Partitioner) -> tuple[Mapping[
         what = "changed the graph" if result is not None else f"returned {type(found).__name__}"
         raise ContractError(
             Diagnostic(
-                code="EK495",
+                code="EK742",
                 message=f"partitioner {name} {what}",
                 expected="a PartitionResult with the program it was given, tags in `meta` added and nothing else",
             )
@@ -274,7 +274,7 @@ def tagged(program: ExportedProgram, partitioner: Partitioner) -> tuple[Mapping[
             if tag is not None and tag not in found.partition_tags:
                 raise ContractError(
                     Diagnostic(
-                        code="EK495",
+                        code="EK742",
                         message=f"%{node.name} has the tag {tag!r}, of which {name} does not say where it goes",
                         expected=f"one of {', '.join(sorted(found.partition_tags)) or 'the tags of partition_tags'}",
                     )

@@ -121,7 +121,7 @@ class EdgeProgramManager:
             partitioner: One for all methods, or partitioners by method; programs of other methods stay as they are.
 
         Raises:
-            ContractError: EK491 to EK495, a partitioner or a backend broke its word.
+            ContractError: EK491 to EK493, EK741, EK742, a partitioner or a backend broke its word.
             UsageError: EK490, there is no such backend; EK703, the mapping names a method that is not there.
         """
         chosen = partitioner if isinstance(partitioner, Mapping) else dict.fromkeys(self._programs, partitioner)

@@ -67,7 +67,7 @@ def to_edge_transform_and_lower(
         generate_etrecord: Not supported yet.
 
     Raises:
-        ModelError: EK496, a call was kept whole for a partitioner, which then did not take it; or as `to_edge`.
+        ModelError: EK743, a call was kept whole for a partitioner, which then did not take it; or as `to_edge`.
         ContractError: As `EdgeProgramManager.to_backend`.
 
     Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
@@ -104,7 +104,7 @@ def _check_taken(programs: Mapping[str, ExportedProgram], kept: Mapping[str, Seq
     """Refuse programs in which calls are left that were kept whole for a backend."""
     findings = [
         Diagnostic(
-            code="EK496",
+            code="EK743",
             message=f"{node.target} was kept whole for a partitioner, which did not take it",
             location=locate(node).model_copy(update={"method": name}),
             expected="a partitioner that takes what its ops_to_not_decompose asks for",
