@@ -38,7 +38,7 @@ from exirkit.ir import (
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, Step, StepRef
-from .delegate.whole_operators import WHOLE
+from .delegate.whole_operators import is_kept_whole
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -95,7 +95,7 @@ class DecomposeToCore(Pass):
                 continue
             if isinstance(op, HigherOrderOperator):
                 raise WholeGraphNeededError(f"higher-order operator {op}")
-            if isinstance(op, OpOverload) and self._is_composite(op) and not node.meta.get(WHOLE):
+            if isinstance(op, OpOverload) and self._is_composite(op) and not is_kept_whole(node):
                 tensors: list[Node] = []
                 pattern = _pattern(node, tensors)
                 key = _key(op, pattern, tensors)

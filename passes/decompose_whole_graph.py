@@ -10,7 +10,10 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram, default_decompositions
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
-from .decompose_to_core import beyond_core
+from exirkit.ir import GraphEditor
+
+from .decompose_to_core import DecomposeToCore, beyond_core
+from .delegate.whole_operators import is_kept_whole
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult
 
 
@@ -30,10 +33,15 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
         """Return another program; what is given stays as it is."""
         table: dict[Any, Callable[..., Any]] = default_decompositions()
         table.update(beyond_core())
-        for op in self._preserved:
+        whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}
+        for op in (*self._preserved, *whole):
             table.pop(op, None)
         # Nobody calls the graphs in between, so no code is generated for them.
         with _use_lazy_graph_module(True), warnings.catch_warnings():
             # torch warns of its own internals here, and there is nothing a caller could do about it.
             warnings.simplefilter("ignore")
-            return ExportedProgramPassResult(exported_program.run_decompositions(table), True)
+            made = exported_program.run_decompositions(table)
+        if whole:
+            # Of the operators that were left, other calls are to be taken apart after all.
+            DecomposeToCore(self._preserved).run(GraphEditor(made))
+        return ExportedProgramPassResult(made, True)

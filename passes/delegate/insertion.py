@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputSpec
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import CALL_DELEGATE, inherited
 
@@ -62,39 +62,51 @@ def sort_for_delegates(module: GraphModule, taken: Sequence[Subprogram]) -> None
         end.prepend(node)
 
 
-def insert_call(module: GraphModule, one: Subprogram, delegate: torch.nn.Module, name: str, handle: int) -> Node:
-    """Replace the nodes of a partition by a call of its delegate.
+def insert_calls(module: GraphModule, taken: Sequence[Subprogram], delegates: Sequence[torch.nn.Module]) -> None:
+    """Replace the nodes of partitions by calls of their delegates.
 
     Args:
-        module: Graph of the partition, sorted by `sort_for_delegates`.
-        one: The partition.
-        delegate: What is called; it becomes an attribute of the module.
-        name: Of the attribute.
-        handle: Debug handle of the call.
-
-    Returns:
-        The call. Its value is the list of the results, even if there is one only.
+        module: Graph of the partitions, sorted by `sort_for_delegates`; the delegates become attributes of it.
+        taken: The partitions, in the order in which they run.
+        delegates: What is called, for each.
     """
-    graph = module.graph
-    module.add_module(name, delegate)
+    handle = _greatest_handle(module)
+    results: dict[Node, Node] = {}
+    for number, (one, delegate) in enumerate(zip(taken, delegates, strict=True)):
+        name = _free_name(module, number)
+        module.add_module(name, delegate)
+        # What an earlier delegate computes has another name now.
+        arguments = [results.get(node, node) for node in one.arguments]
+        results |= _insert_call(module.graph, one, arguments, name, handle + number + 1)
+
+
+def _insert_call(graph: Graph, one: Subprogram, arguments: Sequence[Node], name: str, handle: int) -> dict[Node, Node]:
+    """Replace one partition, and return what its results have become; the call's value is the list of them."""
     first = one.partition.calls[0]
     with graph.inserting_before(first):
         attribute = graph.get_attr(name)
-        call = graph.call_function(CALL_DELEGATE, (attribute, *one.arguments))
+        call = graph.call_function(CALL_DELEGATE, (attribute, *arguments))
         call.meta = inherited(list(one.partition.calls))
         call.meta.pop(TAG, None)
         call.meta["val"] = [node.meta["val"] for node in one.results]
         call.meta["debug_handle"] = handle
+        made: dict[Node, Node] = {}
         for place, node in enumerate(one.results):
-            item = graph.call_function(operator.getitem, (call, place))
+            made[node] = item = graph.call_function(operator.getitem, (call, place))
             item.meta = {key: value for key, value in node.meta.items() if key != TAG}
             node.replace_all_uses_with(item)
     for node in reversed(one.partition.calls):
         graph.erase_node(node)
-    return call
+    return made
 
 
-def greatest_handle(module: GraphModule) -> int:
+def _free_name(module: GraphModule, number: int) -> str:
+    while hasattr(module, f"lowered_module_{number}"):
+        number += 1
+    return f"lowered_module_{number}"
+
+
+def _greatest_handle(module: GraphModule) -> int:
     """Return the greatest debug handle of a graph; 0 if there is none."""
     handles = [node.meta.get("debug_handle") for node in module.graph.nodes]
     return max((one for one in handles if isinstance(one, int)), default=0)

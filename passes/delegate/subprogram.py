@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import ContractError, Diagnostic, EdgeProgramVerifier, locate
+from exirkit.ir import ContractError, Diagnostic, EdgeProgramVerifier, delegate_attribute, locate
 
 from .partitioner import TAG
 from .partitions import Partition
@@ -113,9 +113,10 @@ def _arguments(partition: Partition, owned: Mapping[Node, InputSpec]) -> tuple[N
         source for node in partition.calls for source in node.all_input_nodes if source not in members
     )
     for source in found:
-        if source.op == "get_attr":
+        if source.op == "get_attr" and delegate_attribute(source) is None:
             raise ContractError(_calls_a_graph(source, partition.tag))
-    return tuple(found)
+    # A delegate within a delegate goes with the call.
+    return tuple(source for source in found if source.op != "get_attr")
 
 
 def _is_result(node: Node, partition: Partition, written: Iterable[Node]) -> bool:
@@ -137,6 +138,7 @@ class _Builder:
         self._source = source
         self._owned = sorted(owned.items(), key=lambda pair: _KINDS.index(pair[1].kind))
         self._arguments = arguments
+        self._root = torch.nn.Module()
         self._graph = Graph()
         self._copies: dict[Node, Node] = {}
         for node in (*(node for node, _ in self._owned), *arguments):
@@ -147,6 +149,11 @@ class _Builder:
     def add_calls(self, calls: Sequence[Node]) -> None:
         """Copy the calls, in their order."""
         for node in calls:
+            for source in node.all_input_nodes:
+                if source.op == "get_attr" and source not in self._copies:
+                    name = str(source.target)
+                    self._root.add_module(name, source.graph.owning_module.get_submodule(name))  # type: ignore[union-attr]
+                    self._copies[source] = self._graph.get_attr(name)
             made = self._graph.node_copy(node, self._copies.__getitem__)
             made.meta = _meta(node)
             self._copies[node] = made
@@ -163,7 +170,7 @@ class _Builder:
         entry = ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
         targets = {spec.target for _, spec in self._owned}
         return ExportedProgram(
-            root=GraphModule(torch.nn.Module(), self._graph),
+            root=GraphModule(self._root, self._graph),
             graph=self._graph,
             graph_signature=signature,
             state_dict={name: value for name, value in self._source.state_dict.items() if name in targets},

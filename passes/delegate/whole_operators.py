@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from exirkit.ir import called_graphs, copy_program
 
 from .partitioner import Partitioner
 
-WHOLE = "kept_whole"
-"""Key of `node.meta` of calls that are not decomposed, whatever their operator is."""
+_WHOLE = "kept_whole"
+# What is in this dictionary goes with a node when torch traces a program anew.
+_CUSTOM = "custom"
 
 
 def keep_whole(
@@ -36,6 +38,11 @@ def keep_whole(
         for node in module.graph.nodes:
             op = node.target
             if isinstance(op, OpOverload) and any(op in ops and (ask is None or ask(node)) for ops, ask in wanted):
-                node.meta[WHOLE] = True
+                node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _WHOLE: True}
                 kept[op] = None
     return copied, list(kept)
+
+
+def is_kept_whole(node: Node) -> bool:
+    """Tell whether a call is not to be decomposed, whatever its operator is."""
+    return bool((node.meta.get(_CUSTOM) or {}).get(_WHOLE))

@@ -24,8 +24,7 @@ from exirkit.passes import (
     PreprocessResult,
     Subprogram,
     find_backend,
-    greatest_handle,
-    insert_call,
+    insert_calls,
     leave_inputs,
     leave_writes,
     partitions_of,
@@ -140,7 +139,7 @@ def _calling(delegate: LoweredBackendModule) -> ExportedProgram:
     whole = subprogram_of(source, source.graph_module, Partition("whole", inputs, calls))
     assert set(whole.written) == written, "a delegate keeps all the state that it writes"
     leave_writes(source, [whole])
-    insert_call(source.graph_module, whole, delegate, "lowered_module_0", 1)
+    insert_calls(source.graph_module, [whole], [delegate])
     leave_inputs(source, [whole])
     source.graph_module.recompile()
     return source
@@ -300,18 +299,9 @@ def _call_delegates(program: ExportedProgram, module: GraphModule, parts: Sequen
     if is_top:
         leave_writes(program, taken)
     sort_for_delegates(module, taken)
-    handle = greatest_handle(module)
-    for number, one in enumerate(ordered):
-        assert one.delegate is not None, "compiled before"
-        insert_call(module, one.taken, one.delegate, _free_name(module, number), handle + number + 1)
+    insert_calls(module, taken, [one.delegate for one in ordered if one.delegate is not None])
     if is_top:
         leave_inputs(program, taken)
     for node in module.graph.nodes:
         node.meta.pop(DELEGATION_TAG, None)
     module.recompile()
-
-
-def _free_name(module: GraphModule, number: int) -> str:
-    while hasattr(module, f"lowered_module_{number}"):
-        number += 1
-    return f"lowered_module_{number}"
