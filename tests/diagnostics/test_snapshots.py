@@ -13,6 +13,7 @@ import pytest
 from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_campaigns,
     provoke_cli,
+    provoke_delegation,
     provoke_dialects,
     provoke_emit,
     provoke_emitter,
