@@ -3,10 +3,10 @@
 Usage: python -m benchmarks.two_pools [MODEL ...] [--kib N] [--without-official] [--json FILE]
 
 A subclass of the planning pass can send what an operator makes, or what is small, to an arena; it knows neither what
-else is live nor how large the arena gets. Here it is given a good choice of its kind, found by planning again and again:
-operators are added one by one, those with most traffic first, as long as the arena stays within the fast memory; and for
-`operator, size` what an operator makes up to the largest size that does. Its arenas are planned by `greedy`. The policy
-has one line for each memory.
+else is live nor how large the arena gets. Here it is given a good choice of its kind, found by planning many times:
+operators are added one by one, those with most traffic first, as long as the arena stays within the fast memory; and
+for `operator, size` what an operator makes up to the largest size that does. Its arenas are planned by `greedy`. The
+policy has one line for each memory.
 
 A figure is the share of traffic (bytes written and read, once for each call) that the fast memory serves. `bound` is
 what no choice of values can exceed at their lifetimes, without results in the place of arguments. Every plan is
@@ -185,10 +185,8 @@ def measure(name: str, kib: int, official: OfficialRuntime | None) -> dict[str, 
     return figures
 
 
-def run_everywhere(
-    buffer: bytes, inputs: list[torch.Tensor], official: OfficialRuntime | None
-) -> Iterator[list[torch.Tensor]]:
-    """Yield the outputs on our interpreter, which fails where bytes are not what they should be, and on the official."""
+def run_everywhere(buffer: bytes, inputs: list[torch.Tensor], official: OfficialRuntime | None) -> Iterator[list[Any]]:
+    """Yield the outputs on our interpreter, which fails where bytes are not what they should be, and on the other."""
     yield list(Runtime.get().load_program(buffer, knowing=True, in_place=True).load_method("forward").execute(inputs))
     if official is not None:
         yield official.run(buffer, [inputs]).unwrap()[0]
