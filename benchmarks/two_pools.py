@@ -171,7 +171,7 @@ def measure(name: str, kib: int, official: OfficialRuntime | None) -> dict[str, 
         "policy, in place": MemoryPlanningPass(policy=policy(kib, in_place=True)),
     }
     expected = list(run_everywhere(reference.buffer, inputs, official))
-    figures: dict[str, Any] = {"model": name, "operators": sorted(searching.operators), "largest": searching.largest}
+    figures: dict[str, Any] = {"model": name, "by hand": [sorted(searching.operators), [*searching.largest.items()]]}
     for title, planner in planners.items():
         manager = lowered(planner)
         fast, whole = served(manager)
