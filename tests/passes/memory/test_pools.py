@@ -21,6 +21,7 @@ from exirkit.passes import (
 )
 from exirkit.passes.memory.fitting import Claim, choose_claims
 from exirkit.passes.memory.gaps import PlacedRanges
+from exirkit.passes.memory.shelf import Shelf
 
 
 def live_bytes(claims: Sequence[Claim], numbers: Sequence[int]) -> int:
@@ -202,6 +203,16 @@ def test_a_range_is_put_into_the_lowest_gap_that_holds_it() -> None:
     ranges.remove(0)
     assert ranges.insert(7, Claim(10, 3, 3, 0), 4, 100)
     assert ranges.offset[7] == 0
+
+
+def test_what_gains_more_drives_out_what_gains_less() -> None:
+    claims = {0: Claim(60, 0, 9, 5), 1: Claim(30, 0, 4, 4, must=True), 2: Claim(70, 0, 9, 9), 3: Claim(20, 6, 9, 1)}
+    shelf = Shelf(claims, dict.fromkeys(claims, 10), 100)
+    ranges = shelf.exchanged(shelf.ranges({0: 0, 1: 60}))
+    assert ranges.offset.keys() == {1, 2, 3}
+    assert not ranges.beyond(100)
+    assert ranges.gain == 10
+    assert shelf.exchanged(ranges).offset == ranges.offset
 
 
 @pytest.mark.parametrize("number", range(0, 400, 8))
