@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,6 +62,7 @@ class _Rules:
     mutable_buffers: bool
     in_place: bool
     is_body: bool = False
+    outer: frozenset[TensorSpec] = frozenset()
 
     def alignment_of(self, arena: int) -> int:
         return self.alignment if isinstance(self.alignment, int) else self.alignment.get(arena, 1)
@@ -98,6 +99,7 @@ def _check_graph(
     seen.add(graph_module)
     ownership = Ownership(graph_module)
     yield from _check_out_arguments(graph_module)
+    yield from _check_results_of_branches(graph_module)
     places = _PlaceChecker(graph_module, graph_signature, ownership, rules)
     yield from places.check()
     allows = Overwriting(graph_module, ownership, is_body=rules.is_body).allows if rules.in_place else None
@@ -106,8 +108,13 @@ def _check_graph(
     for node in graph_module.graph.nodes:
         for submodule in called_graphs(graph_module, node):
             if submodule not in seen:
-                inner = _Rules(
-                    rules.sizes, rules.alignment, copies_results(node), True, True, rules.in_place, is_body=True
+                inner = replace(
+                    rules,
+                    graph_input=copies_results(node),
+                    graph_output=True,
+                    mutable_buffers=True,
+                    is_body=True,
+                    outer=rules.outer.union(ownership.first_node),
                 )
                 yield from _check_graph(submodule, None, inner, seen)
 
@@ -140,6 +147,9 @@ class _PlaceChecker:
                 yield self._finding("EK346", "the bases of a view form a circle", spec, node)
             elif (owner := self._ownership.owner(spec)) is not spec:
                 yield from self._check_view(spec, owner, node)
+            elif spec in self._rules.outer:
+                # The graph that calls this one places it.
+                continue
             elif spec in self._constants:
                 if spec.mem_offset is not None:
                     yield self._finding("EK345", "a constant has a place in an arena", spec, node)
@@ -250,6 +260,24 @@ def _check_out_arguments(graph_module: GraphModule) -> Iterator[Diagnostic]:
                 expected="one `TensorSpec` object, for it is one piece of memory",
                 notes=tuple(f"it writes to {spec!r}" for spec in written),
             )
+
+
+def _check_results_of_branches(graph_module: GraphModule) -> Iterator[Diagnostic]:
+    for node in graph_module.graph.nodes:
+        wanted = specs_of(node)
+        if getattr(node.target, "_name", "") != "cond" or node.op != "call_function" or not wanted:
+            continue
+        for place, submodule in enumerate(called_graphs(graph_module, node)):
+            results = _returned(submodule, None)
+            found = [spec for result in results for spec in specs_of(result)]
+            if [id(spec) for spec in found] != [id(spec) for spec in wanted]:
+                yield Diagnostic(
+                    code="EK349",
+                    message=f"a result of branch {place} and the call's result have different specs",
+                    location=locate(node),
+                    expected="one `TensorSpec` object, for a branch writes right into the call's result",
+                    notes=tuple(f"the branch computes {spec!r}" for spec in found if spec not in wanted),
+                )
 
 
 def _overlap(overlap: Overlap) -> Diagnostic:

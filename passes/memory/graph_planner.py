@@ -13,7 +13,7 @@ from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSp
 from .algorithms import MemoryAlgorithm, SpecAllocResult, algorithm_name, arena_of, place_view, storage_root
 from .arena_blocks import SubmodulePlan, make_blocks
 from .control_flow import needs_inputs_planned, submodule_calls
-from .graph_specs import SpecRoles, settle_aliases, spec_roles
+from .graph_specs import SpecRoles, leave_out, node_specs, settle_aliases, spec_roles
 from .in_place import Chain, find_chains
 from .lifetimes import update_lifetimes
 from .policy import PooledPlanner
@@ -46,7 +46,6 @@ class GraphPlanner:
         self._in_place = in_place
         self._alignment = alignment
         self._plans: dict[GraphModule, SubmodulePlan] = {}
-        self._callers: dict[GraphModule, GraphModule] = {}
 
     def plan(
         self,
@@ -56,7 +55,10 @@ class GraphPlanner:
     ) -> list[int]:
         """Write the places of all specs and return the bytes of each arena by number."""
         padding = _XNNPACK_PADDING if _calls_xnnpack(graph_module) else 0
-        return self._plan_graph(graph_module, graph_signature, policy, padding).nbytes
+        nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
+        for called in self._plans:
+            _place_views_of_outer(called)
+        return nbytes
 
     def _plan_graph(
         self,
@@ -64,22 +66,31 @@ class GraphPlanner:
         graph_signature: ExportGraphSignature | None,
         policy: AllocationPolicy,
         padding: int,
+        outer: frozenset[TensorSpec],
         inside: bool = False,
     ) -> SubmodulePlan:
+        """Plan the graphs that a graph calls, and then the graph.
+
+        Args:
+            graph_module: The graph.
+            graph_signature: That of the method; None for a graph that is called.
+            policy: Whose memory is planned.
+            padding: Bytes that must follow tensors.
+            outer: Specs of the graphs around this one, which place them.
+            inside: Whether it is a graph that is called.
+        """
         settle_aliases(graph_module.graph)
-        spans = {
-            spec: (spec.lifetime[0] or 0, spec.lifetime[1] or 0)
-            for spec in update_lifetimes(graph_module, graph_signature)
-        }
+        spans = update_lifetimes(graph_module, graph_signature, outer)
         roles = spec_roles(graph_module.graph, graph_signature)
+        leave_out(roles, outer)
         selected = select_specs(roles, policy)
         _forget_old_places(roles, selected, inside)
         calls = submodule_calls(graph_module)
         for call in calls:
-            self._plan_called(graph_module, call.node, call.submodules)
+            self._plan_called(call.node, call.submodules, outer.union(spans))
         if self._pools is not None:
             self._pools.begin(graph_module, graph_signature, roles, selected, inside=inside)
-        blocks = make_blocks(graph_module, calls, self._plans, spans)
+        blocks = make_blocks(graph_module, calls, self._plans)
         stand_ins = [spec for block in blocks for spec in block.specs.values()]
         chains = find_chains(graph_module, roles, selected, spans, inside=inside) if self._in_place else []
         if self._pools is not None:
@@ -104,21 +115,19 @@ class GraphPlanner:
             placed.extend(spec for plan in block.plans for spec in plan.specs)
         return SubmodulePlan(sizes, placed)
 
-    def _plan_called(self, caller: GraphModule, node: Node, submodules: Sequence[GraphModule]) -> None:
+    def _plan_called(self, node: Node, submodules: Sequence[GraphModule], outer: frozenset[TensorSpec]) -> None:
         for submodule in submodules:
-            if submodule not in self._plans:
-                policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
-                self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, inside=True)
-                self._callers[submodule] = caller
-            elif self._callers[submodule] is not caller:
+            if submodule in self._plans:
                 raise ModelError(
                     Diagnostic(
                         code="EK464",
-                        message="a graph is called from two different graphs, so that its tensors have no one place",
+                        message="a graph is run from two places, so that its inputs and results have no one place",
                         location=locate(node),
-                        hint="give each caller a copy of its own",
+                        hint="give each branch and each loop a graph of its own",
                     )
                 )
+            policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
+            self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, outer, inside=True)
 
 
 def _smaller_plan(
@@ -229,7 +238,7 @@ def _place_views(roles: SpecRoles, selected: Sequence[TensorSpec]) -> list[Tenso
             place = place_view(spec, places)
             spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
             placed.append(spec)
-        elif root not in roles.owners and root not in roles.constants:
+        elif root not in roles.owners and root not in roles.constants and root not in roles.outer:
             raise ContractError(
                 Diagnostic(
                     code="EK462",
@@ -240,6 +249,18 @@ def _place_views(roles: SpecRoles, selected: Sequence[TensorSpec]) -> list[Tenso
                 )
             )
     return placed
+
+
+def _place_views_of_outer(graph_module: GraphModule) -> None:
+    """Put views of what the graphs around a called one have placed where their owners are."""
+    for node in graph_module.graph.nodes:
+        for spec in node_specs(node):
+            root = storage_root(spec)[0]
+            if root is spec or spec.mem_offset is not None:
+                continue
+            if root.mem_id is not None and root.mem_offset is not None:
+                place = place_view(spec, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)})
+                spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
 
 
 def _calls_xnnpack(graph_module: GraphModule) -> bool:

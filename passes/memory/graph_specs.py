@@ -69,6 +69,7 @@ class SpecRoles:
         outputs: What the caller gets back, apart from state and constants.
         views: Every view, with the first node that has it.
         returned_views: Views that the caller gets back.
+        outer: Specs that belong to the graphs around this one.
         output_places: For each of the outputs and of these views, the places at which the caller gets it, counted from
             0 without the new values of what the program mutates.
     """
@@ -80,6 +81,7 @@ class SpecRoles:
     outputs: set[TensorSpec]
     views: dict[TensorSpec, Node]
     returned_views: list[TensorSpec]
+    outer: frozenset[TensorSpec] = frozenset()
     output_places: dict[TensorSpec, set[int]] = field(default_factory=dict)
 
 
@@ -100,6 +102,13 @@ def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> Sp
     roles.constants.update(spec for spec in roles.owners if spec.const)
     _note_outputs(graph, graph_signature, roles)
     return roles
+
+
+def leave_out(roles: SpecRoles, outer: frozenset[TensorSpec]) -> None:
+    """Take the specs of the graphs around a called one out of its roles: it uses them, and others place them."""
+    roles.outer = outer
+    roles.owners = {spec: node for spec, node in roles.owners.items() if spec not in outer}
+    roles.views = {spec: node for spec, node in roles.views.items() if spec not in outer}
 
 
 def settle_aliases(graph: Graph) -> bool:
