@@ -208,7 +208,7 @@ def test_a_range_is_put_into_the_lowest_gap_that_holds_it() -> None:
 def test_what_gains_more_drives_out_what_gains_less() -> None:
     claims = {0: Claim(60, 0, 9, 5), 1: Claim(30, 0, 4, 4, must=True), 2: Claim(70, 0, 9, 9), 3: Claim(20, 6, 9, 1)}
     shelf = Shelf(claims, dict.fromkeys(claims, 10), 100)
-    ranges = shelf.exchanged(shelf.ranges({0: 0, 1: 60}))
+    ranges = shelf.exchanged(shelf.ranges({0: 0, 1: 70}))
     assert ranges.offset.keys() == {1, 2, 3}
     assert not ranges.beyond(100)
     assert ranges.gain == 10
