@@ -275,6 +275,8 @@ class Walk:
             got = found.bool_val
         else:
             # One number may stand for a list of equal ones.
+            is_list = isinstance(found, IntList | DoubleList | BoolList)
+            self.require(is_list, f"{name} is {found!r} instead of {value!r}")
             return
         self.require(got == value or (got != got and value != value), f"{name} is {got!r} instead of {value!r}")
 
@@ -282,7 +284,7 @@ class Walk:
         """Require that a spec or node stands for a value, and for no other."""
         known, other = self._index.setdefault(meaning, index), self._meaning.setdefault(index, meaning)
         self.require(known == index, f"value {index} where value {known} is meant")
-        self.require(other is meaning, f"value {index} stands for two things")
+        self.require(other == meaning, f"value {index} stands for two things")
         if isinstance(meaning, TensorSpec):
             for fault in _tensor_faults(meaning, self.value(index)):
                 raise _MismatchError(f"value {index}: {fault}")

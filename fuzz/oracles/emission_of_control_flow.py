@@ -108,6 +108,7 @@ def _slices(walk: Walk, call: ControlFlowCall, number: int) -> list[TensorSpec]:
         walk.argument(0, found[1], "the dim")
         walk.require(found[2] == number, "another row is read")
         walk.same(spec, found[3])
+        walk.same(spec, found[4])
     return specs
 
 
@@ -119,6 +120,7 @@ def _count(walk: Walk, call: ControlFlowCall) -> Callable[[int], None]:
     found = walk.kernel("aten::sym_size.int")
     walk.argument(call.sliced[0], found[0], "what is counted")
     walk.argument(0, found[1], "the dim")
+    walk.require(found[1] != found[2], "the dim is overwritten")
     return lambda index: walk.require(index == found[2], "another number than that of the rows")
 
 
@@ -157,6 +159,7 @@ def _copied(walk: Walk) -> tuple[int, int]:
         moved = walk.take(MoveCall)
         return moved.move_from, moved.move_to
     args = walk.kernel(_COPY)
+    walk.require(args[-2] == args[-1], "a copy that returns something else than it writes")
     return args[0], args[-1]
 
 
