@@ -25,6 +25,7 @@ from exirkit.emit import (
     Int,
     IntList,
     KernelCall,
+    MoveCall,
     Null,
     OptionalTensorList,
     PteFile,
@@ -105,6 +106,9 @@ class Walk:
         self.node = ""
         self._instructions = [one.instr_args for chain in plan.chains for one in chain.instructions]
         self.at = 0
+        # Numbers that instructions write are no constants, whatever is stored of them.
+        self._changing = {one.move_to for one in self._instructions if isinstance(one, MoveCall)}
+        self._changing |= {one.args[-1] for one in self._instructions if isinstance(one, KernelCall)}
         # What stands for what: specs of tensors, or nodes whose value is a number.
         self._index: dict[Any, int] = {}
         self._meaning: dict[int, Any] = {}
@@ -266,6 +270,7 @@ class Walk:
             self.require(list(found.items) == list(value), f"{name} is {list(found.items)} instead of {list(value)}")
 
     def _number(self, value: float, index: int, name: str) -> None:
+        self.require(index not in self._changing, f"{name} changes instead of being {value!r}")
         found = self.value(index)
         if isinstance(found, Int):
             got: float = found.int_val
