@@ -62,6 +62,8 @@ def condition_that_has_no_answer(_: Path) -> None:
 
 
 class _Counter(torch.nn.Module):
+    count: torch.Tensor
+
     def __init__(self, writes: bool, size: int = 1) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros(size))

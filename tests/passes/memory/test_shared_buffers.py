@@ -15,7 +15,10 @@ from exirkit.runtime_ref import Runtime
 
 
 class Notebook(torch.nn.Module):
-    """Three methods over two buffers, the second of which only some of them use."""
+    """Methods over two buffers, the second of which only some of them use."""
+
+    pages: torch.Tensor
+    count: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +30,7 @@ class Notebook(torch.nn.Module):
         self.pages.copy_(self.pages.view(8).flip(0).view(2, 4) + x)
         return (self.pages.exp() * x).sum(0)
 
-    def double(self, x: torch.Tensor) -> torch.Tensor:
+    def repeat(self, x: torch.Tensor) -> torch.Tensor:
         self.pages.mul_(2)
         return self.pages + torch.relu(x)
 
@@ -47,7 +50,8 @@ class Method(torch.nn.Module):
         self.name = name
 
     def forward(self, x: torch.Tensor) -> Any:
-        return getattr(Notebook, self.name)(self, x)
+        method: Any = getattr(Notebook, self.name)
+        return method(self, x)
 
 
 def exported(*names: str) -> dict[str, ExportedProgram]:
@@ -67,7 +71,7 @@ PLANNERS = {
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_what_one_method_writes_the_others_read(planner: str) -> None:
-    names = ["write", "double", "forget"]
+    names = ["write", "repeat", "forget"]
     config = ExecutorchBackendConfig(memory_planning_pass=PLANNERS[planner]())
     manager = exirkit.to_edge(exported(*names)).to_executorch(config)
     places: dict[str, set[tuple[int | None, int | None]]] = {}
@@ -84,19 +88,19 @@ def test_what_one_method_writes_the_others_read(planner: str) -> None:
     for plan in manager.executorch_program.execution_plan:
         assert plan.non_const_buffer_sizes[next(iter(arenas)) or 0] == 48
     notebook = Notebook()
-    program = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True, in_place=True)
+    loaded = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True, in_place=True)
     # Loading a method writes the initial values of its buffers.
-    methods = {name: program.load_method(name) for name in names}
-    for call, name in enumerate(["write", "double", "write", "forget", "double", "write", "forget"]):
+    methods = {name: loaded.load_method(name) for name in names}
+    for call, name in enumerate(["write", "repeat", "write", "forget", "repeat", "write", "forget"]):
         x = torch.full((2, 4), 0.25 * call)
         (got,) = methods[name].execute([x])
-        assert torch.equal(got, getattr(notebook, name)(x)), (call, name)  # type: ignore[arg-type]
+        assert torch.equal(got, getattr(notebook, name)(x)), (call, name)
 
 
 def test_a_method_that_only_reads_is_refused() -> None:
     config = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
     with pytest.raises(ModelError) as caught:
-        exirkit.to_edge(exported("write", "read", "double")).to_executorch(config)
+        exirkit.to_edge(exported("write", "read", "repeat")).to_executorch(config)
     (finding,) = caught.value.diagnostics
     assert (finding.code, finding.location.method) == ("EK488", "read")
     assert "'pages'" in finding.message
@@ -109,15 +113,15 @@ def test_methods_of_different_planners_share_nothing() -> None:
     manager = exirkit.to_edge(exported("write", "read")).to_executorch(config)
     x = torch.ones(2, 4)
     loaded = Runtime.get().load_program(manager.buffer)
-    assert torch.equal(loaded.load_method("write").execute([x])[0], Notebook().write(x))  # type: ignore[arg-type]
-    assert torch.equal(loaded.load_method("read").execute([x])[0], Notebook().read(x))  # type: ignore[arg-type]
+    assert torch.equal(loaded.load_method("write").execute([x])[0], Notebook().write(x))
+    assert torch.equal(loaded.load_method("read").execute([x])[0], Notebook().read(x))
 
 
 def test_buffers_of_one_name_and_two_sizes_are_refused() -> None:
     programs = exported("write")
     other = Notebook()
     other.register_buffer("pages", torch.zeros(3, 4))
-    programs["double"] = torch.export.export(Method(other, "double"), (torch.zeros(3, 4),))
+    programs["repeat"] = torch.export.export(Method(other, "repeat"), (torch.zeros(3, 4),))
     config = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
     with pytest.raises(ModelError, match="EK489"):
         exirkit.to_edge(programs).to_executorch(config)
