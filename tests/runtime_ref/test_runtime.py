@@ -26,7 +26,7 @@ from exirkit.emit import (
     read_program,
 )
 from exirkit.ir import ModelError, UsageError
-from exirkit.runtime_ref import Limits, MetadataIndexError, Runtime, UnknownMethodError, Verification
+from exirkit.runtime_ref import BackendRegistry, Limits, MetadataIndexError, Runtime, UnknownMethodError, Verification
 
 
 def weighted() -> Assembly:
@@ -171,7 +171,7 @@ def test_delegates_are_refused_by_name() -> None:
 def test_registries() -> None:
     runtime = Runtime.get()
     assert "aten::add.out" in runtime.operator_registry.operator_names
-    assert runtime.backend_registry.registered_backend_names == []
+    assert BackendRegistry().registered_backend_names == []
     assert not runtime.backend_registry.is_available("XnnpackBackend")
 
 
