@@ -26,7 +26,7 @@ from .dim_order import (
 from .editor import INFER, GraphEditor
 from .editor_state import Checkpoint, Transaction
 from .effect import Effect
-from .fake_execution import fake_like, infer_value
+from .fake_execution import fake_like, infer_static_value, infer_value
 from .foreign_handles import handles_like
 from .graph_modules import is_module_program, module_of_program, program_of_module
 from .in_place import (
@@ -130,6 +130,7 @@ __all__ = [
     "has_quick_values",
     "has_unbacked_symbols",
     "in_place_table",
+    "infer_static_value",
     "infer_value",
     "inherited",
     "is_channels_last_dim_order",

@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from .diagnostics import Diagnostic, DiagnosticError, ModelError
-from .fake_execution import infer_value
+from .fake_execution import infer_static_value, infer_value
 from .provenance import locate, show_call, show_value, target_name
 from .value_cache import ValueCache, call_key
 
@@ -30,12 +30,17 @@ Bindings = dict[Any, pytree.KeyPath]
 class Inference:
     """Computes what calls return, for one graph.
 
+    Args:
+        mode: Mode of the graph's fake tensors.
+        asks_kernels: Ask kernels without data first where sizes do not vary; fake tensors say the same later.
+
     Attributes:
         mode: Mode of the graph's fake tensors.
     """
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode, *, asks_kernels: bool = True) -> None:
         self.mode = mode
+        self._asks_kernels = asks_kernels
         self._cache = ValueCache(mode)
 
     def value(self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], at: Node) -> tuple[Any, Bindings]:
@@ -86,6 +91,10 @@ class Inference:
         return value, bindings | {symbol: path for path, symbol in new_symbols.items()}
 
     def _run(self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Bindings]:
+        if self._asks_kernels:
+            value = infer_static_value(self.mode, target, args, kwargs)
+            if value is not None:
+                return value, {}
         env = self.mode.shape_env
         if env is None:
             return infer_value(self.mode, target, args, kwargs), {}

@@ -122,12 +122,22 @@ def _bare(argument: Any) -> Any:
                 raise _NotQuickError
             value = bare_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
         # A processor keeps memory formats that some meta kernels forget, and strides of nothing are arbitrary.
-        if value.numel() == 0 or (value.dim() > 3 and not value.is_contiguous()):
+        if value.numel() == 0 or (value.dim() > 3 and not _lies_row_by_row(value)):
             raise _NotQuickError
         return value
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         raise _NotQuickError
     return value
+
+
+def _lies_row_by_row(value: torch.Tensor) -> bool:
+    """Tell whether strides are those of a fresh tensor; for dims of one element others are taken for a format, too."""
+    step = 1
+    for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
+        if stride != step:
+            return False
+        step *= size
+    return True
 
 
 def bare_tensor(dtype: torch.dtype, sizes: Any, strides: Any, offset: Any = 0) -> torch.Tensor:

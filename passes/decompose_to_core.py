@@ -25,7 +25,7 @@ from torch.fx.node import map_aggregate, map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
 
-from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, fake_like, locate
+from exirkit.ir import Diagnostic, GraphEditor, Location, ModelError, fake_like, infer_static_value, locate
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, Step, StepRef
@@ -99,7 +99,7 @@ class DecomposeToCore(Pass):
         return op in self._table or op._can_decompose()
 
     def _record(self, mode: FakeTensorMode, op: OpOverload, pattern: Any, tensors: list[Node]) -> Recording:
-        recorder = _Recorder(self._table, self._preserved)
+        recorder = _Recorder(mode, self._table, self._preserved)
         # Copies, because two nodes may carry one and the same fake tensor, and the recorder tells tensors by identity.
         inputs = [_twin_of(mode, node.meta["val"]) for node in tensors]
         recorder.know(inputs)
@@ -151,8 +151,9 @@ def beyond_core() -> dict[Any, Callable[..., Any]]:
 class _Recorder(TorchDispatchMode):
     """Writes down the core operators that are reached while it is active."""
 
-    def __init__(self, table: Decompositions, preserved: frozenset[OpOverload]) -> None:
+    def __init__(self, mode: FakeTensorMode, table: Decompositions, preserved: frozenset[OpOverload]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._mode = mode
         self.steps: list[Step] = []
         self._table = table
         self._preserved = preserved
@@ -209,7 +210,9 @@ class _Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             raise WholeGraphNeededError(f"{func} writes to its argument")
-        result = func(*args, **kwargs)
+        result = infer_static_value(self._mode, func, args, kwargs)
+        if result is None:
+            result = func(*args, **kwargs)
         referred = map_aggregate((tuple(args), dict(kwargs)), self._refer)
         number = len(self.steps)
         self.steps.append(Step(func, *referred, result))

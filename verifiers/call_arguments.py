@@ -117,7 +117,7 @@ def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     if wrong:
         return
     for name, given in (*zip(form.positional, node.args, strict=False), *node.kwargs.items()):
-        if any(isinstance(one, _SYMBOLS) for one in pytree.tree_leaves(given)):
+        if _holds_symbols(given):
             yield graph.finding(
                 "EK311",
                 node,
@@ -134,6 +134,12 @@ def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
                 expected=f"{kind}",
                 hint=f"see the schema: {form.schema}",
             )
+
+
+def _holds_symbols(given: Any) -> bool:
+    if isinstance(given, list | tuple | dict):
+        return any(isinstance(one, _SYMBOLS) for one in pytree.tree_leaves(given))
+    return isinstance(given, _SYMBOLS)
 
 
 def _wrong_number(node: Node, form: _Form) -> Iterator[str]:

@@ -72,5 +72,6 @@ def _arguments(op: Any) -> dict[str, str]:
     return {one.name: str(one.real_type) for one in op._schema.arguments if not one.is_out}
 
 
+@cache
 def _is_out_variant(op: Any) -> bool:
     return any(argument.is_out for argument in op._schema.arguments)

@@ -48,7 +48,7 @@ def check_metadata(program: ExportedProgram | GraphModule, *, layouts: bool = Fa
     """
     graphs = graphs_of(program)
     # Values of bodies belong to the mode of the program.
-    comparison = _Comparison(Inference(fake_mode_of(graphs[0].module)), layouts)
+    comparison = _Comparison(Inference(fake_mode_of(graphs[0].module), asks_kernels=False), layouts)
     return [finding for graph in graphs for node in graph.calls() for finding in comparison.findings(graph, node)]
 
 

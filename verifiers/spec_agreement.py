@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,11 +31,11 @@ def check_specs(program: ExportedProgram | GraphModule, *, bounded: bool = True)
     for graph in graphs_of(program):
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "call_function"):
-                findings += _findings(graph, node)
-    return [finding for finding in findings if bounded or finding.code != "EK340"]
+                findings += _findings(graph, node, bounded)
+    return findings
 
 
-def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
+def _findings(graph: ProgramGraph, node: Node, bounded: bool) -> Iterator[Diagnostic]:
     value = node.meta.get("val")
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not any(isinstance(one, torch.Tensor) for one in values):
@@ -54,29 +54,32 @@ def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
             yield _no_dim_order(graph, node, one)
         else:
             yield from _disagreement(graph, node, one, tensor)
+            if bounded and not all(isinstance(size, int) for size in one.shape):
+                yield _unbounded(graph, node, one)
 
 
 def _disagreement(graph: ProgramGraph, node: Node, spec: TensorSpec, value: torch.Tensor) -> Iterator[Diagnostic]:
     if spec.dtype != value.dtype or not _bounds(spec, value):
         yield _wrong(graph, node, f"the spec of %{node.name} says {spec}, its value is {type_of(value)}")
         return
-    if list(map(str, spec.stride)) != list(map(str, stride_from_dim_order(spec.shape, spec.dim_order))):
+    if not _same_numbers(spec.stride, stride_from_dim_order(spec.shape, spec.dim_order)):
         yield _wrong(graph, node, f"the spec of %{node.name} has strides {spec.stride} in order {spec.dim_order}")
     order = None if spec.const or _is_ambiguous(value) else dim_order_from_stride(value.stride(), value.shape)
     if order is not None and order != list(spec.dim_order):
         yield _wrong(graph, node, f"the spec of %{node.name} has dim order {spec.dim_order}, its value {order}")
-    if any(not isinstance(size, int) for size in spec.shape):
-        yield graph.finding(
-            "EK340",
-            node,
-            f"%{node.name} has sizes without upper bound: {spec}",
-            expected="sizes that memory can be planned for",
-            hint="give torch.export.Dim a `max`, or check a data-dependent size with torch._check",
-        )
 
 
 def _bounds(spec: TensorSpec, value: torch.Tensor) -> bool:
     return len(spec.shape) == value.dim() and all(map(is_bound, spec.shape, value.shape))
+
+
+def _same_numbers(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Compare numbers of which some may be symbolic, without asking torch for a guard."""
+    return list(map(_comparable, some)) == list(map(_comparable, others))
+
+
+def _comparable(number: Any) -> Any:
+    return number if type(number) is int else str(number)
 
 
 def _is_ambiguous(value: torch.Tensor) -> bool:
@@ -95,6 +98,16 @@ def _wrong(graph: ProgramGraph, node: Node, message: str) -> Diagnostic:
         message,
         expected="dtype, sizes or their bounds, and dim order of the value",
         hint="a pass that changes values after PropagateSpecs has to change their specs, too",
+    )
+
+
+def _unbounded(graph: ProgramGraph, node: Node, spec: TensorSpec) -> Diagnostic:
+    return graph.finding(
+        "EK340",
+        node,
+        f"%{node.name} has sizes without upper bound: {spec}",
+        expected="sizes that memory can be planned for",
+        hint="give torch.export.Dim a `max`, or check a data-dependent size with torch._check",
     )
 
 

@@ -65,7 +65,10 @@ def is_bound(bound: Any, size: Any) -> bool:
     if isinstance(size, torch.SymInt):
         known = size.node.maybe_as_int()
         if known is None:
-            upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+            expression, env = size.node.expr, size.node.shape_env
+            # Most sizes are symbols, of which torch knows the range without any computing.
+            known_range = env.var_to_range.get(expression) or env.bound_sympy(expression)
+            upper = known_range.upper
             return not upper.is_Integer or bound >= int(upper) or _never_exceeds(size, bound)
         size = known
     return bool(bound == size)

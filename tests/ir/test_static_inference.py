@@ -1,0 +1,59 @@
+"""Kernels without data say of static sizes what fake tensors say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses import FakeTensor
+from torch.fx import Node
+
+from exirkit.fuzz.generation import Policy, generate
+from exirkit.fuzz.programs import build
+from exirkit.ir import fake_mode_of, infer_static_value, infer_value
+
+
+def described(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        assert isinstance(value, FakeTensor)
+        return value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), value.device
+    return [described(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("first", [0, 10_000])
+def test_both_say_the_same(first: int) -> None:
+    counted: Counter[str] = Counter()
+    for seed in range(first, first + 150):
+        for program in build(generate(seed, Policy(most_calls=20))).values():
+            mode = fake_mode_of(program.graph_module)
+            for node in program.graph.nodes:
+                quick = said(mode, node)
+                if quick is not None:
+                    assert described(quick) == described(infer_value(mode, node.target, node.args, node.kwargs)), node
+                    counted[str(node.target)] += 1
+    assert sum(counted.values()) > 400
+    assert len(counted) > 100
+
+
+def said(mode: Any, node: Node) -> Any:
+    return infer_static_value(mode, node.target, node.args, node.kwargs) if node.op == "call_function" else None
+
+
+def test_the_results_are_no_arguments() -> None:
+    mode = torch._subclasses.FakeTensorMode()
+    with mode:
+        given = torch.empty(3, 4)
+    made = infer_static_value(mode, torch.ops.aten.view.default, (given, [4, 3]), {})
+    assert made.fake_mode is mode
+    assert made.untyped_storage()._cdata != given.untyped_storage()._cdata
+
+
+def test_what_it_cannot_tell() -> None:
+    mode = torch._subclasses.FakeTensorMode()
+    with mode:
+        given = torch.empty(3, 4)
+    assert infer_static_value(mode, torch.ops.aten.nonzero.default, (given,), {}) is None
+    assert infer_static_value(mode, torch.ops.aten.add_.Tensor, (given, given), {}) is None
+    assert infer_static_value(mode, torch.ops.aten.mm.default, (given, given), {}) is None
