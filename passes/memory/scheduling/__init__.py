@@ -1,13 +1,11 @@
 """The order of independent instructions, so that less memory is needed at once."""
 
 from .best_first import Found, best_order
-from .graph_schedule import GraphSchedule
 from .order_problem import OrderProblem, is_order, needs_of_order, peak_of_order
 from .search import Schedule, find_schedule
 
 __all__ = [
     "Found",
-    "GraphSchedule",
     "OrderProblem",
     "Schedule",
     "best_order",

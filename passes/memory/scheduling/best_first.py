@@ -108,9 +108,7 @@ class _Search:
         return done, live
 
     def _ready(self, done: int) -> list[int]:
-        return [
-            unit for unit, before in enumerate(self._needs) if not done >> unit & 1 and before & done == before
-        ]
+        return [unit for unit, before in enumerate(self._needs) if not done >> unit & 1 and before & done == before]
 
     def _cost(self, unit: int, done: int) -> tuple[int, int]:
         """Return the bytes that a unit needs beyond those live, and by how many there are more after it."""

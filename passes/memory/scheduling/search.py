@@ -45,9 +45,8 @@ def find_schedule(problem: OrderProblem, *, effort: int = 1) -> Schedule:
     given = list(range(len(problem)))
     least = _lower_bound(problem)
     best, peak = given, peak_of_order(problem, given)
-    for make in (lambda: late_order(problem, given), lambda: list_order(problem)):
-        if peak > least:
-            order = make()
+    if peak > least:
+        for order in (late_order(problem, given), list_order(problem)):
             needed = peak_of_order(problem, order)
             best, peak = (order, needed) if needed < peak else (best, peak)
     return _Improver(problem, best, max(_LEAST_STEPS, _STEPS_PER_UNIT * len(problem)) * effort, least).improved()

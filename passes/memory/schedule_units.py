@@ -12,10 +12,10 @@ from torch.fx import Graph, Node
 
 from exirkit.ir import TensorSpec, alloc, is_pure, named_arguments, underlying, view
 
-from ..algorithms import aligned_nbytes, storage_root
-from ..graph_specs import node_specs
-from ..in_place import possible_places
-from .order_problem import OrderProblem
+from .algorithms import aligned_nbytes, storage_root
+from .graph_specs import node_specs
+from .in_place import possible_places
+from .scheduling import OrderProblem
 
 
 @dataclass
@@ -152,7 +152,7 @@ def _is_fence(node: Node) -> bool:
     if node.op != "call_function" or node.target in (alloc, view, operator.getitem):
         return node.op not in ("get_attr", "call_function")
     target = underlying(node.target)
-    return isinstance(target, HigherOrderOperator) or not isinstance(target, OpOverload) and not is_pure(node)
+    return isinstance(target, HigherOrderOperator) or (not isinstance(target, OpOverload) and not is_pure(node))
 
 
 def _has_other_effect(node: Node) -> bool:

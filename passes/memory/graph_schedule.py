@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch.export import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import TensorSpec, called_graphs
+from exirkit.ir import ModelError, TensorSpec, called_graphs
 
-from ..algorithms import DEFAULT_ARENA, aligned_nbytes
-from ..control_flow import needs_inputs_planned, submodule_calls
-from ..demand import Demand, peak_bytes
-from ..graph_specs import SpecRoles, settle_aliases, spec_roles
-from ..in_place import find_chains
-from ..lifetimes import compute_lifetimes
-from ..selection import AllocationPolicy, select_specs
-from .graph_units import graph_units
-from .search import find_schedule
+from .algorithms import DEFAULT_ARENA, aligned_nbytes
+from .control_flow import needs_inputs_planned, submodule_calls
+from .demand import Demand, peak_bytes
+from .graph_specs import SpecRoles, settle_aliases, spec_roles
+from .in_place import find_chains
+from .lifetimes import compute_lifetimes
+from .schedule_units import graph_units
+from .scheduling import find_schedule
+from .selection import AllocationPolicy, select_specs
 
 
 class GraphSchedule:
@@ -61,7 +61,12 @@ class GraphSchedule:
         self.is_changed = bool(self._orders)
 
     def _improve(
-        self, graph_module: GraphModule, signature: ExportGraphSignature | None, policy: AllocationPolicy, *, inside: bool
+        self,
+        graph_module: GraphModule,
+        signature: ExportGraphSignature | None,
+        policy: AllocationPolicy,
+        *,
+        inside: bool,
     ) -> int:
         """Reorder one graph if that helps, and return what it needed before."""
         graph = graph_module.graph
@@ -108,6 +113,36 @@ class GraphSchedule:
             demand.last.append(last)
             demand.size.append(aligned_nbytes(spec, self._alignment))
         return {arena: peak_bytes(demand) for arena, demand in demands.items()}
+
+
+def plan_scheduled(schedule: GraphSchedule, plan: Callable[[], int]) -> None:
+    """Plan a program in the better of two orders.
+
+    A plan in the new order is smaller if it reaches what the given one needs at least; only where it does not, both are
+    planned.
+
+    Args:
+        schedule: The program, in the new order if there is one.
+        plan: Plans the program in the order that it has, and returns the bytes of all its arenas.
+
+    Raises:
+        ModelError: What the plan in the given order raises; that in the new one may do as it likes.
+    """
+    if not schedule.is_changed:
+        plan()
+        return
+    try:
+        nbytes = plan()
+        if nbytes <= schedule.peak_nbytes_before:
+            return
+    except ModelError:
+        schedule.undo()
+        plan()
+        return
+    schedule.undo()
+    if plan() > nbytes:
+        schedule.redo()
+        plan()
 
 
 def _policies_of_bodies(graph_module: GraphModule) -> Mapping[GraphModule, AllocationPolicy]:
