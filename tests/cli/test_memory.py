@@ -61,6 +61,17 @@ def test_a_pt2_file_and_a_planner(invoke: Invoke, tmp_path: Path) -> None:
     assert len(method.largest) == 5
 
 
+def test_a_better_order_is_shown(invoke: Invoke, tmp_path: Path) -> None:
+    class Fan(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            wide = [(x * number).repeat(16) for number in range(2, 6)]
+            return torch.stack([each.sum() for each in wide])
+
+    torch.export.save(torch.export.export(Fan(), (torch.ones(64),)), tmp_path / "fan.pt2")
+    sizes = [report(invoke, tmp_path / "fan.pt2", *more).methods[0].pools[0].nbytes for more in ([], ["--schedule"])]
+    assert sizes[1] < 0.5 * sizes[0]
+
+
 def test_methods_are_chosen_by_name(invoke: Invoke, program_file: Path) -> None:
     assert [method.name for method in report(invoke, program_file, "--method", "forward").methods] == ["forward"]
     result = invoke("memory", program_file, "--method", "backward")

@@ -19,6 +19,9 @@ def memory(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Plan it with results in the place of arguments that die.")
     ] = False,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Plan it with its instructions in a better order.")
+    ] = False,
     optimize: Annotated[int, typer.Option("-O", min=0, max=2, help="Level of optimization to lower it with.")] = 1,
     top: Annotated[int, typer.Option(min=0, help="How many of the largest values to list.")] = 10,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the arenas over time.")] = None,
@@ -47,7 +50,7 @@ def memory(
 
             from .memory_plans import MemoryOptions, memory_report, picture_of
 
-        picture = picture_of(target, MemoryOptions(method, planner.value, in_place, optimize), steps)
+        picture = picture_of(target, MemoryOptions(method, planner.value, in_place, schedule, optimize), steps)
     drawings = {".svg": picture_svg, ".html": picture_page, ".json": picture_trace}
     for suffix, path in files.items():
         if path is not None:

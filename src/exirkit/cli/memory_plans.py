@@ -28,12 +28,14 @@ class MemoryOptions:
         method: Only this method.
         planner: `portfolio`, `greedy`, `naive` or `exact`.
         in_place: Let results take the place of arguments that nothing needs any more.
+        schedule: Put independent instructions into an order in which less is live at once.
         optimize: Level of optimization.
     """
 
     method: str | None = None
     planner: str = "portfolio"
     in_place: bool = False
+    schedule: bool = False
     optimize: int = 1
 
 
@@ -116,7 +118,7 @@ def _lowered_picture(target: str, options: MemoryOptions, steps: Steps) -> Memor
     source = parse_source(target)
     with output_to_stderr():
         exported = exported_methods(source, steps)
-    planning = MemoryPlanningPass(PLANNERS[options.planner], in_place=options.in_place)
+    planning = MemoryPlanningPass(PLANNERS[options.planner], in_place=options.in_place, schedule=options.schedule)
     config = ExecutorchBackendConfig(memory_planning_pass=planning, optimization_level=options.optimize)
     with steps.phase("to_edge"):
         edge = to_edge(exported, progress=steps)
