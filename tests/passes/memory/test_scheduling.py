@@ -73,7 +73,7 @@ def plain_needs(problem: OrderProblem, order: tuple[int, ...] | list[int]) -> li
     return needs
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(50))
 def test_small_problems_are_solved(seed: int) -> None:
     problem = drawn(seed, random.Random(seed).randrange(1, 8))
     orders = list(every_order(problem))
@@ -92,10 +92,10 @@ def test_small_problems_are_solved(seed: int) -> None:
     assert peak_of_order(problem, exact.order) == best
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_larger_problems_never_get_worse(seed: int) -> None:
-    problem = drawn(seed, 150, width=2 + seed % 5)
-    given = list(range(150))
+    problem = drawn(seed, 100, width=2 + seed)
+    given = list(range(100))
     found = find_schedule(problem)
     assert is_order(problem, found.order)
     assert found.peak == max(plain_needs(problem, found.order)) <= peak_of_order(problem, given)
