@@ -92,6 +92,15 @@ def test_small_problems_are_solved(seed: int) -> None:
     assert peak_of_order(problem, exact.order) == best
 
 
+def test_below_the_best_order_the_search_finds_nothing() -> None:
+    for seed in range(300):
+        problem = drawn(seed, 14, width=6)
+        found = best_order(problem, bound=10**9, floor=0, most_steps=10**6)
+        assert found.order is not None
+        peak = peak_of_order(problem, found.order)
+        assert best_order(problem, bound=peak, floor=0, most_steps=10**6).order is None, seed
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_larger_problems_never_get_worse(seed: int) -> None:
     problem = drawn(seed, 100, width=2 + seed)
