@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from exirkit.ir import (
     ContractError,
@@ -20,13 +20,18 @@ from exirkit.ir import (
     ModelError,
     TensorSpec,
     alloc,
+    control_flow_call,
     free,
+    graph_argument,
     locate,
+    results_of_graph,
     view,
 )
 
 from .emitter_arguments import ArgumentWriter, Ids, call_values, parameters
 from .emitter_containers import container_text
+from .emitter_control_flow import ControlFlowEmitter, Surroundings
+from .emitter_devices import arena_devices, mark_devices
 from .emitter_inputs import InputEmitter, ProgramState
 from .emitter_stack import frames
 from .emitter_tables import make_table
@@ -38,6 +43,7 @@ from .schema import (
     FreeCall,
     Instruction,
     Int,
+    JumpFalseCall,
     KernelCall,
     Operator,
 )
@@ -92,6 +98,17 @@ class PlanEmitter:
         self._result_counts: dict[int, int] = {}
         self._view_bases: dict[int, int] = {}
         self._unplanned = _may_be_unplanned(program)
+        self._control_flow = ControlFlowEmitter(
+            Surroundings(
+                values=self._values,
+                instructions=self._instructions,
+                where=self._where,
+                tensor=self._tensor,
+                body=self._body,
+                operator=self._operator,
+                add=self._add_for_call,
+            )
+        )
 
     def emit(self) -> EmittedMethod:
         """Return the plan.
@@ -103,12 +120,12 @@ class PlanEmitter:
         self._ids.update(self._inputs.emit())
         outputs: list[int] = []
         for node in self._program.graph_module.graph.nodes:
-            if node.op == "call_function":
-                self._ids[node] = self._call(node)
-            elif node.op == "output":
+            if node.op == "output":
                 outputs = self._outputs(node)
             elif node.op != "placeholder":
-                raise ModelError(_cannot_run(node))
+                self._node(node)
+        devices = arena_devices(self._program.graph_module)
+        mark_devices(self._values.values, devices)
         plan = ExecutionPlan(
             name=self._name,
             container_meta_type=ContainerMetadata(
@@ -121,6 +138,7 @@ class PlanEmitter:
             chains=[Chain(instructions=self._instructions, stacktrace=self._stacktrace)],
             operators=[Operator(name=name, overload=overload) for name, overload in self._operators],
             non_const_buffer_sizes=self._arena_sizes(),
+            non_const_buffer_device=devices,
         )
         return EmittedMethod(plan, self._debug_handles, self._result_counts, self._view_bases)
 
@@ -142,6 +160,26 @@ class PlanEmitter:
 
     # Calls
 
+    def _node(self, node: Node) -> None:
+        if node.op == "call_function":
+            self._ids[node] = self._call(node)
+        elif graph_argument(node) is None:
+            raise ModelError(_cannot_run(node))
+
+    def _body(self, body: GraphModule, inputs: Sequence[Ids | None]) -> list[Ids | None]:
+        """Emit the instructions of a graph that is called, and return where its results are."""
+        for placeholder, found in zip(body.graph.find_nodes(op="placeholder"), inputs, strict=True):
+            if found is None:
+                found = self._place(placeholder, placeholder.meta["spec"])
+            self._ids[placeholder] = found
+        for node in body.graph.nodes:
+            if node.op not in ("placeholder", "output"):
+                self._node(node)
+        return [self._where(result) for result in results_of_graph(body)]
+
+    def _where(self, value: Any) -> Ids | None:
+        return self._ids[value] if isinstance(value, Node) else self._values.constant(value)
+
     def _call(self, node: Node) -> Ids:
         target = node.target
         if target is operator.getitem:
@@ -156,6 +194,9 @@ class PlanEmitter:
             return self._add(node, FreeCall(value_index=self._spec_ids[spec]), 0, -1)
         if isinstance(target, OpOverload | DefinedOperator):
             return self._kernel(node, target)
+        call = control_flow_call(node)
+        if call is not None:
+            return self._control_flow.emit(call)
         raise ModelError(_cannot_run(node))
 
     def _kernel(self, node: Node, op: OpOverload | DefinedOperator) -> Ids:
@@ -217,6 +258,9 @@ class PlanEmitter:
             self._stacktrace.append(frames(node.meta.get("stack_trace")))
         return result
 
+    def _add_for_call(self, node: Node, call: Any) -> None:
+        self._add(node, call, 0 if isinstance(call, JumpFalseCall) else 1, -1)
+
     def _operator(self, name: tuple[str, str]) -> int:
         return self._operators.setdefault(name, len(self._operators))
 
@@ -277,8 +321,6 @@ def _no_place(node: Node, spec: TensorSpec) -> Diagnostic:
 
 
 def _cannot_run(node: Node) -> Diagnostic:
-    if isinstance(node.target, HigherOrderOperator):
-        return Diagnostic(code="EK551", message=f"{node.target} is not supported yet", location=locate(node))
     return Diagnostic(
         code="EK551",
         message=f"{node.target} is no operator that a program can call",

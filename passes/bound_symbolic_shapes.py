@@ -20,6 +20,7 @@ from exirkit.ir import (
     stride_from_dim_order,
 )
 
+from .body_specs import all_editors
 from .contract import Pass
 from .size_bounds import LARGEST_SIZE, SizeBounds, count_bound
 
@@ -46,7 +47,8 @@ class BoundSymbolicShapes(Pass):
         bounds = SizeBounds(editor.program, editor.fake_mode.shape_env)
         findings = _Findings(bounds)
         bounded: dict[TensorSpec, TensorSpec] = {}
-        for node in editor.graph.nodes:
+        editors = list(all_editors(editor))
+        for node in (node for one in editors for node in one.graph.nodes):
             findings.note_source(node)
             _bound_counts(node, bounds, bounded)
             for place, spec in _specs(node):
@@ -59,9 +61,9 @@ class BoundSymbolicShapes(Pass):
             raise ModelError(findings.diagnostics)
         if not bounded:
             return
-        for node in editor.graph.nodes:
+        for owner, node in ((one, node) for one in editors for node in one.graph.nodes):
             if "spec" in node.meta:
-                editor.set_meta(node, "spec", _replaced(node.meta["spec"], bounded))
+                owner.set_meta(node, "spec", _replaced(node.meta["spec"], bounded))
 
 
 def _specs(node: Node) -> Iterator[tuple[int | None, TensorSpec]]:

@@ -17,6 +17,7 @@ from exirkit.ir import (
     DiagnosticError,
     GraphEditor,
     UsageError,
+    bodies_of,
     copy_program,
     module_of_program,
     program_of_module,
@@ -52,9 +53,15 @@ class Pass(ABC):
 
     A pass looks at every node at most a few times, changes what it has to through the editor, and never runs the graph.
     Objects carry options only: one object can be used for any number of programs.
+
+    Attributes:
+        name: Name of the pass in kebab case.
+        enters_bodies: Whether the bodies of control flow are edited too, each as a graph of its own after the graph
+            that calls it.
     """
 
     name: ClassVar[str]
+    enters_bodies: ClassVar[bool] = False
 
     def __new__(cls, *args: object, **options: object) -> Self:
         """Make a pass that the official pass manager, if it is there, gives whole programs to."""
@@ -76,6 +83,8 @@ class Pass(ABC):
         try:
             with editor.transaction(self.name) as transaction:
                 self.edit(editor)
+                if self.enters_bodies:
+                    self._edit_bodies(editor)
         except DiagnosticError:
             raise
         except Exception as error:
@@ -96,6 +105,12 @@ class Pass(ABC):
             changed=len(effect.changed),
             seconds=time.perf_counter() - start,
         )
+
+    def _edit_bodies(self, editor: GraphEditor) -> None:
+        for body in bodies_of(editor):
+            with body.transaction(self.name, records_effect=False):
+                self.edit(body)
+            self._edit_bodies(body)
 
     def apply(self, program: ExportedProgram) -> tuple[ExportedProgram, PassReport]:
         """Run on a copy of a program.

@@ -30,6 +30,7 @@ class ConvertToEdgeOperators(Pass):
     """
 
     name = "convert-to-edge-operators"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Convert every call."""

@@ -39,6 +39,7 @@ class ConvertToOutVariants(Pass):
     """
 
     name = "convert-to-out-variants"
+    enters_bodies = True
 
     def __init__(self, *, table: OutVariantTable | None = None, ignore_to_out_var_failure: bool = False) -> None:
         self.table = table or shipped_out_variants()

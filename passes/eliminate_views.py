@@ -11,8 +11,9 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, TensorSpec, ops, same_argument, underlying, view
+from exirkit.ir import BodyEditor, GraphEditor, TensorSpec, ops, same_argument, underlying, view
 
+from .body_specs import called_bodies, share_input_specs
 from .contract import Pass
 from .write_back_mutations import mutated_outputs
 
@@ -71,7 +72,15 @@ class EliminateViews(Pass):
         self.alloc_graph_output = alloc_graph_output
 
     def edit(self, editor: GraphEditor) -> None:
-        """Eliminate the copies, in graph order, so that the source of each is resolved before it."""
+        """Eliminate the copies, in graph order, so that the source of each is resolved before it; and of bodies."""
+        self._eliminate(editor)
+        for call, body in called_bodies(editor):
+            # The graph around it may have given the inputs other specs.
+            share_input_specs(call, body)
+            with body.transaction(self.name, records_effect=False):
+                self.edit(body)
+
+    def _eliminate(self, editor: GraphEditor) -> None:
         owners = _Owners(editor, self.alloc_graph_output)
         candidates: list[Node] = []
         for node in list(editor.graph.nodes):
@@ -106,20 +115,23 @@ class _Owners:
         views = editor.graph.find_nodes(op="call_function", target=view)
         self._roots: dict[Node, Node] = {node: node.all_input_nodes[0] for node in views}
         self._written = set(mutated_outputs(editor.program).values())
+        # Results of a body are written where the graph around it wants them, or copied before the next round.
+        is_body = isinstance(editor, BodyEditor)
         self._inputs = {
             node
-            for node, spec in zip(placeholders, signature.input_specs, strict=True)
+            for node, spec in zip(placeholders, signature.input_specs, strict=not is_body)
             if spec.kind is InputKind.USER_INPUT
         }
         results: Sequence[Any] = editor.graph.output_node().args[0]  # type: ignore[assignment]
+        specs = [None] * len(results) if is_body else signature.output_specs
         self._outputs = {
             node
-            for node, spec in zip(results, signature.output_specs, strict=True)
-            if isinstance(node, Node) and spec.kind is OutputKind.USER_OUTPUT
+            for node, spec in zip(results, specs, strict=True)
+            if isinstance(node, Node) and (spec is None or spec.kind is OutputKind.USER_OUTPUT)
         }
         # Owners of the memory of outputs, grown as copies that are outputs give up theirs.
         self._returned = {self.root(node) for node in self._outputs}
-        self._may_return_shared = alloc_graph_output
+        self._may_return_shared = alloc_graph_output and not is_body
 
     def root(self, node: Node) -> Node:
         """Return the node whose memory a node's value lies in."""
@@ -218,6 +230,9 @@ def _as_int(size: Any) -> int | None:
 
 def _view_spec(spec: TensorSpec, base: TensorSpec) -> TensorSpec:
     result = copy.copy(spec)
+    # What a body is given may be a view itself.
+    while base.storage_base is not None:
+        base = base.storage_base
     result.storage_base = base
     result.const = base.const
     return result

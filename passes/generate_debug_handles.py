@@ -8,13 +8,14 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor
 
+from .body_specs import all_editors
 from .contract import Pass
 
 
 class GenerateDebugHandles(Pass):
     """Give each call a debug handle: one number for all nodes that come from one node of the exported program.
 
-    Handles count from 1 in graph order. A node that has a handle keeps it.
+    Handles count from 1 in graph order, those in bodies of control flow after the others. What has a handle keeps it.
     """
 
     name = "generate-debug-handles"
@@ -23,11 +24,12 @@ class GenerateDebugHandles(Pass):
         """Set the handles that are missing."""
         known: dict[Any, int] = {}
         last = 0
-        for node in editor.graph.nodes:
+        editors = list(all_editors(editor))
+        for node in (node for one in editors for node in one.graph.nodes):
             handle = node.meta.get("debug_handle")
             if handle is not None:
                 last = max(last, max(handle) if isinstance(handle, tuple) else handle)
-        for node in editor.graph.nodes:
+        for owner, node in ((one, node) for one in editors for node in one.graph.nodes):
             if node.op in ("placeholder", "output") or node.meta.get("debug_handle") is not None:
                 continue
             ancestor = _ancestor(node)
@@ -35,7 +37,7 @@ class GenerateDebugHandles(Pass):
             if handle is None:
                 last += 1
                 known[ancestor] = handle = last
-            editor.set_meta(node, "debug_handle", handle)
+            owner.set_meta(node, "debug_handle", handle)
 
 
 def _ancestor(node: Node) -> Any:

@@ -13,9 +13,12 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import (
+    BodyEditor,
+    ControlFlowCall,
     EdgeOpOverload,
     GraphEditor,
     contiguous_stride,
+    control_flow_call,
     dim_order_from_stride,
     edge_operator,
     has_unbacked_symbols,
@@ -26,6 +29,7 @@ from exirkit.ir import (
     underlying,
 )
 
+from .body_specs import all_editors, called_bodies
 from .contract import Pass
 from .layout_rules import ANY_ORDER, ELEMENTWISE, SAME_ORDER, WITH_NUMBER, WITH_NUMBER_FIRST
 from .write_back_mutations import mutated_outputs
@@ -43,7 +47,7 @@ class LegalizeDimOrder(Pass):
     Elementwise kernels want one layout and one shape for all their tensors, convolution and pooling one layout for
     input and output, all others row-major tensors. What a kernel always writes row-major (`nonzero`) is recorded as
     such. Constants are laid out anew instead of being copied at run time, and a constant number becomes a plain one,
-    which has no layout. Results of the program keep the layout they had.
+    which has no layout. Results of branches and loops are row-major. Results of the program keep the layout they had.
 
     A graph of row-major tensors, the usual case, is only looked at.
 
@@ -61,11 +65,18 @@ class LegalizeDimOrder(Pass):
         self.skip_dim_order = skip_dim_order
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every node once, in graph order."""
-        nodes = list(editor.graph.nodes)
-        if all(_is_row_major(value) for node in nodes for value in _tensors(node)):
+        """Look at every node once, in graph order; then at those of the bodies of control flow."""
+        graphs = [one.graph for one in all_editors(editor)]
+        if all(_is_row_major(value) for graph in graphs for node in graph.nodes for value in _tensors(node)):
             return
-        _Legalizer(editor, self.skip_dim_order).sweep(nodes)
+        _Legalizer(editor, self.skip_dim_order).sweep()
+        self._legalize_bodies(editor)
+
+    def _legalize_bodies(self, editor: GraphEditor) -> None:
+        for call, body in called_bodies(editor):
+            with body.transaction(self.name, records_effect=False):
+                _BodyLegalizer(call, body, self.skip_dim_order).sweep()
+                self._legalize_bodies(body)
 
 
 class _Legalizer:
@@ -78,11 +89,12 @@ class _Legalizer:
         # Targets, in the program's tables, of placeholders that hold constants.
         self._constants: dict[Node, str] = {}
 
-    def sweep(self, nodes: Sequence[Node]) -> None:
+    def sweep(self) -> None:
         """Legalize the nodes in their order."""
+        nodes = list(self._editor.graph.nodes)
         output = self._editor.graph.output_node()
         results: Sequence[Any] = output.args[0]  # type: ignore[assignment]
-        wanted = [_order(one) if _is_tensor(one) else None for one in results]
+        wanted = [self._wanted(one) if _is_tensor(one) else None for one in results]
         self._placeholders()
         for node in nodes:
             if node.op != "call_function":
@@ -97,6 +109,10 @@ class _Legalizer:
         for constant in self._constants:
             if not constant.users:
                 self._editor.remove_input(constant)
+
+    def _wanted(self, result: Node) -> DimOrder:
+        """Return the dim order that a result is to have."""
+        return _order(result)
 
     def _placeholders(self) -> None:
         """Make inputs and constants row-major or channels last: the runtime and its callers know no other layouts."""
@@ -117,7 +133,12 @@ class _Legalizer:
                 self._constants[node] = str(spec.target)
 
     def _call(self, node: Node, op: Any, operands: Sequence[Node]) -> None:
-        if op in ANY_ORDER:
+        call = control_flow_call(node)
+        if call is not None:
+            rows = [one for one in (*call.carried, *call.sliced) if _is_tensor(one)]
+            self._demand(node, {one: _row_major(one) for one in rows})
+            self._force(node, None)
+        elif op in ANY_ORDER:
             self._state_legal_order(node)
         elif not isinstance(op, OpOverload) or op.namespace != "aten":
             # Kernels of other libraries may take any layout.
@@ -213,7 +234,7 @@ class _Legalizer:
         self._editor.rewire(output, (tuple(results),))
 
     def _infer(self, node: Node) -> None:
-        if not has_unbacked_symbols(node):
+        if not has_unbacked_symbols(node) and control_flow_call(node) is None:
             self._set_value(node, infer_value(self._editor.fake_mode, node.target, node.args, node.kwargs))
 
     def _force(self, node: Node, order: DimOrder | None) -> None:
@@ -253,6 +274,28 @@ class _Legalizer:
         program = self._editor.program
         found: torch.Tensor = program.state_dict[target] if target in program.state_dict else program.constants[target]
         return found
+
+
+class _BodyLegalizer(_Legalizer):
+    """Legalizes a body: inputs are laid out as what they are given, and results row-major, alike in all branches."""
+
+    def __init__(self, call: ControlFlowCall, body: BodyEditor, skips: bool) -> None:
+        super().__init__(body, skips)
+        self._call_of_body = call
+
+    def _wanted(self, result: Node) -> DimOrder:
+        return _row_major(result)
+
+    def _placeholders(self) -> None:
+        call = self._call_of_body
+        inputs = self._editor.graph.find_nodes(op="placeholder")
+        shared = inputs[len(call.carried) + len(call.sliced) :]
+        operands = dict(zip(shared, call.shared, strict=False))
+        for node in inputs:
+            if _is_tensor(node):
+                operand = operands.get(node)
+                order = _order(operand) if _is_tensor(operand) else _row_major(node)
+                self._set_value(node, self._laid_out(node.meta["val"], order))
 
 
 def same_value_and_layout(left: Any, right: Any) -> bool:

@@ -18,6 +18,7 @@ class LiftConstants(Pass):
     """
 
     name = "lift-constants"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Lift every tensor attribute."""

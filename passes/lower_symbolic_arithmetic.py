@@ -78,6 +78,7 @@ class LowerSymbolicArithmetic(Pass):
     """
 
     name = "lower-symbolic-arithmetic"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Lower every number-valued call.

@@ -33,6 +33,7 @@ class PromoteTypes(Pass):
     """
 
     name = "promote-types"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the casts."""

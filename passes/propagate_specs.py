@@ -9,8 +9,19 @@ import torch
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, TensorSpec, same_argument
+from exirkit.ir import (
+    MAP,
+    SCAN,
+    BodyEditor,
+    ControlFlowCall,
+    GraphEditor,
+    TensorShapeDynamism,
+    TensorSpec,
+    control_flow_call,
+    same_argument,
+)
 
+from .body_specs import Destinations, called_bodies, destinations, share_input_specs
 from .contract import Pass
 from .graph_calls import refuse_graph_calls
 from .write_back_mutations import mutated_outputs
@@ -25,6 +36,9 @@ class PropagateSpecs(Pass):
     placeholder it writes: one spec object is one piece of memory. Parameters, constants and buffers that nothing
     mutates are `const`.
 
+    An input of a branch or a loop's body has the spec of what it is given, one that is carried from round to round that
+    of the loop's result, and a result of a branch that of the call's result: it is computed in its place.
+
     Requires: mutations are written back; strides of values are what kernels produce.
     """
 
@@ -36,16 +50,9 @@ class PropagateSpecs(Pass):
         Raises:
             ModelError: EK432, for each operator that calls other graphs.
         """
-        refuse_graph_calls(editor.graph)
+        refuse_graph_calls(editor.program.graph_module)
         self._placeholders(editor)
-        for node in editor.graph.nodes:
-            if node.op != "call_function":
-                continue
-            shared = _shared_spec(node)
-            if shared is None:
-                _set_spec(editor, node, _own_spec(node))
-            elif node.meta.get("spec") is not shared:
-                editor.set_meta(node, "spec", shared)
+        _set_specs(editor, {})
 
     def _placeholders(self, editor: GraphEditor) -> None:
         mutated = set(mutated_outputs(editor.program).values())
@@ -56,6 +63,56 @@ class PropagateSpecs(Pass):
                 spec = TensorSpec.from_tensor(value)
                 spec.const = entry.kind in _CONSTANT_KINDS and node not in mutated
                 _set_spec(editor, node, spec)
+
+
+def _set_specs(editor: GraphEditor, given: Destinations) -> None:
+    """Set the specs of all calls of a graph, and of the bodies of its control flow.
+
+    Args:
+        editor: Editor of the graph, whose inputs have their specs.
+        given: Specs that are to be those of certain nodes.
+    """
+    for node in editor.graph.nodes:
+        if node.op != "call_function":
+            continue
+        shared = _shared_spec(node)
+        if shared is not None:
+            if node.meta.get("spec") is not shared:
+                editor.set_meta(node, "spec", shared)
+        elif not _set_given(editor, node, given):
+            _set_spec(editor, node, _own_spec(node))
+        _mark_rows(node)
+    for call, body in called_bodies(editor):
+        share_input_specs(call, body)
+        _set_row_specs(call, body)
+        _set_specs(body, destinations(call, body))
+
+
+def _set_given(editor: GraphEditor, node: Node, given: Destinations) -> bool:
+    """Set the spec of a node of whose memory the graph around it has a part; tell whether it is such a node."""
+    if (node, None) in given:
+        editor.set_meta(node, "spec", given[node, None])
+        return True
+    own = _own_spec(node)
+    if not isinstance(own, list) or not any((node, place) in given for place in range(len(own))):
+        return False
+    editor.set_meta(node, "spec", [given.get((node, place), spec) for place, spec in enumerate(own)])
+    return True
+
+
+def _mark_rows(node: Node) -> None:
+    """Let the results of a loop that grow row by row have sizes that change, as far as the runtime can tell."""
+    call = control_flow_call(node)
+    if call is None or call.kind not in (MAP, SCAN):
+        return
+    for spec in node.meta["spec"][len(call.carried) :]:
+        spec.shape_dynamism = max(spec.shape_dynamism, TensorShapeDynamism.DYNAMIC_BOUND)
+
+
+def _set_row_specs(call: ControlFlowCall, body: BodyEditor) -> None:
+    inputs = body.graph.find_nodes(op="placeholder")
+    for node in inputs[len(call.carried) : len(call.carried) + len(call.sliced)]:
+        _set_spec(body, node, TensorSpec.from_tensor(node.meta["val"]))
 
 
 def _set_spec(editor: GraphEditor, node: Node, spec: Any) -> None:

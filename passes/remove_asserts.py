@@ -34,6 +34,7 @@ class RemoveAsserts(Pass):
     """
 
     name = "remove-asserts"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove the assertions."""

@@ -13,6 +13,7 @@ class RemoveMetadataAsserts(Pass):
     """Erase `aten._assert_tensor_metadata`; assertions about sizes stay until later."""
 
     name = "remove-metadata-asserts"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Erase the assertions."""

@@ -24,6 +24,7 @@ class RemoveNoops(Pass):
     """
 
     name = "remove-noops"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove the operators, in graph order, so that chains collapse in one sweep."""

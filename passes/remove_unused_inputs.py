@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.export.graph_signature import InputKind
 
-from exirkit.ir import GraphEditor
+from exirkit.ir import GraphEditor, bodies_of
 
 from .contract import Pass
 
@@ -14,6 +14,8 @@ _STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_T
 class RemoveUnusedInputs(Pass):
     """Remove stored tensors without users from graph, signature and tables; user inputs stay.
 
+    Before that, graphs of control flow lose the inputs that none of the graphs of the same call reads.
+
     Ensures: every parameter, buffer and constant of the program is read or written.
     """
 
@@ -21,6 +23,7 @@ class RemoveUnusedInputs(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove what nothing reads; a buffer that is written stays, even if it is never read."""
+        _remove_from_bodies(editor)
         signature = editor.program.graph_signature
         # The tables of the signature go by the value that is written, and two buffers may get the same one.
         written = {spec.target for spec in signature.output_specs if spec.target is not None}
@@ -32,3 +35,13 @@ class RemoveUnusedInputs(Pass):
                 if not node.users and kinds[node.name].kind in _STORED and kinds[node.name].target not in written
             ]
         )
+
+
+def _remove_from_bodies(editor: GraphEditor) -> None:
+    """Remove inputs of bodies, those of the innermost first, since they may be the only readers of an outer one."""
+    for body in bodies_of(editor):
+        _remove_from_bodies(body)
+        for node in body.graph.find_nodes(op="placeholder"):
+            # The other body of the call has lost its input with that of the first.
+            if not node._erased and not node.users:
+                body.remove_inputs([node])

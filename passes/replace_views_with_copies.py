@@ -52,6 +52,7 @@ class ReplaceViewsWithCopies(Pass):
     """
 
     name = "replace-views-with-copies"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the views, and drop those that are their argument."""

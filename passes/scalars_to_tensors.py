@@ -30,6 +30,7 @@ class ScalarsToTensors(Pass):
     """
 
     name = "scalars-to-tensors"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Lift the numbers."""
@@ -48,6 +49,7 @@ class SymbolsToTensors(Pass):
     """
 
     name = "symbols-to-tensors"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the conversions."""

@@ -27,6 +27,7 @@ class UseDimOrderOperators(Pass):
     """
 
     name = "use-dim-order-operators"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the operators."""

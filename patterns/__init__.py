@@ -5,12 +5,14 @@ from .book_schema import rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .bound_patterns import bind_pattern_to_op, bound_book
 from .compiled_rule import CompiledRule
+from .conditions import Condition, compile_condition
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
+from .graph_functions import GraphFacts
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
 from .operator_facts import FAMILIES, operators_with
-from .operator_table import OperatorTable, UnknownNameError, name_of
+from .operator_table import DTYPES, OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance
@@ -33,6 +35,7 @@ from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesse
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 __all__ = [
+    "DTYPES",
     "FAMILIES",
     "INSTANCE_ERRORS",
     "Application",
@@ -43,7 +46,9 @@ __all__ = [
     "CheckRequest",
     "CheckSettings",
     "CompiledRule",
+    "Condition",
     "Equivalence",
+    "GraphFacts",
     "Guard",
     "KernelCost",
     "LoadedBook",
@@ -85,6 +90,7 @@ __all__ = [
     "check_book",
     "check_books",
     "check_rule",
+    "compile_condition",
     "explain_rule",
     "language_words",
     "load_book",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch._ops import HigherOrderOperator
@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from exirkit.ir import TensorSpec, alloc, view
 
-# Operators that copy what their graphs compute; of all others the result may lie in the memory of the called graph.
+# Operators whose graphs are given rows, copied out of larger tensors.
 _COPYING_LOOPS = ("map_impl", "scan")
 
 
@@ -96,7 +96,6 @@ class Ownership:
 class _Schedule:
     births: list[list[TensorSpec]]
     deaths: dict[TensorSpec, int]
-    call_deaths: dict[Node, int] = field(default_factory=dict)
 
 
 def find_overlaps(
@@ -148,7 +147,7 @@ def called_graphs(graph_module: GraphModule, node: Node) -> list[GraphModule]:
 
 
 def copies_results(node: Node) -> bool:
-    """Return whether a node of control flow hands its graphs copies and takes copies of what they compute."""
+    """Return whether a node of control flow hands its graphs copies of rows, which need memory in each graph."""
     return getattr(node.target, "_name", "") in _COPYING_LOOPS
 
 
@@ -163,7 +162,7 @@ def _schedule(
     schedule = _Schedule([[] for _ in nodes], {})
     for step in range(len(nodes) - 1, -1, -1):
         node = nodes[step]
-        _let_die(schedule, graph_module, step, node, ownership)
+        _let_die(schedule, step, node, ownership)
     for spec in schedule.deaths:
         if spec in immortal:
             schedule.deaths[spec] = len(nodes) - 1
@@ -180,21 +179,10 @@ def _schedule(
     return schedule
 
 
-def _let_die(schedule: _Schedule, graph_module: GraphModule, step: int, node: Node, ownership: Ownership) -> None:
-    deaths = schedule.deaths
-    own = [ownership.owner(spec) for spec in specs_of(node)]
-    for spec in own:
-        deaths.setdefault(spec, step)
-    submodules = called_graphs(graph_module, node)
-    if submodules:
-        outlived = max([step, *(deaths[spec] for spec in own)])
-        schedule.call_deaths[node] = step if copies_results(node) else outlived
-        for operand in _handed_through(node, submodules):
-            for spec in (ownership.owner(spec) for spec in specs_of(operand)):
-                deaths[spec] = max(deaths.get(spec, 0), outlived)
-    for argument in _arguments(node):
-        for spec in specs_of(argument):
-            deaths.setdefault(ownership.owner(spec), step)
+def _let_die(schedule: _Schedule, step: int, node: Node, ownership: Ownership) -> None:
+    for one in (node, *_arguments(node)):
+        for spec in specs_of(one):
+            schedule.deaths.setdefault(ownership.owner(spec), step)
 
 
 def _arguments(node: Node) -> list[Node]:
@@ -212,17 +200,20 @@ def _new_ranges(
             yield LiveRange(spec.mem_id, spec.mem_offset, end, schedule.deaths[spec], holder, spec)
     submodules = called_graphs(graph_module, node)
     if submodules:
-        for arena, start, end in _footprint(submodules):
-            yield LiveRange(arena, start, end, schedule.call_deaths[node], node, None)
+        for arena, start, end in _footprint(submodules, ownership):
+            yield LiveRange(arena, start, end, step, node, None)
 
 
-def _footprint(submodules: Sequence[GraphModule]) -> list[tuple[int, int, int]]:
-    """Return the memory that graphs and the graphs they call use, as disjoint (arena, start, end)."""
+def _footprint(submodules: Sequence[GraphModule], ownership: Ownership) -> list[tuple[int, int, int]]:
+    """Return the memory that graphs and the graphs they call use, as disjoint (arena, start, end).
+
+    What they share with the graph that calls them is live there by itself.
+    """
     used: set[tuple[int, int, int]] = set()
     for submodule in submodules:
         for module in submodule.modules():
             if isinstance(module, GraphModule):
-                used.update(_used_by(module))
+                used.update(_used_by(module, ownership))
     merged: list[tuple[int, int, int]] = []
     for arena, start, end in sorted(used):
         if merged and merged[-1][0] == arena and start <= merged[-1][2]:
@@ -232,30 +223,13 @@ def _footprint(submodules: Sequence[GraphModule]) -> list[tuple[int, int, int]]:
     return merged
 
 
-def _used_by(graph_module: GraphModule) -> Iterator[tuple[int, int, int]]:
-    for node in graph_module.graph.nodes:
-        for spec in specs_of(node):
-            if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
-                yield spec.mem_id, spec.mem_offset, spec.mem_offset + spec.nbytes()
-
-
-def _handed_through(node: Node, submodules: Sequence[GraphModule]) -> Iterator[Node]:
-    """Yield the operands that one of the graphs returns without copying: the result is the operand then."""
-    if copies_results(node):
-        return
-    operands: list[Any] = [
-        value for argument in node.args for value in (argument if isinstance(argument, (list, tuple)) else ())
-    ]
-    for submodule in submodules:
-        inputs = [one for one in submodule.graph.nodes if one.op == "placeholder"]
-        results: Any = submodule.graph.output_node().args[0]
-        for result in results if isinstance(results, (list, tuple)) else [results]:
-            while isinstance(result, Node) and result.target is view:
-                result = result.args[0]
-            if result in inputs and len(inputs) == len(operands):
-                operand = operands[inputs.index(result)]
-                if isinstance(operand, Node):
-                    yield operand
+def _used_by(graph_module: GraphModule, outer: Ownership) -> Iterator[tuple[int, int, int]]:
+    inner = Ownership(graph_module)
+    for spec in inner.first_node:
+        if inner.owner(spec) in outer.first_node:
+            continue
+        if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
+            yield spec.mem_id, spec.mem_offset, spec.mem_offset + spec.nbytes()
 
 
 def _attribute(graph_module: GraphModule, path: str) -> Any:

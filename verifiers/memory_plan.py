@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,9 +21,9 @@ def check_memory_plan(
     graph_signature: ExportGraphSignature | None = None,
     *,
     buffer_sizes: Sequence[int] | None = None,
-    alignment: int = ALIGNMENT,
-    alloc_graph_input: bool = True,
-    alloc_graph_output: bool = True,
+    alignment: int | Mapping[int, int] = ALIGNMENT,
+    alloc_graph_input: bool | Collection[str] = True,
+    alloc_graph_output: bool | Collection[int] = True,
     alloc_mutable_buffers: bool = True,
     in_place: bool = False,
 ) -> list[Diagnostic]:
@@ -35,9 +35,10 @@ def check_memory_plan(
         graph_module: A planned graph of the ExecuTorch dialect.
         graph_signature: Says which placeholders are constants and buffers, and what is mutated.
         buffer_sizes: Bytes of each arena by number; by default those in the graph's `meta`.
-        alignment: Every offset must be a multiple of this many bytes.
-        alloc_graph_input: Inputs must have a place; otherwise they must have none.
-        alloc_graph_output: Outputs must have a place; otherwise they must have none.
+        alignment: Every offset must be a multiple of this many bytes; or those in each arena, by number.
+        alloc_graph_input: Inputs must have a place; otherwise they must have none. Or the names of those that must.
+        alloc_graph_output: Outputs must have a place; otherwise they must have none. Or the numbers, from 0, of those
+            that must.
         alloc_mutable_buffers: Buffers that are mutated must have a place; otherwise they must have none.
         in_place: A result may overwrite an argument that nothing needs after it, where its operator allows that.
 
@@ -55,12 +56,26 @@ def check_memory_plan(
 @dataclass(frozen=True, slots=True)
 class _Rules:
     sizes: list[int]
-    alignment: int
-    graph_input: bool
-    graph_output: bool
+    alignment: int | Mapping[int, int]
+    graph_input: bool | Collection[str]
+    graph_output: bool | Collection[int]
     mutable_buffers: bool
     in_place: bool
     is_body: bool = False
+    outer: frozenset[TensorSpec] = frozenset()
+
+    def alignment_of(self, arena: int) -> int:
+        return self.alignment if isinstance(self.alignment, int) else self.alignment.get(arena, 1)
+
+    def plans_input(self, names: Collection[str]) -> bool:
+        if isinstance(self.graph_input, bool):
+            return self.graph_input
+        return all(name in self.graph_input for name in names)
+
+    def plans_output(self, places: Collection[int]) -> bool:
+        if isinstance(self.graph_output, bool):
+            return self.graph_output
+        return all(place in self.graph_output for place in places)
 
 
 def _check_sizes(sizes: Any, recorded: Any) -> Diagnostic | None:
@@ -84,6 +99,7 @@ def _check_graph(
     seen.add(graph_module)
     ownership = Ownership(graph_module)
     yield from _check_out_arguments(graph_module)
+    yield from _check_results_of_branches(graph_module)
     places = _PlaceChecker(graph_module, graph_signature, ownership, rules)
     yield from places.check()
     allows = Overwriting(graph_module, ownership, is_body=rules.is_body).allows if rules.in_place else None
@@ -92,8 +108,13 @@ def _check_graph(
     for node in graph_module.graph.nodes:
         for submodule in called_graphs(graph_module, node):
             if submodule not in seen:
-                inner = _Rules(
-                    rules.sizes, rules.alignment, copies_results(node), True, True, rules.in_place, is_body=True
+                inner = replace(
+                    rules,
+                    graph_input=copies_results(node),
+                    graph_output=True,
+                    mutable_buffers=True,
+                    is_body=True,
+                    outer=rules.outer.union(ownership.first_node),
                 )
                 yield from _check_graph(submodule, None, inner, seen)
 
@@ -112,12 +133,13 @@ class _PlaceChecker:
         self._rules = rules
         self._constants: set[TensorSpec] = {spec for spec in ownership.first_node if spec.const}
         self._state: set[TensorSpec] = set()
-        self._inputs: set[TensorSpec] = set()
+        self._inputs: dict[TensorSpec, list[str]] = {}
         self.immortal: set[TensorSpec] = set()
         self._sort_inputs(graph_module, graph_signature)
-        self._outputs = {
-            ownership.owner(spec) for node in _returned(graph_module, graph_signature) for spec in specs_of(node)
-        } - self._state
+        self._outputs: dict[TensorSpec, list[int]] = {}
+        for place, value in enumerate(_returned(graph_module, graph_signature)):
+            for spec in specs_of(value) if isinstance(value, Node) else ():
+                self._outputs.setdefault(ownership.owner(spec), []).append(place)
 
     def check(self) -> Iterator[Diagnostic]:
         for spec, node in self._ownership.first_node.items():
@@ -125,6 +147,9 @@ class _PlaceChecker:
                 yield self._finding("EK346", "the bases of a view form a circle", spec, node)
             elif (owner := self._ownership.owner(spec)) is not spec:
                 yield from self._check_view(spec, owner, node)
+            elif spec in self._rules.outer:
+                # The graph that calls this one places it.
+                continue
             elif spec in self._constants:
                 if spec.mem_offset is not None:
                     yield self._finding("EK345", "a constant has a place in an arena", spec, node)
@@ -155,17 +180,16 @@ class _PlaceChecker:
             if node.name in mutated:
                 self.immortal.update(specs)
             if node.name not in stored:
-                self._inputs.update(specs)
+                for spec in specs:
+                    self._inputs.setdefault(spec, []).append(node.name)
             else:
                 (self._state if node.name in mutated else self._constants).update(specs)
 
     def _is_planned(self, spec: TensorSpec) -> bool:
         if spec in self._state:
             return self._rules.mutable_buffers
-        by_caller = (spec in self._inputs and not self._rules.graph_input) or (
-            spec in self._outputs and not self._rules.graph_output
-        )
-        return not by_caller
+        as_input = spec not in self._inputs or self._rules.plans_input(self._inputs[spec])
+        return as_input and (spec not in self._outputs or self._rules.plans_output(self._outputs[spec]))
 
     def _check_place(self, spec: TensorSpec, mem_id: int, offset: int, node: Node) -> Iterator[Diagnostic]:
         sizes = self._rules.sizes
@@ -178,8 +202,9 @@ class _PlaceChecker:
         if offset < 0 or end > sizes[mem_id]:
             expected = f"bytes within 0..{sizes[mem_id]} of arena {mem_id}"
             yield self._finding("EK343", "a tensor lies outside of its arena", spec, node, expected)
-        if offset % self._rules.alignment:
-            expected = f"a multiple of {self._rules.alignment}"
+        alignment = self._rules.alignment_of(mem_id)
+        if offset % alignment:
+            expected = f"a multiple of {alignment}"
             yield self._finding("EK342", f"offset {offset} is not aligned", spec, node, expected)
 
     def _check_view(self, spec: TensorSpec, owner: TensorSpec, node: Node) -> Iterator[Diagnostic]:
@@ -206,13 +231,13 @@ class _PlaceChecker:
         )
 
 
-def _returned(graph_module: GraphModule, signature: ExportGraphSignature | None) -> list[Node]:
-    """Return the nodes the caller gets; the first outputs of a program are new values of what it mutates."""
+def _returned(graph_module: GraphModule, signature: ExportGraphSignature | None) -> list[Any]:
+    """Return what the caller gets; the first outputs of a program are new values of what it mutates."""
     results: Any = graph_module.graph.output_node().args[0]
     nodes = list(results) if isinstance(results, (list, tuple)) else [results]
     if signature is not None:
         nodes = nodes[sum(spec.target is not None for spec in signature.output_specs) :]
-    return [node for node in nodes if isinstance(node, Node)]
+    return nodes
 
 
 def _check_out_arguments(graph_module: GraphModule) -> Iterator[Diagnostic]:
@@ -235,6 +260,24 @@ def _check_out_arguments(graph_module: GraphModule) -> Iterator[Diagnostic]:
                 expected="one `TensorSpec` object, for it is one piece of memory",
                 notes=tuple(f"it writes to {spec!r}" for spec in written),
             )
+
+
+def _check_results_of_branches(graph_module: GraphModule) -> Iterator[Diagnostic]:
+    for node in graph_module.graph.nodes:
+        wanted = specs_of(node)
+        if getattr(node.target, "_name", "") != "cond" or node.op != "call_function" or not wanted:
+            continue
+        for place, submodule in enumerate(called_graphs(graph_module, node)):
+            results = _returned(submodule, None)
+            found = [spec for result in results for spec in specs_of(result)]
+            if [id(spec) for spec in found] != [id(spec) for spec in wanted]:
+                yield Diagnostic(
+                    code="EK349",
+                    message=f"a result of branch {place} and the call's result have different specs",
+                    location=locate(node),
+                    expected="one `TensorSpec` object, for a branch writes right into the call's result",
+                    notes=tuple(f"the branch computes {spec!r}" for spec in found if spec not in wanted),
+                )
 
 
 def _overlap(overlap: Overlap) -> Diagnostic:

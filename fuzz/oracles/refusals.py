@@ -10,7 +10,7 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "EK301": "an operator that is not core, and has no decomposition",
         "EK422": "a view without a copying twin",
         "EK431": "a function of sizes that the runtime cannot compute",
-        "EK432": "control flow and delegates",
+        "EK432": "calls of graphs other than control flow",
         "EK433": "an input without upper bound",
         "EK434": "a size without upper bound",
         "EK435": "an operator without out variant",

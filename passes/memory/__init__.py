@@ -7,8 +7,20 @@ from .lifetimes import compute_lifetimes, update_lifetimes
 from .naive import naive
 from .planners import PLANNERS, solve
 from .planning_pass import MemoryPlanningPass
+from .policy import (
+    MemoryPolicy,
+    MemoryPool,
+    NbytesRange,
+    PlacementRule,
+    load_memory_policy,
+    memory_policy_schema,
+    memory_policy_schema_text,
+    parse_memory_policy,
+)
+from .pools import PooledPlan, PoolWish, plan_pools
 from .portfolio import exact, portfolio
 from .problem import Body, PlannedValue, PlanningProblem, PlanningResult, Pool
+from .value_uses import ValueUse, value_uses
 
 __all__ = [
     "PLANNERS",
@@ -17,17 +29,30 @@ __all__ = [
     "MemoryAlgorithm",
     "MemoryPlanningAlgorithmSuite",
     "MemoryPlanningPass",
+    "MemoryPolicy",
+    "MemoryPool",
+    "NbytesRange",
+    "PlacementRule",
     "PlannedValue",
     "PlanningProblem",
     "PlanningResult",
     "Pool",
+    "PoolWish",
+    "PooledPlan",
     "SpecAllocResult",
+    "ValueUse",
     "compute_lifetimes",
     "exact",
     "exact_placement",
     "greedy",
+    "load_memory_policy",
+    "memory_policy_schema",
+    "memory_policy_schema_text",
     "naive",
+    "parse_memory_policy",
+    "plan_pools",
     "portfolio",
     "solve",
     "update_lifetimes",
+    "value_uses",
 ]

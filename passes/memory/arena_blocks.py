@@ -1,8 +1,7 @@
 """Room in the arenas of a graph for the graphs it calls.
 
 The tensors of a branch or loop body are planned by themselves. In the plan of the calling graph they appear as one
-block for each arena, needed from the call to the last use of what may lie in it. So two conditionals whose results are
-live together get two blocks, and others take turns like any tensors.
+block for each arena, needed while the call runs: what outlives it, the result, is the calling graph's own.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from torch.fx import GraphModule
 
 from exirkit.ir import TensorSpec
 
-from .control_flow import SubmoduleCall, results_outlive_call
-from .lifetimes import last_use_of_results
+from .control_flow import SubmoduleCall
 
 
 @dataclass(slots=True)
@@ -58,32 +56,20 @@ class ArenaBlock:
 
 
 def make_blocks(
-    graph_module: GraphModule,
-    calls: Sequence[SubmoduleCall],
-    plans: Mapping[GraphModule, SubmodulePlan],
-    spans: dict[TensorSpec, tuple[int, int]],
+    graph_module: GraphModule, calls: Sequence[SubmoduleCall], plans: Mapping[GraphModule, SubmodulePlan]
 ) -> list[ArenaBlock]:
-    """Return a block for each call, or one for all of them if two calls run the same graph."""
+    """Return a block for each call, in which its graphs take turns."""
     steps = {node: step for step, node in enumerate(graph_module.graph.nodes)}
-    needs = []
-    for call in calls:
-        first = steps[call.node]
-        last = max(first, last_use_of_results(call.node, spans)) if results_outlive_call(call.node) else first
-        needs.append((list(call.submodules), first, last))
-    called = [submodule for call in calls for submodule in call.submodules]
-    if len(set(called)) < len(called):
-        first, last = min(need[1] for need in needs), max(need[2] for need in needs)
-        needs = [(list(dict.fromkeys(called)), first, last)]
-    return [_block([plans[submodule] for submodule in submodules], first, last) for submodules, first, last in needs]
+    return [_block([plans[submodule] for submodule in call.submodules], steps[call.node]) for call in calls]
 
 
-def _block(plans: list[SubmodulePlan], first: int, last: int) -> ArenaBlock:
+def _block(plans: list[SubmodulePlan], step: int) -> ArenaBlock:
     block = ArenaBlock(plans, {})
     for mem_id in range(1, max(len(plan.nbytes) for plan in plans)):
         nbytes = max(plan.nbytes[mem_id] for plan in plans if mem_id < len(plan.nbytes))
         if nbytes:
             spec = TensorSpec(torch.uint8, [nbytes])
             spec.mem_id = mem_id
-            spec.lifetime = [first, last]
+            spec.lifetime = [step, step]
             block.specs[mem_id] = spec
     return block

@@ -13,9 +13,10 @@ from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSp
 from .algorithms import MemoryAlgorithm, SpecAllocResult, algorithm_name, arena_of, place_view, storage_root
 from .arena_blocks import SubmodulePlan, make_blocks
 from .control_flow import needs_inputs_planned, submodule_calls
-from .graph_specs import SpecRoles, settle_aliases, spec_roles
+from .graph_specs import SpecRoles, leave_out, node_specs, settle_aliases, spec_roles
 from .in_place import Chain, find_chains
 from .lifetimes import update_lifetimes
+from .policy import PooledPlanner
 from .selection import AllocationPolicy, select_specs
 
 # XNNPACK kernels read up to this many bytes past the end of their inputs.
@@ -23,14 +24,28 @@ _XNNPACK_PADDING = 64
 
 
 class GraphPlanner:
-    """Plans one program; made for one run."""
+    """Plans one program; made for one run.
 
-    def __init__(self, algorithm: MemoryAlgorithm, alignment: int, *, in_place: bool = False) -> None:
-        self._algorithm = algorithm
+    Args:
+        algorithm: Plans what lies in the arenas.
+        alignment: Every offset and size is a multiple of this many bytes.
+        in_place: Let results take the place of arguments.
+        pools: Chooses arenas by a policy and plans them, in place of the algorithm.
+    """
+
+    def __init__(
+        self,
+        algorithm: MemoryAlgorithm,
+        alignment: int,
+        *,
+        in_place: bool = False,
+        pools: PooledPlanner | None = None,
+    ) -> None:
+        self._algorithm = algorithm if pools is None else pools
+        self._pools = pools
         self._in_place = in_place
         self._alignment = alignment
         self._plans: dict[GraphModule, SubmodulePlan] = {}
-        self._callers: dict[GraphModule, GraphModule] = {}
 
     def plan(
         self,
@@ -40,7 +55,10 @@ class GraphPlanner:
     ) -> list[int]:
         """Write the places of all specs and return the bytes of each arena by number."""
         padding = _XNNPACK_PADDING if _calls_xnnpack(graph_module) else 0
-        return self._plan_graph(graph_module, graph_signature, policy, padding).nbytes
+        nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
+        for called in self._plans:
+            _place_views_of_outer(called)
+        return nbytes
 
     def _plan_graph(
         self,
@@ -48,58 +66,75 @@ class GraphPlanner:
         graph_signature: ExportGraphSignature | None,
         policy: AllocationPolicy,
         padding: int,
+        outer: frozenset[TensorSpec],
         inside: bool = False,
     ) -> SubmodulePlan:
+        """Plan the graphs that a graph calls, and then the graph.
+
+        Args:
+            graph_module: The graph.
+            graph_signature: That of the method; None for a graph that is called.
+            policy: Whose memory is planned.
+            padding: Bytes that must follow tensors.
+            outer: Specs of the graphs around this one, which place them.
+            inside: Whether it is a graph that is called.
+        """
         settle_aliases(graph_module.graph)
-        spans = {
-            spec: (spec.lifetime[0] or 0, spec.lifetime[1] or 0)
-            for spec in update_lifetimes(graph_module, graph_signature)
-        }
+        spans = update_lifetimes(graph_module, graph_signature, outer)
         roles = spec_roles(graph_module.graph, graph_signature)
+        leave_out(roles, outer)
         selected = select_specs(roles, policy)
         _forget_old_places(roles, selected, inside)
         calls = submodule_calls(graph_module)
         for call in calls:
-            self._plan_called(graph_module, call.node, call.submodules)
-        blocks = make_blocks(graph_module, calls, self._plans, spans)
+            self._plan_called(call.node, call.submodules, outer.union(spans))
+        if self._pools is not None:
+            self._pools.begin(graph_module, graph_signature, roles, selected, inside=inside)
+        blocks = make_blocks(graph_module, calls, self._plans)
         stand_ins = [spec for block in blocks for spec in block.specs.values()]
         chains = find_chains(graph_module, roles, selected, spans, inside=inside) if self._in_place else []
+        if self._pools is not None:
+            self._pools.join(chains)
         pins = {spec: spec.mem_offset for spec in selected if spec.mem_offset is not None}
 
         def run(requested: Sequence[TensorSpec]) -> Any:
             return self._algorithm(self._alignment, list(requested), graph_module, graph_signature, padding)
 
-        result, requested, chains = _smaller_plan(run, [*selected, *stand_ins], chains)
+        cost = _size_of if self._pools is None else self._pools.cost_of
+        result, requested, chains = _smaller_plan(run, [*selected, *stand_ins], chains, cost)
+        if self._pools is not None:
+            self._pools.refuse_overflow(result, requested)
         sizes = _Outcome(result, pins, algorithm_name(self._algorithm)).write(requested)
         for chain in chains:
             chain.settle()
         for spec in selected:
-            spec.alignment = self._alignment
+            spec.alignment = self._alignment if self._pools is None else self._pools.alignment_of(arena_of(spec))
         placed = [*selected, *_place_views(roles, selected)]
         for block in blocks:
             block.settle()
             placed.extend(spec for plan in block.plans for spec in plan.specs)
         return SubmodulePlan(sizes, placed)
 
-    def _plan_called(self, caller: GraphModule, node: Node, submodules: Sequence[GraphModule]) -> None:
+    def _plan_called(self, node: Node, submodules: Sequence[GraphModule], outer: frozenset[TensorSpec]) -> None:
         for submodule in submodules:
-            if submodule not in self._plans:
-                policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
-                self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, inside=True)
-                self._callers[submodule] = caller
-            elif self._callers[submodule] is not caller:
+            if submodule in self._plans:
                 raise ModelError(
                     Diagnostic(
                         code="EK464",
-                        message="a graph is called from two different graphs, so that its tensors have no one place",
+                        message="a graph is run from two places, so that its inputs and results have no one place",
                         location=locate(node),
-                        hint="give each caller a copy of its own",
+                        hint="give each branch and each loop a graph of its own",
                     )
                 )
+            policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
+            self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, outer, inside=True)
 
 
 def _smaller_plan(
-    run: Callable[[Sequence[TensorSpec]], Any], specs: list[TensorSpec], chains: list[Chain]
+    run: Callable[[Sequence[TensorSpec]], Any],
+    specs: list[TensorSpec],
+    chains: list[Chain],
+    cost: Callable[[Any], Any],
 ) -> tuple[Any, list[TensorSpec], list[Chain]]:
     """Plan with chains, or without where that is not larger; return what was requested and the chains that hold.
 
@@ -112,7 +147,11 @@ def _smaller_plan(
     if not all(hasattr(made := run(joined), name) for name in ("spec_dict", "bufsizes")):
         return made, joined, chains
     alone = run(specs)
-    return (made, joined, chains) if sum(made.bufsizes) < sum(alone.bufsizes) else (alone, specs, [])
+    return (made, joined, chains) if cost(made) < cost(alone) else (alone, specs, [])
+
+
+def _size_of(result: Any) -> int:
+    return sum(result.bufsizes)
 
 
 class _Outcome:
@@ -199,7 +238,7 @@ def _place_views(roles: SpecRoles, selected: Sequence[TensorSpec]) -> list[Tenso
             place = place_view(spec, places)
             spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
             placed.append(spec)
-        elif root not in roles.owners and root not in roles.constants:
+        elif root not in roles.owners and root not in roles.constants and root not in roles.outer:
             raise ContractError(
                 Diagnostic(
                     code="EK462",
@@ -210,6 +249,18 @@ def _place_views(roles: SpecRoles, selected: Sequence[TensorSpec]) -> list[Tenso
                 )
             )
     return placed
+
+
+def _place_views_of_outer(graph_module: GraphModule) -> None:
+    """Put views of what the graphs around a called one have placed where their owners are."""
+    for node in graph_module.graph.nodes:
+        for spec in node_specs(node):
+            root = storage_root(spec)[0]
+            if root is spec or spec.mem_offset is not None:
+                continue
+            if root.mem_id is not None and root.mem_offset is not None:
+                place = place_view(spec, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)})
+                spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
 
 
 def _calls_xnnpack(graph_module: GraphModule) -> bool:

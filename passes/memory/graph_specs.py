@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -37,12 +37,24 @@ def mutated_placeholders(graph_signature: ExportGraphSignature | None) -> frozen
 
 def user_outputs(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[Node]:
     """Return the nodes that the program gives back to its caller, without the new values of what it mutates."""
+    return [result for result in user_results(graph, graph_signature) if isinstance(result, Node)]
+
+
+def user_inputs(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[str]:
+    """Return the names of the placeholders that the caller fills."""
+    kinds = {} if graph_signature is None else {spec.arg.name: spec.kind for spec in graph_signature.input_specs}
+    names = [node.name for node in graph.find_nodes(op="placeholder")]
+    return [name for name in names if kinds.get(name, InputKind.USER_INPUT) is InputKind.USER_INPUT]
+
+
+def user_results(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[Any]:
+    """Return what the caller gets back, tensors and whatever else, as `user_outputs`."""
     results: Any = graph.output_node().args[0]
     listed = list(results) if isinstance(results, (list, tuple)) else [results]
     if graph_signature is not None and len(graph_signature.output_specs) == len(listed):
         kinds = [spec.kind for spec in graph_signature.output_specs]
         listed = [result for result, kind in zip(listed, kinds, strict=True) if kind not in _MUTATION_KINDS]
-    return [result for result in listed if isinstance(result, Node)]
+    return listed
 
 
 @dataclass(slots=True)
@@ -57,6 +69,9 @@ class SpecRoles:
         outputs: What the caller gets back, apart from state and constants.
         views: Every view, with the first node that has it.
         returned_views: Views that the caller gets back.
+        outer: Specs that belong to the graphs around this one.
+        output_places: For each of the outputs and of these views, the places at which the caller gets it, counted from
+            0 without the new values of what the program mutates.
     """
 
     owners: dict[TensorSpec, Node]
@@ -66,6 +81,8 @@ class SpecRoles:
     outputs: set[TensorSpec]
     views: dict[TensorSpec, Node]
     returned_views: list[TensorSpec]
+    outer: frozenset[TensorSpec] = frozenset()
+    output_places: dict[TensorSpec, set[int]] = field(default_factory=dict)
 
 
 def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> SpecRoles:
@@ -85,6 +102,13 @@ def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> Sp
     roles.constants.update(spec for spec in roles.owners if spec.const)
     _note_outputs(graph, graph_signature, roles)
     return roles
+
+
+def leave_out(roles: SpecRoles, outer: frozenset[TensorSpec]) -> None:
+    """Take the specs of the graphs around a called one out of its roles: it uses them, and others place them."""
+    roles.outer = outer
+    roles.owners = {spec: node for spec, node in roles.owners.items() if spec not in outer}
+    roles.views = {spec: node for spec, node in roles.views.items() if spec not in outer}
 
 
 def settle_aliases(graph: Graph) -> bool:
@@ -130,13 +154,15 @@ def _sort_placeholders(graph: Graph, graph_signature: ExportGraphSignature | Non
 
 
 def _note_outputs(graph: Graph, graph_signature: ExportGraphSignature | None, roles: SpecRoles) -> None:
-    for node in user_outputs(graph, graph_signature):
-        for spec in node_specs(node):
+    for place, node in enumerate(user_results(graph, graph_signature)):
+        for spec in node_specs(node) if isinstance(node, Node) else ():
             root = storage_root(spec)[0]
             if spec is not root:
                 roles.returned_views.append(spec)
+                roles.output_places.setdefault(spec, set()).add(place)
             if root not in roles.constants and root not in roles.state:
                 roles.outputs.add(root)
+                roles.output_places.setdefault(root, set()).add(place)
 
 
 def _schema(node: Node) -> torch.FunctionSchema | None:

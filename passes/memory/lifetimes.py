@@ -10,7 +10,6 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import TensorSpec
 
 from .algorithms import storage_root
-from .control_flow import results_outlive_call, returned_operands, submodule_calls
 from .graph_specs import mutated_placeholders, node_specs
 
 
@@ -24,8 +23,7 @@ def compute_lifetimes(
 
     - inputs are there from step 0, since the caller fills them all before the first;
     - mutated buffers, parameters and inputs are needed to the end;
-    - the owner of memory is needed as long as any view of it;
-    - what a branch of a conditional returns without computing it lives as long as the result of the conditional.
+    - the owner of memory is needed as long as any view of it.
 
     The graphs of control flow are not entered; each has steps of its own.
     """
@@ -43,24 +41,24 @@ def compute_lifetimes(
                 _extend(spans, spec, step, step)
     for spec, (first, last) in list(spans.items()):
         _extend(spans, storage_root(spec)[0], first, last)
-    _extend_returned_operands(graph_module, spans)
     return spans
 
 
 def update_lifetimes(
-    graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None
-) -> list[TensorSpec]:
-    """Set `lifetime` of every spec of the graph, and return the specs in order of appearance."""
+    graph_module: GraphModule,
+    graph_signature: ExportGraphSignature | None = None,
+    outer: frozenset[TensorSpec] = frozenset(),
+) -> dict[TensorSpec, tuple[int, int]]:
+    """Set `lifetime` of every spec of the graph, and return first and last steps in order of appearance.
+
+    Specs of the graphs around a called one keep theirs, which count the steps of these.
+    """
     spans = compute_lifetimes(graph_module, graph_signature)
     for spec, (first, last) in spans.items():
-        # A new list: copies of a spec may still hold the old one.
-        spec.lifetime = [first, last]
-    return list(spans)
-
-
-def last_use_of_results(node: Node, spans: dict[TensorSpec, tuple[int, int]]) -> int:
-    """Return the last step that needs any result of a node, through views as well; -1 if it has none."""
-    return max((spans[storage_root(spec)[0]][1] for spec in node_specs(node)), default=-1)
+        if spec not in outer:
+            # A new list: copies of a spec may still hold the old one.
+            spec.lifetime = [first, last]
+    return spans
 
 
 def _read_by(node: Node) -> list[Node]:
@@ -71,15 +69,3 @@ def _read_by(node: Node) -> list[Node]:
 def _extend(spans: dict[TensorSpec, tuple[int, int]], spec: TensorSpec, first: int, last: int) -> None:
     known = spans.get(spec)
     spans[spec] = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
-
-
-def _extend_returned_operands(graph_module: GraphModule, spans: dict[TensorSpec, tuple[int, int]]) -> None:
-    """Keep operands that conditionals hand through; the last conditional first, for they may form a chain."""
-    for call in reversed(submodule_calls(graph_module)):
-        if not results_outlive_call(call.node):
-            continue
-        last = last_use_of_results(call.node, spans)
-        for operand in returned_operands(call):
-            for spec in node_specs(operand):
-                root = storage_root(spec)[0]
-                _extend(spans, root, spans[root][0], last)

@@ -29,7 +29,7 @@ def solve(problem: PlanningProblem, planner: str | DemandPlanner = "portfolio") 
         UsageError: EK465, if the exact planner is asked for and OR-tools is not installed.
         KeyError: If there is no planner of that name.
     """
-    place = PLANNERS[planner] if isinstance(planner, str) else planner
+    place = planner_named(planner)
     timeline = Timeline(problem.bodies, problem.values)
     alternatives = Alternatives(problem.bodies) if len(problem.bodies) > 1 else None
     roots = storage_roots(problem.values)
@@ -48,6 +48,11 @@ def solve(problem: PlanningProblem, planner: str | DemandPlanner = "portfolio") 
         if root != index:
             result.offsets[index] = result.offsets[root] + offset
     return result
+
+
+def planner_named(planner: str | DemandPlanner) -> DemandPlanner:
+    """Return the planner of a name; anything else is one already."""
+    return PLANNERS[planner] if isinstance(planner, str) else planner
 
 
 def _fill(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch.export import ExportGraphSignature
@@ -16,9 +19,24 @@ from .algorithms import MemoryAlgorithm, algorithm_name, check_alignment
 from .arena_limits import check_limits, refuse_overflow
 from .graph_planner import GraphPlanner
 from .graph_schedule import GraphSchedule, plan_scheduled
-from .graph_specs import node_specs
-from .portfolio import portfolio
+from .graph_specs import node_specs, user_inputs, user_results
+from .greedy import greedy
+from .naive import naive
+from .policy import (
+    MemoryPolicy,
+    PooledPlanner,
+    check_policy,
+    load_memory_policy,
+    planned_inputs,
+    planned_outputs,
+    plans_all,
+)
+from .portfolio import exact, portfolio
 from .selection import AllocationPolicy
+
+_NAMED_PLANNERS: Mapping[str, MemoryAlgorithm] = MappingProxyType(
+    {"portfolio": portfolio, "greedy": greedy, "naive": naive, "exact": exact}
+)
 
 
 class MemoryPlanningPass:
@@ -26,7 +44,7 @@ class MemoryPlanningPass:
 
     The last pass before emission. It writes `lifetime`, `mem_id`, `mem_obj_id`, `mem_offset` and `alignment` of the
     specs, and `graph_module.meta["non_const_buffer_sizes"]`: bytes of each arena by number, where entry 0 stands for
-    constants and is 0.
+    constants and is 0. Arenas that are not in the memory of the CPU are named in `meta["non_const_buffer_device"]`.
 
     A subclass may wish for arenas, by setting `mem_id` of specs before it calls `super().run()`, and for places, by
     setting `mem_offset` as well. An object keeps no state between runs; it may be used for any number of programs.
@@ -45,9 +63,14 @@ class MemoryPlanningPass:
         schedule: Put independent instructions into an order in which less is live at once. Results stay the same bit
             for bit; where that does not make the plan smaller, the order stays as well.
         arena_limits: Bytes there are for an arena, by its number; an arena that needs more is an error.
+        policy: Which memories there are and what lies in which; a file of it, or the policy itself. What it says about
+            the planner and about results in place goes before the other arguments; inputs, outputs and buffers are
+            planned if it and they say so.
 
     Raises:
-        UsageError: EK459, if the alignment is not a positive number; EK467, if limits are no numbers of bytes.
+        UsageError: EK459, if the alignment is not a positive number; EK467, if limits are no numbers of bytes; EK486,
+            if there are two planners, or limits besides those of the policy.
+        ModelError: As `load_memory_policy`.
     """
 
     def __init__(
@@ -63,6 +86,7 @@ class MemoryPlanningPass:
         in_place: bool = False,
         schedule: bool = False,
         arena_limits: Mapping[int, int] | None = None,
+        policy: MemoryPolicy | str | PathLike[str] | None = None,
     ) -> None:
         check_alignment(alignment)
         check_limits(arena_limits or {})
@@ -76,6 +100,35 @@ class MemoryPlanningPass:
         self.in_place = in_place
         self.schedule = schedule
         self.arena_limits = dict(arena_limits or {})
+        self.policy: MemoryPolicy | None = None
+        if policy is not None:
+            self._follow(policy, has_planner=memory_planning_algo is not None)
+
+    @property
+    def share_views(self) -> bool:
+        """Whether reshaping copies may share the memory of their source."""
+        return self.policy is None or self.policy.share_views
+
+    def _follow(self, policy: MemoryPolicy | str | PathLike[str], *, has_planner: bool) -> None:
+        """Take over what a policy says about the program as a whole."""
+        found = policy if isinstance(policy, MemoryPolicy) else load_memory_policy(Path(policy))
+        check_policy(found)
+        doubled = "a planner" if has_planner and found.planner else "limits" if self.arena_limits else None
+        if doubled:
+            raise UsageError(
+                Diagnostic(
+                    code="EK486",
+                    message=f"{doubled} of the planning pass and a memory policy that says something else about it",
+                    hint="say it in the policy only",
+                )
+            )
+        self.policy = found
+        if found.planner:
+            self.memory_planning_algo = _NAMED_PLANNERS[found.planner]
+        self.in_place = self.in_place if found.in_place is None else found.in_place
+        self.alloc_graph_input = self.alloc_graph_input and plans_all(found.inputs)
+        self.alloc_graph_output = self.alloc_graph_output and plans_all(found.outputs)
+        self.alloc_mutable_buffers = self.alloc_mutable_buffers and found.buffers == "planned"
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         """Plan a graph without signature: no buffer is mutated, everything that is returned is an output."""
@@ -100,26 +153,33 @@ class MemoryPlanningPass:
         """
         self._refuse_sharing()
         before = _snapshot(graph_module)
-        policy = AllocationPolicy(self.alloc_graph_input, self.alloc_graph_output, self.alloc_mutable_buffers)
+        planned = self._planned(graph_module, graph_signature)
         if self.schedule:
             plan_scheduled(
-                GraphSchedule(graph_module, graph_signature, policy, self.alignment, in_place=self.in_place),
-                lambda: self._plan(graph_module, graph_signature, policy),
+                GraphSchedule(graph_module, graph_signature, planned, self.alignment, in_place=self.in_place),
+                lambda: self._plan(graph_module, graph_signature, planned),
             )
         else:
-            self._plan(graph_module, graph_signature, policy)
+            self._plan(graph_module, graph_signature, planned)
         return PassResult(graph_module, _snapshot(graph_module) != before)
 
     def _plan(
-        self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None, policy: AllocationPolicy
+        self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None, planned: AllocationPolicy
     ) -> int:
         """Plan the graph in the order that it has, check the plan, and return the bytes of all arenas."""
-        planner = GraphPlanner(self.memory_planning_algo, self.alignment, in_place=self.in_place)
-        sizes = planner.plan(graph_module, graph_signature, policy)
+        pools = None
+        if self.policy is not None:
+            name = next((name for name, each in _NAMED_PLANNERS.items() if each is self.memory_planning_algo), None)
+            pools = PooledPlanner(self.policy, name or self.memory_planning_algo, self.alignment)
+        planner = GraphPlanner(self.memory_planning_algo, self.alignment, in_place=self.in_place, pools=pools)
+        sizes = planner.plan(graph_module, graph_signature, planned)
         graph_module.meta["non_const_buffer_sizes"] = sizes
-        refuse_overflow(graph_module, sizes, self.arena_limits)
+        devices = {} if pools is None else pools.devices_of(sizes)
+        graph_module.meta["non_const_buffer_device"] = devices or None
+        refuse_overflow(graph_module, sizes, self.arena_limits if pools is None else pools.limits)
         if not self.allow_lifetime_and_storage_overlap:
-            self._check(graph_module, graph_signature, sizes)
+            alignment = self.alignment if pools is None else pools.alignments
+            self._check(graph_module, graph_signature, sizes, planned, alignment)
         return sum(sizes)
 
     def run_multimethod(self) -> None:
@@ -130,17 +190,33 @@ class MemoryPlanningPass:
         """
         self._refuse_sharing()
 
+    def _planned(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None) -> AllocationPolicy:
+        """Return which values of the caller are planned."""
+        inputs: bool | Collection[str] = self.alloc_graph_input
+        outputs: bool | Collection[int] = self.alloc_graph_output
+        policy = self.policy
+        if policy is not None and isinstance(policy.inputs, dict):
+            inputs = planned_inputs(policy, user_inputs(graph_module.graph, graph_signature))
+        if policy is not None and isinstance(policy.outputs, dict):
+            outputs = planned_outputs(policy, len(user_results(graph_module.graph, graph_signature)))
+        return AllocationPolicy(inputs, outputs, self.alloc_mutable_buffers)
+
     def _check(
-        self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None, sizes: Sequence[int]
+        self,
+        graph_module: GraphModule,
+        graph_signature: ExportGraphSignature | None,
+        sizes: Sequence[int],
+        planned: AllocationPolicy,
+        alignment: int | Mapping[int, int],
     ) -> None:
         findings = check_memory_plan(
             graph_module,
             graph_signature,
             buffer_sizes=sizes,
-            alignment=self.alignment,
-            alloc_graph_input=self.alloc_graph_input,
-            alloc_graph_output=self.alloc_graph_output,
-            alloc_mutable_buffers=self.alloc_mutable_buffers,
+            alignment=alignment,
+            alloc_graph_input=planned.graph_input,
+            alloc_graph_output=planned.graph_output,
+            alloc_mutable_buffers=planned.mutable_buffers,
             in_place=self.in_place,
         )
         if findings:
@@ -160,7 +236,7 @@ class MemoryPlanningPass:
 
 def _snapshot(graph_module: GraphModule) -> list[Any]:
     """Return all that planning may change, in order of the nodes."""
-    seen: list[Any] = [graph_module.meta.get("non_const_buffer_sizes")]
+    seen: list[Any] = [graph_module.meta.get(f"non_const_buffer_{what}") for what in ("sizes", "device")]
     for submodule in _graph_modules(graph_module):
         for node in submodule.graph.nodes:
             seen.extend((spec, *_planned_fields(spec)) for spec in node_specs(node))

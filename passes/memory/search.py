@@ -33,13 +33,16 @@ class Effort:
         return int(self.factor * min(_BUDGET, max(_BUDGET_OF_RANGE * count, 2000)))
 
 
-def smallest_placement(demand: Demand, order: Sequence[int] | None = None, effort: Effort | None = None) -> Placement:
+def smallest_placement(
+    demand: Demand, order: Sequence[int] | None = None, effort: Effort | None = None, *, enough: int = 0
+) -> Placement:
     """Return the smallest placement found.
 
     Args:
         demand: What to place; pinned ranges stay where they are.
         order: All indices, in the order in which the official planner takes them; by default by falling size.
         effort: How long to search.
+        enough: The search ends with the first placement of at most so many bytes.
     """
     lifelong, others = _split_lifelong(demand)
     floor = sum(demand.size[index] for index in lifelong)
@@ -49,7 +52,7 @@ def smallest_placement(demand: Demand, order: Sequence[int] | None = None, effor
     for placement in _candidates(demand, inner, others, order, bound, effort or Effort()):
         if best.height < 0 or placement.height < best.height:
             best = placement
-            if best.height <= bound:
+            if best.height <= max(bound, enough - floor):
                 break
     if not lifelong:
         return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate
@@ -15,15 +16,16 @@ class AllocationPolicy:
     """Whose memory is planned; what is not planned the caller provides.
 
     Attributes:
-        graph_input: User inputs.
-        graph_output: What the caller gets back. A tensor that is an input and an output is planned only if both are: if
-            the caller provides one of them, it provides the tensor.
+        graph_input: User inputs; all of them, none, or those of these placeholders.
+        graph_output: What the caller gets back; all of it, nothing, or what is at these places of it. A tensor that is
+            an input and an output is planned only if both are: if the caller provides one of them, it provides the
+            tensor.
         mutable_buffers: Buffers and parameters that the program mutates. One that is returned as well belongs to the
             program all the same, for its value has to outlive the call.
     """
 
-    graph_input: bool = True
-    graph_output: bool = True
+    graph_input: bool | Collection[str] = True
+    graph_output: bool | Collection[int] = True
     mutable_buffers: bool = True
 
     def covers(self, spec: TensorSpec, roles: SpecRoles) -> bool:
@@ -32,7 +34,21 @@ class AllocationPolicy:
             return False
         if spec in roles.state:
             return self.mutable_buffers
-        return (self.graph_input or spec not in roles.inputs) and (self.graph_output or spec not in roles.outputs)
+        return self._covers_input(spec, roles) and self._covers_output(spec, roles)
+
+    def _covers_input(self, spec: TensorSpec, roles: SpecRoles) -> bool:
+        if spec not in roles.inputs or isinstance(self.graph_input, bool):
+            return spec not in roles.inputs or bool(self.graph_input)
+        return roles.owners[spec].name in self.graph_input
+
+    def _covers_output(self, spec: TensorSpec, roles: SpecRoles) -> bool:
+        return spec not in roles.outputs or self.covers_places(roles.output_places[spec])
+
+    def covers_places(self, places: Collection[int]) -> bool:
+        """Return whether outputs at all of these places are planned."""
+        if isinstance(self.graph_output, bool):
+            return self.graph_output
+        return all(place in self.graph_output for place in places)
 
 
 def select_specs(roles: SpecRoles, policy: AllocationPolicy) -> list[TensorSpec]:
@@ -42,8 +58,9 @@ def select_specs(roles: SpecRoles, policy: AllocationPolicy) -> list[TensorSpec]
         ModelError: EK451 for a shape that is still symbolic, EK452 for one without upper bound.
         ContractError: EK454, if the caller is to provide an output that is a view of other memory.
     """
-    if not policy.graph_output and roles.returned_views:
-        raise ContractError(_returned_view(roles, roles.returned_views[0]))
+    for one in roles.returned_views:
+        if not policy.covers_places(roles.output_places[one]):
+            raise ContractError(_returned_view(roles, one))
     selected = [spec for spec in roles.owners if policy.covers(spec, roles)]
     for spec in selected:
         if spec.is_dynamic_unbound_tensor:

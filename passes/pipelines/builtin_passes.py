@@ -37,6 +37,7 @@ from exirkit.passes.remove_noops import RemoveNoops
 from exirkit.passes.remove_unused_inputs import RemoveUnusedInputs
 from exirkit.passes.replace_views_with_copies import ReplaceViewsWithCopies
 from exirkit.passes.scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
+from exirkit.passes.separate_body_results import SeparateBodyResults
 from exirkit.passes.separate_outputs import SeparateOutputs
 from exirkit.passes.use_dim_order_operators import UseDimOrderOperators
 from exirkit.passes.user_passes import CompleteMetadata
@@ -213,7 +214,7 @@ def _to_edge() -> tuple[RegisteredPass, ...]:
         registered(UseDimOrderOperators, requires=("no-views",), before=("convert-to-edge-operators",)),
         registered(
             ConvertToEdgeOperators,
-            requires=("functional", "no-graph-calls", "no-views", "tensor-arguments", "constants-lifted"),
+            requires=("functional", "control-flow", "no-views", "tensor-arguments", "constants-lifted"),
             ensures=("edge-operators",),
             invalidates=("core-operators",),
         ),
@@ -251,6 +252,13 @@ def _to_executorch() -> tuple[RegisteredPass, ...]:
             invalidates=_LAYOUT,
         ),
         registered(
+            SeparateBodyResults,
+            options=SkipDimOrder,
+            requires=("mutations-written-back",),
+            ensures=("body-results-separate",),
+            invalidates=_LAYOUT,
+        ),
+        registered(
             LegalizeDimOrder,
             options=SkipDimOrder,
             ensures=("dim-orders-agree",),
@@ -265,7 +273,13 @@ def _to_executorch() -> tuple[RegisteredPass, ...]:
         ),
         registered(
             PropagateSpecs,
-            requires=("dim-orders-agree", "symbols-lowered", "outputs-separate", "no-assertions"),
+            requires=(
+                "dim-orders-agree",
+                "symbols-lowered",
+                "outputs-separate",
+                "body-results-separate",
+                "no-assertions",
+            ),
             ensures=("specs",),
             invalidates=("bounded-shapes",),
         ),

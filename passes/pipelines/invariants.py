@@ -31,7 +31,7 @@ INVARIANTS: Mapping[str, str] = MappingProxyType(
         "no-grad-regions": "no region of the graph switches gradients on or off",
         "core-operators": "ATen operators are core ones, or accepted by the configuration",
         "functional": "no operator writes to its arguments",
-        "no-graph-calls": "no operator calls another graph",
+        "control-flow": "what calls other graphs is `cond`, `map`, `scan` or `while_loop`",
         "constants-lifted": "every tensor is an input of the graph or the result of a call",
         "no-views": "no operator returns a view",
         "numbers-lifted": "where a schema asks for a tensor, no Python number stands",
@@ -39,6 +39,7 @@ INVARIANTS: Mapping[str, str] = MappingProxyType(
         "edge-operators": "call targets are edge handles, arithmetic on sizes, or assertions",
         "mutations-written-back": "new values of buffers and inputs are copied to where they belong",
         "outputs-separate": "every output has memory of its own",
+        "body-results-separate": "results of branches and loop bodies have memory of their own where they need it",
         "dim-orders-agree": "the layout of every value is the one that its operator makes",
         "no-assertions": "no assertion is left",
         "symbols-lowered": "arithmetic on sizes is made of the primitives of the runtime",
@@ -56,7 +57,7 @@ HOLDS_IN: Mapping[str, frozenset[str]] = MappingProxyType(
         "edge": frozenset(
             {
                 "functional",
-                "no-graph-calls",
+                "control-flow",
                 "constants-lifted",
                 "no-views",
                 "tensor-arguments",
@@ -69,7 +70,15 @@ HOLDS_IN: Mapping[str, frozenset[str]] = MappingProxyType(
 
 # What edits of values can break: passes that do not say what they break, and rules, are taken to break all of these.
 BROKEN_BY_EDITS = frozenset(
-    {"core-operators", "outputs-separate", "dim-orders-agree", "specs", "bounded-shapes", "out-variants-known"}
+    {
+        "core-operators",
+        "outputs-separate",
+        "body-results-separate",
+        "dim-orders-agree",
+        "specs",
+        "bounded-shapes",
+        "out-variants-known",
+    }
 )
 
 
@@ -92,16 +101,15 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "form": Check(frozenset(), lambda program, settings: check_form(program)),
         "values": Check(frozenset(), lambda program, settings: check_metadata(program)),
         "debug-handles": Check(
-            # Bodies of control flow get theirs when they are lowered.
             frozenset({"debug-handles"}),
-            lambda program, settings: check_debug_handles(program, bodies=False),
+            lambda program, settings: check_debug_handles(program),
         ),
         "core-aten": Check(
             frozenset({"core-operators", "functional"}),
             lambda program, settings: check_aten_program(program, exceptions=set(settings["accepted-operators"])),
         ),
-        "no-graph-calls": Check(
-            frozenset({"no-graph-calls"}), lambda program, settings: graph_call_findings(program.graph)
+        "control-flow": Check(
+            frozenset({"control-flow"}), lambda program, settings: graph_call_findings(program.graph_module)
         ),
         "edge-dialect": Check(
             frozenset({"edge-operators", "functional", "tensor-arguments", "no-views"}),

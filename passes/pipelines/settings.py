@@ -60,7 +60,7 @@ def executorch_settings(config: ExecutorchBackendConfig, planner: MemoryPlanning
         planner: Says whether inputs and outputs will be planned.
     """
     return {
-        "remove-view-copy": config.remove_view_copy,
+        "remove-view-copy": config.remove_view_copy and planner.share_views,
         "ignore-missing-out-variants": config.to_out_var_pass.ignore_to_out_var_failure,
         "alloc-graph-input": planner.alloc_graph_input,
         "alloc-graph-output": planner.alloc_graph_output,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from exirkit.passes import LegalizeDtypes as LegalizeDtypes
     from exirkit.passes import MemoryPlanningAlgorithmSuite as MemoryPlanningAlgorithmSuite
     from exirkit.passes import MemoryPlanningPass as MemoryPlanningPass
+    from exirkit.passes import MemoryPolicy as MemoryPolicy
     from exirkit.passes import MergeEqualNodes as MergeEqualNodes
     from exirkit.passes import NodeMetadata as NodeMetadata
     from exirkit.passes import Pass as Pass
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from exirkit.passes import UnfuseOperators as UnfuseOperators
     from exirkit.passes import exact as exact
     from exirkit.passes import greedy as greedy
+    from exirkit.passes import load_memory_policy as load_memory_policy
     from exirkit.passes import map_args as map_args
     from exirkit.passes import naive as naive
     from exirkit.passes import portfolio as portfolio
@@ -94,6 +96,7 @@ _HOMES: dict[str, str] = {
     "LegalizeDtypes": "passes",
     "MemoryPlanningAlgorithmSuite": "passes",
     "MemoryPlanningPass": "passes",
+    "MemoryPolicy": "passes",
     "MergeEqualNodes": "passes",
     "ModelError": "ir",
     "NodeMetadata": "passes",
@@ -118,6 +121,7 @@ _HOMES: dict[str, str] = {
     "generate_memory_trace": "pictures",
     "greedy": "passes",
     "load_book": "patterns",
+    "load_memory_policy": "passes",
     "map_args": "passes",
     "naive": "passes",
     "ops": "ir",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -81,3 +82,12 @@ def input_that_is_complex(_: Path) -> None:
 @provokes("EK559")
 def method_that_is_a_module(_: Path) -> None:
     emit_program({"forward": torch.nn.ReLU()})  # type: ignore[dict-item]
+
+
+@provokes("EK560")
+def branch_that_computes_elsewhere(_: Path) -> None:
+    program = lowered(exported(lambda x: torch.cond(x.sum() > 0, torch.relu, torch.neg, (x,)), torch.ones(2)))
+    branch = program.graph_module.true_graph_0
+    (result,) = branch.graph.output_node().args[0]
+    result.meta["spec"] = result.kwargs["out"].meta["spec"] = copy.copy(result.meta["spec"])
+    emit_program({"forward": program})

@@ -13,7 +13,7 @@ from tests.diagnostics.provocation import provokes
 from torch.fx import GraphModule
 
 from exirkit import (
-    EdgeCompileConfig,
+    EdgeProgramManager,
     ExecutorchBackendConfig,
     ExportPass,
     FoldConstants,
@@ -222,9 +222,12 @@ def function_of_sizes_without_primitive(_: Path) -> None:
 
 
 @provokes("EK432")
-def control_flow(_: Path) -> None:
+def branches_that_are_one_graph(_: Path) -> None:
     program = exported(lambda x: torch.cond(x.sum() > 0, torch.relu, torch.neg, (x,)), torch.ones(2))
-    to_edge(program, compile_config=EdgeCompileConfig(_check_ir_validity=False)).to_executorch()
+    lowered = to_edge(program).exported_program()
+    call = call_of(lowered, "cond")
+    call.args = (call.args[0], call.args[1], call.args[1], call.args[3])
+    EdgeProgramManager(lowered).to_executorch()
 
 
 @provokes("EK433")

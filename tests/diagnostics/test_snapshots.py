@@ -20,6 +20,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_ir,
     provoke_loader_fuzzing,
     provoke_memory,
+    provoke_memory_policies,
     provoke_mutants,
     provoke_oracles,
     provoke_passes,

@@ -18,7 +18,6 @@ from exirkit.runtime_ref import Runtime
 
 pytestmark = pytest.mark.slow
 
-LOWERED = {name: case for name, case in CASES.items() if "control" not in case.tags}
 PLANS: dict[str, Callable[[], dict[str, Any]]] = {
     "as it is": lambda: {"optimization_level": 0},
     "exactly": lambda: {"optimization_level": 1},
@@ -32,7 +31,7 @@ PLANS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="class", params=list(LOWERED.values()), ids=list(LOWERED))
+@pytest.fixture(scope="class", params=list(CASES.values()), ids=list(CASES))
 def lowered(request: pytest.FixtureRequest) -> tuple[ModelCase, Built, EdgeProgramManager]:
     """One case; class scope keeps its tests together, so that it is exported once."""
     case: ModelCase = request.param

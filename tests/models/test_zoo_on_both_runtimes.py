@@ -11,7 +11,6 @@ from tests.models.zoo import CASES
 from tests.official.oracle import OfficialRuntime
 
 import exirkit
-from exirkit import ModelError
 from exirkit.runtime_ref import Runtime
 
 pytestmark = pytest.mark.slow
@@ -27,10 +26,7 @@ class Lowered:
     expected: dict[str, list[list[Value]]]
 
 
-LOWERED = {name: case for name, case in CASES.items() if "control" not in case.tags}
-
-
-@pytest.fixture(scope="class", params=list(LOWERED.values()), ids=list(LOWERED))
+@pytest.fixture(scope="class", params=list(CASES.values()), ids=list(CASES))
 def lowered(request: pytest.FixtureRequest) -> Lowered:
     """One case; class scope keeps its tests together, so that it is lowered once."""
     case: ModelCase = request.param
@@ -54,12 +50,3 @@ class TestLoweredCase:
             calls = [call.leaves() for call in method.calls]
             got = official_runtime.run(lowered.buffer, calls, method=name).unwrap()
             assert_agree(got, lowered.expected[name], lowered.case.tolerance)
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name not in LOWERED])
-def test_control_flow_is_refused_with_its_place(name: str) -> None:
-    exported = CASES[name].make().export()
-    with pytest.raises(ModelError) as caught:
-        exirkit.to_edge(exported)
-    assert caught.value.code == "EK432"
-    assert caught.value.diagnostics[0].location.node

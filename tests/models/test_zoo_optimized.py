@@ -27,10 +27,7 @@ class Optimized:
     expected: dict[str, list[list[Value]]]
 
 
-LOWERED = {name: case for name, case in CASES.items() if "control" not in case.tags}
-
-
-@pytest.fixture(scope="class", params=list(LOWERED.values()), ids=list(LOWERED))
+@pytest.fixture(scope="class", params=list(CASES.values()), ids=list(CASES))
 def optimized(request: pytest.FixtureRequest) -> Optimized:
     """One case; class scope keeps its tests together, so that it is lowered once."""
     case: ModelCase = request.param

@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, constrain_range
 
-from exirkit.ir import ModelError, TensorShapeDynamism, TensorSpec, ops
+from exirkit.ir import ModelError, TensorShapeDynamism, TensorSpec, body_calls, ops, results_of_graph
 from exirkit.passes import (
     BoundSymbolicShapes,
     LegalizeDimOrder,
@@ -82,13 +82,16 @@ class TestSpecs:
             spec: TensorSpec = named(made, part).meta["spec"]
             assert (spec.dim_order, spec.shape, spec.stride) == ([0, 1], [12, 2], [2, 1])
 
-    def test_control_flow_is_refused(self) -> None:
+    def test_inputs_and_results_of_branches_have_the_specs_of_the_call(self) -> None:
         def branch(x: torch.Tensor) -> Any:
             return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
-        with pytest.raises(ModelError) as caught:
-            after(edge_program(branch, torch.ones(3)), PropagateSpecs())
-        assert caught.value.code == "EK432"
+        made = after(edge_program(branch, torch.ones(3)), PropagateSpecs())
+        (call,) = body_calls(made.graph_module)
+        for body in call.bodies:
+            (given,) = body.graph.find_nodes(op="placeholder")
+            assert given.meta["spec"] is call.shared[0].meta["spec"]
+            assert [result.meta["spec"] for result in results_of_graph(body)] == call.node.meta["spec"]
 
 
 class TestBounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -220,37 +221,53 @@ def test_empty_tensors_are_in_nobodys_way(planned: Planned) -> None:
     assert planned.check() == []
 
 
-def conditional(first_offset: int, second_offset: int) -> GraphModule:
+def conditional(scratch_offset: int, result_offset: int, *, shares: bool = True) -> GraphModule:
+    """Return a graph with two conditionals whose results meet; the scratch memory and the result are those of one."""
     graph, root = Graph(), torch.nn.Module()
     pred = graph.placeholder("pred")
     pred.meta["spec"] = place(TensorSpec(torch.bool, []), 0)
     results = []
-    for index, offset in enumerate((first_offset, second_offset)):
-        inner = Graph()
-        arg = inner.placeholder("arg")
-        arg.meta["spec"] = TensorSpec(torch.uint8, [])
-        inner.output((call(inner, ATEN.neg.out, (arg,), place(TensorSpec(torch.uint8, [64]), offset)),))
-        root.add_module(f"branch_{index}", GraphModule(torch.nn.Module(), inner))
-        branch = graph.get_attr(f"branch_{index}")
-        node = graph.call_function(torch.ops.higher_order.cond, (pred, branch, branch, (pred,)))
-        node.meta["spec"] = place(TensorSpec(torch.uint8, [64]), 512 + 64 * index)
-        results.append(node)
+    for index, (scratch, result) in enumerate(((scratch_offset, result_offset), (256, 512))):
+        spec = place(TensorSpec(torch.uint8, [64]), result)
+        for side in ("yes", "no"):
+            inner = Graph()
+            arg = inner.placeholder("arg")
+            arg.meta["spec"] = pred.meta["spec"]
+            made = call(inner, ATEN.neg.out, (arg,), place(TensorSpec(torch.uint8, [64]), scratch))
+            own = spec if shares else place(TensorSpec(torch.uint8, [64]), result)
+            inner.output((call(inner, ATEN.neg.out, (made,), own),))
+            root.add_module(f"{side}_{index}", GraphModule(torch.nn.Module(), inner))
+        branches = [graph.get_attr(f"{side}_{index}") for side in ("yes", "no")]
+        node = graph.call_function(torch.ops.higher_order.cond, (pred, *branches, (pred,)))
+        node.meta["spec"] = [spec]
+        results.append(graph.call_function(operator.getitem, (node, 0)))
+        results[-1].meta["spec"] = spec
     graph.output((call(graph, ATEN.add.out, tuple(results), place(TensorSpec(torch.uint8, [64]), 640)),))
     module = GraphModule(root, graph)
     module.meta["non_const_buffer_sizes"] = [0, 1024]
     return module
 
 
-def test_result_that_lies_in_a_branch_must_survive_the_next_conditional() -> None:
-    assert check_memory_plan(conditional(64, 128)) == []
-    (finding,) = check_memory_plan(conditional(64, 96))
-    assert finding.code == "EK341"
-    assert "memory of the called graphs" in finding.notes[0]
+def test_result_of_a_branch_must_survive_the_next_conditional() -> None:
+    assert check_memory_plan(conditional(256, 128)) == []
+    # The first result lies where the branches of the second conditional work.
+    found = check_memory_plan(conditional(64, 272))
+    assert {finding.code for finding in found} == {"EK341"}
+    assert "memory of the called graphs" in found[0].notes[0]
+
+
+def test_branch_must_not_work_where_its_result_or_its_operand_is() -> None:
+    for scratch, result in ((96, 128), (128, 112), (0, 128)):
+        assert "EK341" in {finding.code for finding in check_memory_plan(conditional(scratch, result))}
+
+
+def test_branch_must_compute_where_the_result_is() -> None:
+    assert "EK349" in {finding.code for finding in check_memory_plan(conditional(256, 128, shares=False))}
 
 
 def test_places_inside_of_branches_are_checked() -> None:
-    codes = {finding.code for finding in check_memory_plan(conditional(8, 1000))}
-    assert codes == {"EK342", "EK343"}
+    assert {finding.code for finding in check_memory_plan(conditional(8, 128))} == {"EK342"}
+    assert "EK343" in {finding.code for finding in check_memory_plan(conditional(1008, 128))}
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +9,7 @@ from tests.models.case import ModelCase
 from tests.models.zoo import CASES
 from torch.export import ExportedProgram
 
-from exirkit import Diagnostic, ExecutorchBackendConfig, ModelError, Pipeline, to_edge
+from exirkit import Diagnostic, ExecutorchBackendConfig, Pipeline, to_edge
 from exirkit.passes import shipped_text
 from exirkit.verifiers import EXIREdgeDialectVerifier, check_memory_plan, check_program
 from exirkit.verifiers.program_check import DialectName
@@ -28,10 +27,6 @@ def complaints(programs: Mapping[str, ExportedProgram], dialect: DialectName) ->
     return [each.render() for each in found]
 
 
-def has_graph_calls(error: ModelError) -> bool:
-    return {each.code for each in error.diagnostics} == {"EK432"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_valid_programs_have_no_findings(case: ModelCase) -> None:
@@ -39,16 +34,7 @@ def test_valid_programs_have_no_findings(case: ModelCase) -> None:
     assert complaints(programs, "exported") == []
     verified = [shipped_text(name).replace("verify: none", "verify: each") for name in PIPELINES]
     first, second = map(Pipeline.parse, verified)
-    try:
-        edge = to_edge(programs, pipeline=first)
-    except ModelError as error:
-        if not has_graph_calls(error):
-            raise
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            programs = {name: one.run_decompositions() for name, one in programs.items()}
-        assert complaints(programs, "aten") == []
-        return
+    edge = to_edge(programs, pipeline=first)
     methods = {name: edge.exported_program(name) for name in edge.methods}
     assert complaints(methods, "edge") == []
     for program in methods.values():

@@ -96,6 +96,13 @@ class GraphBuilder:
         node.meta["spec"] = [TensorSpec(torch.uint8, shape)]
         item = self.graph.call_function(operator.getitem, (node, 0))
         item.meta["spec"] = node.meta["spec"][0]
+        for name in branches:
+            branch: Any = self.root.get_submodule(str(name.target))
+            for inner, outer in zip(branch.graph.find_nodes(op="placeholder"), operands, strict=False):
+                share_spec(branch, inner.meta["spec"], outer.meta["spec"])
+            (result,) = branch.graph.output_node().args[0]
+            if result.op != "placeholder":
+                share_spec(branch, result.meta["spec"], item.meta["spec"])
         return item
 
     def finish(self, *outputs: Node) -> tuple[GraphModule, ExportGraphSignature]:
@@ -108,6 +115,17 @@ class GraphBuilder:
         """Return a graph that makes a tensor of `size` bytes and from it one of `result` bytes."""
         inner = GraphBuilder()
         return inner.finish(inner.op(inner.op(inner.input("arg", [4]), [size]), [result]))[0]
+
+
+def share_spec(module: GraphModule, old: TensorSpec, new: TensorSpec) -> None:
+    """Put one spec in the place of another one, everywhere in a graph and in those that it calls."""
+    for one in module.modules():
+        for node in one.graph.nodes if isinstance(one, GraphModule) else ():
+            spec = node.meta.get("spec")
+            if isinstance(spec, list):
+                node.meta["spec"] = [new if each is old else each for each in spec]
+            elif spec is old:
+                node.meta["spec"] = new
 
 
 @pytest.fixture

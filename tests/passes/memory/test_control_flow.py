@@ -16,11 +16,22 @@ from exirkit.passes.memory import MemoryPlanningPass, naive
 def ranges(graph_module: GraphModule, nodes: list[Node] | None = None) -> set[tuple[int, int]]:
     found = set()
     for node in graph_module.graph.nodes if nodes is None else nodes:
-        specs = node.meta.get("spec", ())
-        for spec in [specs] if isinstance(specs, TensorSpec) else specs:
+        for spec in specs_of(node):
             if spec.mem_offset is not None:
                 found.add((spec.mem_offset, spec.mem_offset + spec.nbytes()))
     return found
+
+
+def own(graph: GraphModule, *around: GraphModule) -> set[tuple[int, int]]:
+    """Return the places of what a called graph does not share with the graphs around it."""
+    shared = {id(spec) for one in around for node in one.graph.nodes for spec in specs_of(node)}
+    nodes = [node for node in graph.graph.nodes if shared.isdisjoint(id(spec) for spec in specs_of(node))]
+    return ranges(graph, nodes)
+
+
+def specs_of(node: Node) -> list[TensorSpec]:
+    specs = node.meta.get("spec", [])
+    return [specs] if isinstance(specs, TensorSpec) else specs
 
 
 def disjoint(left: set[tuple[int, int]], right: set[tuple[int, int]]) -> bool:
@@ -43,10 +54,25 @@ def two_conditionals(builder: Any) -> tuple[GraphModule, Any, list[list[GraphMod
 def test_results_of_two_conditionals_are_kept_apart(two_conditionals: Any) -> None:
     module, signature, (first, second) = two_conditionals
     MemoryPlanningPass().run(module, signature)
-    for left in first:
-        for right in second:
-            assert disjoint(ranges(left), ranges(right))
-        assert disjoint(ranges(left), ranges(module))
+    results = [node for node in module.graph.nodes if node.target is operator.getitem]
+    assert disjoint(ranges(module, results[:1]), ranges(module, results[1:]))
+    for graph in second:
+        assert disjoint(ranges(module, results[:1]), ranges(graph))
+    for graph, result in (
+        (graph, result) for pair, result in zip((first, second), results, strict=True) for graph in pair
+    ):
+        assert disjoint(own(graph, module), ranges(module, [result]))
+
+
+def test_a_branch_computes_in_the_place_of_the_result(two_conditionals: Any) -> None:
+    module, signature, branches = two_conditionals
+    MemoryPlanningPass().run(module, signature)
+    results = [node for node in module.graph.nodes if node.target is operator.getitem]
+    for result, pair in zip(results, branches, strict=True):
+        for graph in pair:
+            (computed,) = graph.graph.output_node().args[0]
+            assert computed.meta["spec"] is result.meta["spec"]
+            assert ranges(graph, [computed]) == ranges(module, [result])
 
 
 def test_branches_of_one_conditional_share(two_conditionals: Any) -> None:
@@ -73,7 +99,7 @@ def test_conditional_alone_with_unplanned_inputs_and_outputs_has_an_arena(builde
     names = [builder.submodule(name, builder.branch(64, 4)) for name in ("yes", "no")]
     module, signature = builder.finish(builder.cond(pred, names, [x], [4]))
     MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False).run(module, signature)
-    assert module.meta["non_const_buffer_sizes"] == [0, 64 + 16]
+    assert module.meta["non_const_buffer_sizes"] == [0, 64]
 
 
 def test_block_is_free_after_the_last_use_of_the_result(builder: Any) -> None:
@@ -101,8 +127,8 @@ def test_nested_conditionals_move_together(builder: Any, new_builder: Any) -> No
     module, signature = builder.finish(builder.add(builder.cond(top, [yes, no], [top, x], [16]), x, [16]))
     MemoryPlanningPass().run(module, signature)
     for graph in inner:
-        assert disjoint(ranges(graph), ranges(branch, [wide]))
-        assert disjoint(ranges(graph), ranges(module, [x]))
+        assert disjoint(own(graph, branch, module), ranges(branch, [wide]))
+        assert disjoint(own(graph, branch, module), ranges(module))
     assert not MemoryPlanningPass().run(module, signature).modified
 
 
@@ -131,22 +157,20 @@ def test_arenas_of_branches_are_kept(builder: Any) -> None:
     assert module.meta["non_const_buffer_sizes"][2] == 64
 
 
-def test_one_graph_for_two_calls_whose_results_do_not_meet(builder: Any) -> None:
-    pred = builder.input("pred", [], dtype=torch.bool)
-    names = [builder.submodule(name, builder.branch(64, 4)) for name in ("yes", "no")]
-    first = builder.cond(pred, names, [pred], [4])
-    second = builder.cond(pred, names, [builder.op(builder.op(first, [4]), [4])], [4])
-    module, signature = builder.finish(second)
-    MemoryPlanningPass().run(module, signature)
-    assert not MemoryPlanningPass().run(module, signature).modified
-
-
-def test_one_graph_for_two_calls_whose_results_meet_is_refused(builder: Any) -> None:
+def test_one_graph_for_two_calls_is_refused(builder: Any) -> None:
     pred = builder.input("pred", [], dtype=torch.bool)
     names = [builder.submodule(name, builder.branch(64, 4)) for name in ("yes", "no")]
     results = [builder.cond(pred, names, [pred], [4]) for _ in range(2)]
     module, signature = builder.finish(builder.add(*results, [4]))
-    with pytest.raises(ContractError, match="EK341"):
+    with pytest.raises(ModelError, match="EK464"):
+        MemoryPlanningPass().run(module, signature)
+
+
+def test_branch_that_computes_elsewhere_is_found(two_conditionals: Any) -> None:
+    module, signature, (first, _) = two_conditionals
+    (result,) = first[0].graph.output_node().args[0]
+    result.meta["spec"] = result.kwargs["out"].meta["spec"] = TensorSpec(torch.uint8, [32])
+    with pytest.raises(ContractError, match="EK349"):
         MemoryPlanningPass().run(module, signature)
 
 

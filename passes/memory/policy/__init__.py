@@ -1,0 +1,23 @@
+"""Memory policies: which memories there are and what lies in which, declared as data."""
+
+from .model import MemoryPolicy, MemoryPool, NbytesRange, PlacementRule
+from .pooled_planner import PooledPlanner
+from .provision import planned_inputs, planned_outputs, plans_all
+from .reading import check_policy, load_memory_policy, parse_memory_policy
+from .schema import memory_policy_schema, memory_policy_schema_text
+
+__all__ = [
+    "MemoryPolicy",
+    "MemoryPool",
+    "NbytesRange",
+    "PlacementRule",
+    "PooledPlanner",
+    "check_policy",
+    "load_memory_policy",
+    "memory_policy_schema",
+    "memory_policy_schema_text",
+    "parse_memory_policy",
+    "planned_inputs",
+    "planned_outputs",
+    "plans_all",
+]

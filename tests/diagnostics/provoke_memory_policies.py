@@ -1,0 +1,60 @@
+"""Memory policies that cannot be followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.diagnostics.provocation import provokes
+from tests.diagnostics.provoke_memory import two_operators
+
+from exirkit import MemoryPlanningPass
+from exirkit.passes import load_memory_policy, parse_memory_policy
+
+
+def board(scratch: Path, text: str) -> Path:
+    path = scratch / "board.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def planned(text: str, **options: object) -> None:
+    module, signature, _specs = two_operators()
+    MemoryPlanningPass(policy=parse_memory_policy(text, "board.yaml"), **options).run(module, signature)  # type: ignore[arg-type]
+
+
+@provokes("EK480")
+def policy_with_a_tab(scratch: Path) -> None:
+    load_memory_policy(board(scratch, "policy: 1\npools:\n\t- {name: sram}\n"))
+
+
+@provokes("EK481")
+def policy_with_a_limit_in_parsecs(scratch: Path) -> None:
+    load_memory_policy(board(scratch, "policy: 1\npools:\n- {name: sram, limit: 12 parsecs}\n"))
+
+
+@provokes("EK482")
+def policy_with_a_pool_that_there_is_not(scratch: Path) -> None:
+    load_memory_policy(board(scratch, "policy: 1\npools:\n- {name: sram}\nrules:\n- {dtype: f32, pool: srm}\n"))
+
+
+@provokes("EK484")
+def pool_that_is_too_small(_: Path) -> None:
+    planned(
+        "policy: 1\npools: [{name: sram, limit: 16}, {name: dram}]\n"
+        "rules: [{name: made by neg, op: aten.neg.*, pool: sram, spill: false}]\ndefault: dram\n"
+    )
+
+
+@provokes("EK486")
+def limits_of_pass_and_policy(_: Path) -> None:
+    planned("policy: 1\npools: [{name: sram}]\n", arena_limits={1: 64})
+
+
+@provokes("EK487")
+def input_that_there_is_not(_: Path) -> None:
+    planned("policy: 1\npools: [{name: sram}]\ninputs: {xx: provided}\n")
+
+
+@provokes("EK223")
+def condition_that_has_no_answer(_: Path) -> None:
+    planned("policy: 1\npools: [{name: sram}]\nrules: [{where: 'shape(x)[3] > 4', pool: sram}]\n")
