@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import BodyEditor, GraphEditor, TensorSpec, ops, same_argument, underlying, view
+from exirkit.ir import BodyEditor, GraphEditor, TensorSpec, ops, results_of_graph, same_argument, underlying, view
 
 from .body_specs import called_bodies, share_input_specs
 from .contract import Pass
@@ -122,7 +121,7 @@ class _Owners:
             for node, spec in zip(placeholders, signature.input_specs, strict=not is_body)
             if spec.kind is InputKind.USER_INPUT
         }
-        results: Sequence[Any] = editor.graph.output_node().args[0]  # type: ignore[assignment]
+        results = results_of_graph(editor.program.graph_module)
         specs = [None] * len(results) if is_body else signature.output_specs
         self._outputs = {
             node

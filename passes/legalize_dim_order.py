@@ -24,6 +24,7 @@ from exirkit.ir import (
     has_unbacked_symbols,
     infer_value,
     ops,
+    results_of_graph,
     same_argument,
     stride_from_dim_order,
     underlying,
@@ -93,7 +94,7 @@ class _Legalizer:
         """Legalize the nodes in their order."""
         nodes = list(self._editor.graph.nodes)
         output = self._editor.graph.output_node()
-        results: Sequence[Any] = output.args[0]  # type: ignore[assignment]
+        results = results_of_graph(self._editor.program.graph_module)
         wanted = [self._wanted(one) if _is_tensor(one) else None for one in results]
         self._placeholders()
         for node in nodes:
@@ -227,11 +228,13 @@ class _Legalizer:
         return editor.call(copy, (node,), {"dim_order": list(order)}, before=before, origins=node, val=value)
 
     def _restore_results(self, output: Node, wanted: Sequence[DimOrder | None]) -> None:
-        results = list(output.args[0])  # type: ignore[arg-type]
+        results = results_of_graph(self._editor.program.graph_module)
         for place, (one, order) in enumerate(zip(results, wanted, strict=True)):
             if order is not None and _is_legal(order) and _order(one) != order and one.target is not _COPY:
                 results[place] = self._in_order(one, order)
-        self._editor.rewire(output, (tuple(results),))
+        # The graph that says whether a loop goes on returns one value, not a tuple of one.
+        is_tuple = isinstance(output.args[0], list | tuple)
+        self._editor.rewire(output, (tuple(results) if is_tuple else results[0],))
 
     def _infer(self, node: Node) -> None:
         if not has_unbacked_symbols(node) and control_flow_call(node) is None:

@@ -45,7 +45,10 @@ class SeparateBodyResults(Pass):
     def _separate(self, body: GraphEditor, call: ControlFlowCall) -> None:
         output = body.graph.output_node()
         results = results_of_graph(body.program.graph_module)
-        for place in _shared_results(body, call, results):
+        shared = _shared_results(body, call, results)
+        if not shared:
+            return
+        for place in shared:
             clone = insert_clone(body, results[place], output, skip_dim_order=self.skip_dim_order)
             if clone.meta.get("debug_handle") is None and "debug_handle" in call.node.meta:
                 # What an input of the body comes from has no handle; the call is what the copy is made for.

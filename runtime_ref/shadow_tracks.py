@@ -57,7 +57,8 @@ class Track:
         self.start = int(current.storage_offset()) * itemsize
         self.end = self.start + current.numel() * itemsize
         self.writer = self.shadow.writer[self.start : self.end]
-        self._bytes = self.writer.data.cast("B") if len(self.writer) else memoryview(b"")
+        # An empty array has no bytes to cast; what stands for them must take an empty write all the same.
+        self._bytes = self.writer.data.cast("B") if len(self.writer) else memoryview(bytearray())
 
     def paint(self, holder: Holder, number: int) -> None:
         """Note that all bytes that the cell shows are from that write to their holder."""

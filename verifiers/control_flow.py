@@ -41,7 +41,7 @@ def _cond(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     first, second = bodies.values()
     if first is None or second is None:
         return
-    left, right = _values(first), _values(second)
+    left, right = _widened(_values(first), node), _values(second)
     wrong = disagreement(left, right)
     if wrong:
         yield graph.finding(
@@ -53,6 +53,22 @@ def _cond(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         )
         return
     yield from _recorded(graph, node, left)
+
+
+def _widened(results: Sequence[Any], node: Node) -> list[Any]:
+    """Return the types of results with sizes that differ from branch to branch as the call has them: as symbols."""
+    recorded = _types(node.meta.get("val"))
+    if len(recorded) != len(results):
+        return list(results)
+    return [_with_symbols(one, said) for one, said in zip(results, recorded, strict=True)]
+
+
+def _with_symbols(found: Any, said: Any) -> Any:
+    both = isinstance(found, TensorType) and isinstance(said, TensorType)
+    if not both or len(found.sizes) != len(said.sizes):
+        return found
+    pairs = zip(found.sizes, said.sizes, strict=True)
+    return TensorType(found.dtype, tuple(wide if isinstance(wide, torch.SymInt) else size for size, wide in pairs))
 
 
 def _map(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import DefinedOperator, Diagnostic, alloc
+from exirkit.ir import DefinedOperator, Diagnostic, TensorShapeDynamism, TensorSpec, alloc
 
 from .program_graphs import ProgramGraph, graphs_of
 from .value_types import is_bound, type_of
@@ -116,7 +116,9 @@ def _sizes(graph: ProgramGraph, node: Node, outs: list[Any]) -> Iterator[Diagnos
             continue
         sizes: Any
         sizes, dtype = described
-        if dtype != result.dtype or not _has_room(sizes, result):
+        spec = out.meta.get("spec")
+        varies = isinstance(spec, TensorSpec) and spec.shape_dynamism != TensorShapeDynamism.STATIC
+        if dtype != result.dtype or not _has_room(sizes, result, varies):
             yield _misfit(
                 graph,
                 out,
@@ -132,5 +134,9 @@ def _misfit(graph: ProgramGraph, out: Node, message: str, expected: str) -> Diag
     )
 
 
-def _has_room(sizes: Any, result: torch.Tensor) -> bool:
-    return len(sizes) == result.dim() and all(map(is_bound, sizes, result.shape))
+def _has_room(sizes: Any, result: torch.Tensor, varies: bool) -> bool:
+    # A branch may write less into the result of the call than another branch does.
+    return len(sizes) == result.dim() and all(
+        is_bound(bound, size) or (varies and type(size) is int and size <= bound)
+        for bound, size in zip(sizes, result.shape, strict=True)
+    )

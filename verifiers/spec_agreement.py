@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic, TensorSpec, dim_order_from_stride, stride_from_dim_order
+from exirkit.ir import Diagnostic, TensorShapeDynamism, TensorSpec, dim_order_from_stride, stride_from_dim_order
 
 from .program_graphs import ProgramGraph, graphs_of
 from .value_types import is_bound, type_of
@@ -70,7 +70,12 @@ def _disagreement(graph: ProgramGraph, node: Node, spec: TensorSpec, value: torc
 
 
 def _bounds(spec: TensorSpec, value: torch.Tensor) -> bool:
-    return len(spec.shape) == value.dim() and all(map(is_bound, spec.shape, value.shape))
+    # A branch may write less into the result of the call than another branch does.
+    varies = spec.shape_dynamism != TensorShapeDynamism.STATIC
+    return len(spec.shape) == value.dim() and all(
+        is_bound(bound, size) or (varies and type(size) is int and size <= bound)
+        for bound, size in zip(spec.shape, value.shape, strict=True)
+    )
 
 
 def _same_numbers(some: Sequence[Any], others: Sequence[Any]) -> bool:

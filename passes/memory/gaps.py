@@ -68,6 +68,41 @@ class PlacedRanges:
         self.put(number, claim, place)
         return True
 
+    def cheapest_place(self, claim: Claim, unit: int, limit: int) -> tuple[int, set[int]] | None:
+        """Return where a range would drive out what gains least, and what that is; None if it drives out too much.
+
+        Args:
+            claim: Its size and steps. It has to gain more than what it drives out, none of which must be in.
+            unit: What its place is a multiple of.
+            limit: Bytes of the memory.
+        """
+        there = [
+            (self.offset[number], self.offset[number] + other.size, number, other)
+            for number, other in self._claims.items()
+            if other.size and other.first <= claim.last and claim.first <= other.last
+        ]
+        best: tuple[int, int, set[int]] | None = None
+        for place in sorted({0, *(end + -end % unit for _, end, _, _ in there)}):
+            end = place + claim.size
+            driven = [one for one in there if one[0] < end and place < one[1]]
+            loss = sum(other.gain for *_, other in driven)
+            if end > limit or any(other.must for *_, other in driven) or loss >= claim.gain:
+                continue
+            if best is None or loss < best[0]:
+                best = loss, place, {number for _, _, number, _ in driven}
+        return None if best is None else best[1:]
+
+    @property
+    def gain(self) -> int:
+        """What the ranges that need not be in gain."""
+        return sum(claim.gain for claim in self._claims.values() if not claim.must)
+
+    def copy(self) -> PlacedRanges:
+        """Return the same ranges, to try something."""
+        twin = PlacedRanges()
+        twin.offset, twin._claims = dict(self.offset), dict(self._claims)
+        return twin
+
     def live_bytes(self, claim: Claim) -> int:
         """Return the most bytes of ranges that are needed at one step at which a claim is needed too."""
         changes: list[tuple[int, int]] = []

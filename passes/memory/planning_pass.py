@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from torch.export import ExportGraphSignature
+from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
@@ -33,6 +34,7 @@ from .policy import (
 )
 from .portfolio import exact, portfolio
 from .selection import AllocationPolicy
+from .shared_buffers import share_buffers
 
 _NAMED_PLANNERS: Mapping[str, MemoryAlgorithm] = MappingProxyType(
     {"portfolio": portfolio, "greedy": greedy, "naive": naive, "exact": exact}
@@ -56,7 +58,7 @@ class MemoryPlanningPass:
         alloc_graph_input: Plan memory for inputs. If not, the caller provides it.
         alloc_graph_output: Plan memory for outputs. If not, the caller provides it.
         alloc_mutable_buffers: Plan memory for buffers that the program mutates.
-        share_mutable_buffers: Give mutable buffers of one name one place in all methods; not supported yet.
+        share_mutable_buffers: Give mutable buffers of one name one place in all methods, in an arena of their own.
         alignment: Every offset and size is a multiple of this many bytes.
         in_place: Let a result take the place of an argument that nothing needs any more, where `ir/in_place.yaml` says
             that the operator's kernel allows it. Only tensors of fixed shape take part.
@@ -69,7 +71,8 @@ class MemoryPlanningPass:
 
     Raises:
         UsageError: EK459, if the alignment is not a positive number; EK467, if limits are no numbers of bytes; EK486,
-            if there are two planners, or limits besides those of the policy.
+            if there are two planners, or limits besides those of the policy; EK457, if buffers are to be shared that
+            are not planned.
         ModelError: As `load_memory_policy`.
     """
 
@@ -103,6 +106,7 @@ class MemoryPlanningPass:
         self.policy: MemoryPolicy | None = None
         if policy is not None:
             self._follow(policy, has_planner=memory_planning_algo is not None)
+        self._refuse_sharing()
 
     @property
     def share_views(self) -> bool:
@@ -128,7 +132,8 @@ class MemoryPlanningPass:
         self.in_place = self.in_place if found.in_place is None else found.in_place
         self.alloc_graph_input = self.alloc_graph_input and plans_all(found.inputs)
         self.alloc_graph_output = self.alloc_graph_output and plans_all(found.outputs)
-        self.alloc_mutable_buffers = self.alloc_mutable_buffers and found.buffers == "planned"
+        self.alloc_mutable_buffers = self.alloc_mutable_buffers and found.buffers != "provided"
+        self.share_mutable_buffers = self.share_mutable_buffers or found.buffers == "shared"
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         """Plan a graph without signature: no buffer is mutated, everything that is returned is an output."""
@@ -147,11 +152,10 @@ class MemoryPlanningPass:
         Raises:
             ModelError: EK451, EK452, if a shape is symbolic or has no upper bound; EK466, if an arena is beyond its
                 limit.
-            UsageError: EK453, EK457, EK460, if a wish cannot be fulfilled.
+            UsageError: EK453, EK460, EK487, if a wish cannot be fulfilled.
             ContractError: EK454, EK456, EK458, if passes before left the graph unfit; EK455 or EK341 to EK349, if the
                 algorithm broke its word.
         """
-        self._refuse_sharing()
         before = _snapshot(graph_module)
         planned = self._planned(graph_module, graph_signature)
         if self.schedule:
@@ -182,13 +186,32 @@ class MemoryPlanningPass:
             self._check(graph_module, graph_signature, sizes, planned, alignment)
         return sum(sizes)
 
-    def run_multimethod(self) -> None:
-        """Do what concerns several methods, after all of them have been planned: nothing.
+    def share_buffers(self, programs: Mapping[str, ExportedProgram]) -> None:
+        """Give mutable buffers of one name one place in all methods, if that was asked for, and check the plans again.
+
+        Args:
+            programs: Programs that this object has planned, by the names of their methods.
 
         Raises:
-            UsageError: EK457, if mutable buffers are to be shared.
+            ModelError: EK489, buffers of one name have different types or sizes.
+            ContractError: EK341 to EK349, a plan does not hold.
         """
-        self._refuse_sharing()
+        if not self.share_mutable_buffers or not programs:
+            return
+        arena = share_buffers(programs, self.alignment)
+        alignments = dict.fromkeys(range(arena), self.alignment)
+        if self.policy is not None:
+            for number, pool in self.policy.numbered_pools():
+                alignments[number] = pool.alignment or self.alignment
+        alignments[arena] = self.alignment
+        for program in programs.values():
+            module, signature = program.graph_module, program.graph_signature
+            planned = replace(self._planned(module, signature), mutable_buffers=True)
+            if not self.allow_lifetime_and_storage_overlap:
+                self._check(module, signature, module.meta["non_const_buffer_sizes"], planned, alignments)
+
+    def run_multimethod(self) -> None:
+        """Do what concerns several methods, after all of them have been planned: nothing, but subclasses may."""
 
     def _planned(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None) -> AllocationPolicy:
         """Return which values of the caller are planned."""
@@ -199,7 +222,8 @@ class MemoryPlanningPass:
             inputs = planned_inputs(policy, user_inputs(graph_module.graph, graph_signature))
         if policy is not None and isinstance(policy.outputs, dict):
             outputs = planned_outputs(policy, len(user_results(graph_module.graph, graph_signature)))
-        return AllocationPolicy(inputs, outputs, self.alloc_mutable_buffers)
+        # What is shared gets its place when all methods are planned.
+        return AllocationPolicy(inputs, outputs, self.alloc_mutable_buffers and not self.share_mutable_buffers)
 
     def _check(
         self,
@@ -224,12 +248,12 @@ class MemoryPlanningPass:
             raise ContractError(finding.model_copy(update={"notes": (*finding.notes, note)}) for finding in findings)
 
     def _refuse_sharing(self) -> None:
-        if self.share_mutable_buffers:
+        if self.share_mutable_buffers and not self.alloc_mutable_buffers:
             raise UsageError(
                 Diagnostic(
                     code="EK457",
-                    message="mutable buffers cannot be shared between methods yet",
-                    expected="share_mutable_buffers=False",
+                    message="mutable buffers are to be shared between methods, but not to be planned",
+                    expected="alloc_mutable_buffers=True with share_mutable_buffers=True",
                 )
             )
 

@@ -14,6 +14,7 @@ from .gaps import PlacedRanges
 from .planners import DemandPlanner, naive_placement, planner_named, solve
 from .problem import PlanningProblem, PlanningResult, Pool, Timeline, storage_roots
 from .search import smallest_placement
+from .shelf import Shelf
 
 # How often all of a pool is planned again with less or more in it, at most; less often if there are many values.
 _TRIALS = 12
@@ -174,46 +175,33 @@ class _Filling:
             return None
         if choice.is_best:
             self._plan.most_gain[number] = choice.gain
-        chosen = {listed[place] for place in choice.chosen}
-        ranges = self._ranges(self._planned(chosen, number, limit), pool)
-        beyond = ranges.beyond(limit)
-        if not beyond <= may_leave:
-            # Something that may leave is in the way of what must not.
-            ranges = self._ranges(self._planned(chosen - may_leave, number, limit), pool)
-            if ranges.beyond(limit):
-                return None
-        for one in beyond & may_leave & ranges.offset.keys():
-            ranges.remove(one)
-        self._insert(ranges, chosen, pool, limit)
-        self._insert(ranges, listed, pool, limit)
-        return self._with_more(ranges, number, pool, limit, listed)
+        claims = {one: self._claim(one, pool, must=one not in may_leave) for one in listed}
+        shelf = Shelf(claims, {one: self._unit(one, pool) for one in listed}, limit)
+        trials: list[PlacedRanges] = []
+        for members in ({listed[place] for place in choice.chosen}, {one for one in listed if one not in may_leave}):
+            ranges = shelf.ranges(self._planned(members, number, limit).offsets)
+            shelf.cut(ranges)
+            trials += shelf.filled(ranges)
+        trials = [ranges for ranges in trials if shelf.holds_what_must(ranges)]
+        if not trials:
+            return None
+        best = shelf.exchanged(max(trials, key=lambda ranges: ranges.gain))
+        return self._with_more(best, number, shelf)
 
-    def _insert(self, ranges: PlacedRanges, values: Collection[int], pool: Pool, limit: int) -> None:
-        """Put values that are not in yet into gaps, those that gain most first."""
-        missing = [one for one in values if one not in ranges.offset]
-        for one in sorted(missing, key=lambda one: (-self.claims[one].gain, one)):
-            unit = math.lcm(self._problem.values[one].alignment, pool.alignment)
-            ranges.insert(one, self._claim(one, pool), unit, limit)
-
-    def _with_more(
-        self, ranges: PlacedRanges, number: int, pool: Pool, limit: int, listed: Sequence[int]
-    ) -> PlacedRanges:
+    def _with_more(self, ranges: PlacedRanges, number: int, shelf: Shelf) -> PlacedRanges:
         """Plan the pool again with one value more, where enough bytes are free at each step, as long as that works."""
-        trials = min(_TRIALS, _TRIED_VALUES // len(listed) + 2)
-        left = sorted(
-            (one for one in listed if one not in ranges.offset), key=lambda one: (-self.claims[one].gain, one)
-        )
-        for one in left:
-            claim = self._claim(one, pool)
+        trials = min(_TRIALS, _TRIED_VALUES // len(shelf.claims) + 2)
+        for one in shelf.missing(ranges):
+            claim = shelf.claims[one]
             if trials <= 0:
                 break
-            if ranges.live_bytes(claim) + claim.size > limit:
+            if ranges.live_bytes(claim) + claim.size > shelf.limit:
                 continue
             trials -= 1
-            again = self._ranges(self._planned([*ranges.offset, one], number, limit), pool)
-            if not again.beyond(limit):
+            again = shelf.ranges(self._planned([*ranges.offset, one], number, shelf.limit).offsets)
+            if not again.beyond(shelf.limit):
                 ranges = again
-        self._insert(ranges, left, pool, limit)
+        shelf.fill(ranges, shelf.missing(ranges))
         return ranges
 
     def _claim(self, one: int, pool: Pool, *, must: bool = False) -> Claim:
@@ -226,11 +214,8 @@ class _Filling:
         nbytes = self._problem.values[one].nbytes
         return nbytes + -nbytes % pool.alignment
 
-    def _ranges(self, trial: _Trial, pool: Pool) -> PlacedRanges:
-        ranges = PlacedRanges()
-        for one, offset in trial.offsets.items():
-            ranges.put(one, self._claim(one, pool), offset)
-        return ranges
+    def _unit(self, one: int, pool: Pool) -> int:
+        return math.lcm(self._problem.values[one].alignment, pool.alignment)
 
     def _planned(self, members: Collection[int], number: int, enough: int | None = None) -> _Trial:
         """Plan one pool with these owners of bytes and their views alone.

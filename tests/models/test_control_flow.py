@@ -1,4 +1,4 @@
-"""Control flow, from torch.export to both runtimes, at all levels of optimization: bit for bit as eager PyTorch."""
+"""Control flow and sizes that data decide, on both runtimes at all levels of optimization: bit for bit as eager."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.models import sized_by_data
 from tests.models.agreement import assert_agree
 from tests.models.case import EXACT, Method, Value
 from tests.models.control_programs import MODELS
@@ -20,6 +21,8 @@ from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_memory_plan, check_program
 
 pytestmark = pytest.mark.slow
+
+assert sized_by_data.CALLS, "imported for the models that it registers"
 
 PLANS: dict[str, Callable[[], dict[str, Any]]] = {
     "O0": lambda: {"optimization_level": 0},

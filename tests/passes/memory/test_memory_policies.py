@@ -218,6 +218,37 @@ def test_a_chain_lies_where_all_of_it_may(builder: GraphBuilder) -> None:
     assert arena(first) == arena(x) == 1
 
 
+@pytest.mark.parametrize("kept", ["neg_out", "neg_out_1"])
+def test_a_chain_stays_if_one_of_it_must(builder: GraphBuilder, kept: str) -> None:
+    x = builder.input("x", [64])
+    often = builder.op(x, [64])
+    for _ in range(9):
+        builder.add(often, often, [4])
+    chain = [builder.op(x, [128])]
+    chain.append(builder.op(chain[0], [128]))
+    builder.add(often, chain[1], [4])
+    module, signature = builder.finish(often)
+    kept = chain[["neg_out", "neg_out_1"].index(kept)].name
+    text = "policy: 1\nin_place: true\npools: [{name: fast, limit: 128}, {name: slow}]\n"
+    plan(module, signature, text)
+    assert [arena(node) for node in (often, *chain)] == [1, 2, 2]
+    plan(module, signature, f"{text}rules: [{{value: {kept}, pool: fast, spill: false}}]\n")
+    assert [arena(node) for node in (often, *chain)][:1] == [2]
+    assert arena(chain[0]) == arena(chain[1]) == 1
+    assert chain[0].meta["spec"].mem_offset == chain[1].meta["spec"].mem_offset
+
+
+def test_limits_leave_room_for_what_kernels_read_past_the_end(builder: GraphBuilder) -> None:
+    delegate = torch.nn.Module()
+    delegate.backend_id = "XnnpackBackend"  # type: ignore[assignment]
+    builder.root.add_module("lowered", delegate)
+    builder.graph.get_attr("lowered")
+    x = builder.input("x", [64])
+    module, signature = builder.finish(builder.op(x, [64]))
+    text = "policy: 1\npools: [{name: fast, limit: 128}, {name: slow}]\n"
+    assert plan(module, signature, text) == [0, 128, 128]
+
+
 def test_pinned_values_stay(builder: GraphBuilder) -> None:
     x = builder.input("x", [64])
     first = builder.op(x, [64])
@@ -239,6 +270,10 @@ def test_branches_follow_the_policy(builder: GraphBuilder) -> None:
     for branch in branches:
         inner = [node for node in branch.graph.nodes if node.target is ATEN.neg.out]
         assert [arena(node) for node in inner] == [2, 1]
+    plan(module, signature, text.replace("{nbytes: {at_least: 64}", "{kind: [output, input]"))
+    for branch in branches:
+        inner = [node for node in branch.graph.nodes if node.target is ATEN.neg.out]
+        assert [arena(node) for node in inner] == [1, 1]
     plan(module, signature, text.replace("128", "16"))
     for branch in branches:
         assert {arena(node) for node in branch.graph.nodes if node.target is ATEN.neg.out} == {2}

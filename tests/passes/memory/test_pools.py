@@ -20,6 +20,8 @@ from exirkit.passes import (
     solve_planning_problem,
 )
 from exirkit.passes.memory.fitting import Claim, choose_claims
+from exirkit.passes.memory.gaps import PlacedRanges
+from exirkit.passes.memory.shelf import Shelf
 
 
 def live_bytes(claims: Sequence[Claim], numbers: Sequence[int]) -> int:
@@ -154,6 +156,63 @@ def test_drawn_policies_on_drawn_problems(block: int) -> None:
         overfull += len(plan.result.over_limit)
     assert spilled > 30
     assert overfull
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_problems_whose_choices_leave_gaps(seed: int) -> None:
+    """What is chosen by sums of live bytes often cannot be placed here, and some of it has to leave again."""
+    draw = random.Random(seed)
+    values = [
+        PlannedValue(draw.randint(1, 40) * 10, first := draw.randint(0, 60), first + draw.randint(0, 9),
+                     alignment=draw.choice((1, 1, 64)))
+        for _ in range(70)
+    ]  # fmt: skip
+    for _ in range(8):
+        # Views, of which some are needed when nothing else of the value is.
+        base = draw.randrange(70)
+        values.append(replace(values[base], last=values[base].last + draw.randint(-1, 6), base=base))
+        values[-1] = replace(values[-1], last=max(values[-1].first, values[-1].last))
+    ways = [(1, 2, 3) if draw.random() < 0.97 else (1,) for _ in values]
+    wishes = [PoolWish(way, value.nbytes * draw.randint(1, 5)) for way, value in zip(ways, values, strict=True)]
+    pools = {1: Pool(16, draw.randint(900, 1600)), 2: Pool(1, draw.randint(300, 900)), 3: Pool()}
+    plan = plan_pools(PlanningProblem(values, pools), wishes, [1, 2, 3])
+    assert not check_plan(plan.problem, plan.result)
+    assert bool(check_limits(plan.problem, plan.result)) == bool(plan.result.over_limit)
+    for one, pool in plan.spilled.items():
+        assert pool in plan.result.over_limit or not fits_besides(plan, one, pool), one
+    for pool, most in plan.most_gain.items():
+        inside = [one for one, value in enumerate(plan.problem.values) if value.pool == pool and value.base is None]
+        gained = sum(wishes[one].gain for one in inside if wishes[one].pools[-1] != pool)
+        assert 0.9 * most <= gained <= most
+
+
+def test_a_range_is_put_into_the_lowest_gap_that_holds_it() -> None:
+    ranges = PlacedRanges()
+    ranges.put(0, Claim(10, 0, 9, 0), 0)
+    ranges.put(1, Claim(10, 0, 4, 0), 30)
+    ranges.put(2, Claim(10, 5, 9, 0), 50)
+    assert ranges.insert(3, Claim(20, 0, 9, 0), 1, 100)
+    assert ranges.offset[3] == 10
+    assert ranges.insert(4, Claim(20, 5, 9, 0), 1, 100)
+    assert ranges.offset[4] == 30
+    assert ranges.insert(5, Claim(7, 0, 9, 0), 16, 100)
+    assert ranges.offset[5] == 64
+    assert not ranges.insert(6, Claim(30, 0, 0, 0), 16, 100)
+    assert (ranges.height, ranges.peak, ranges.beyond(64)) == (71, 67, {5})
+    assert ranges.live_bytes(Claim(0, 5, 5, 0)) == 67
+    ranges.remove(0)
+    assert ranges.insert(7, Claim(10, 3, 3, 0), 4, 100)
+    assert ranges.offset[7] == 0
+
+
+def test_what_gains_more_drives_out_what_gains_less() -> None:
+    claims = {0: Claim(60, 0, 9, 5), 1: Claim(30, 0, 4, 4, must=True), 2: Claim(70, 0, 9, 9), 3: Claim(20, 6, 9, 1)}
+    shelf = Shelf(claims, dict.fromkeys(claims, 10), 100)
+    ranges = shelf.exchanged(shelf.ranges({0: 0, 1: 70}))
+    assert ranges.offset.keys() == {1, 2, 3}
+    assert not ranges.beyond(100)
+    assert ranges.gain == 10
+    assert shelf.exchanged(ranges).offset == ranges.offset
 
 
 @pytest.mark.parametrize("number", range(0, 400, 8))
