@@ -59,6 +59,7 @@ from .memory import (
     portfolio,
     value_uses,
 )
+from .memory import refuse_readers as refuse_readers_of_shared_buffers
 from .memory import solve as solve_planning_problem
 from .merge_equal_nodes import MergeEqualNodes, MergeReport
 from .out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
@@ -199,6 +200,7 @@ __all__ = [
     "portfolio",
     "read_dtype_policy",
     "read_out_variants",
+    "refuse_readers_of_shared_buffers",
     "run_passes",
     "shipped_out_variants",
     "shipped_pipelines",

@@ -15,7 +15,6 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "EK434": "a size without upper bound",
         "EK435": "an operator without out variant",
         "EK452": "a tensor whose size has no upper bound",
-        "EK457": "buffers that methods share",
         "EK501": "a dtype that the format does not have",
         "EK557": "a sparse tensor",
         "EK701": "an option that is not supported",

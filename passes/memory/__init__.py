@@ -20,6 +20,7 @@ from .policy import (
 from .pools import PooledPlan, PoolWish, plan_pools
 from .portfolio import exact, portfolio
 from .problem import Body, PlannedValue, PlanningProblem, PlanningResult, Pool
+from .shared_buffers import refuse_readers
 from .value_uses import ValueUse, value_uses
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "parse_memory_policy",
     "plan_pools",
     "portfolio",
+    "refuse_readers",
     "solve",
     "update_lifetimes",
     "value_uses",

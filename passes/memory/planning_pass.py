@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from torch.export import ExportGraphSignature
+from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
@@ -18,6 +19,7 @@ from exirkit.verifiers import check_memory_plan
 from .algorithms import MemoryAlgorithm, algorithm_name, check_alignment
 from .arena_limits import check_limits, refuse_overflow
 from .graph_planner import GraphPlanner
+from .graph_schedule import GraphSchedule, plan_scheduled
 from .graph_specs import node_specs, user_inputs, user_results
 from .greedy import greedy
 from .naive import naive
@@ -32,6 +34,7 @@ from .policy import (
 )
 from .portfolio import exact, portfolio
 from .selection import AllocationPolicy
+from .shared_buffers import share_buffers
 
 _NAMED_PLANNERS: Mapping[str, MemoryAlgorithm] = MappingProxyType(
     {"portfolio": portfolio, "greedy": greedy, "naive": naive, "exact": exact}
@@ -55,10 +58,12 @@ class MemoryPlanningPass:
         alloc_graph_input: Plan memory for inputs. If not, the caller provides it.
         alloc_graph_output: Plan memory for outputs. If not, the caller provides it.
         alloc_mutable_buffers: Plan memory for buffers that the program mutates.
-        share_mutable_buffers: Give mutable buffers of one name one place in all methods; not supported yet.
+        share_mutable_buffers: Give mutable buffers of one name one place in all methods, in an arena of their own.
         alignment: Every offset and size is a multiple of this many bytes.
         in_place: Let a result take the place of an argument that nothing needs any more, where `ir/in_place.yaml` says
             that the operator's kernel allows it. Only tensors of fixed shape take part.
+        schedule: Put independent instructions into an order in which less is live at once. Results stay the same bit
+            for bit; where that does not make the plan smaller, the order stays as well.
         arena_limits: Bytes there are for an arena, by its number; an arena that needs more is an error.
         policy: Which memories there are and what lies in which; a file of it, or the policy itself. What it says about
             the planner and about results in place goes before the other arguments; inputs, outputs and buffers are
@@ -66,7 +71,8 @@ class MemoryPlanningPass:
 
     Raises:
         UsageError: EK459, if the alignment is not a positive number; EK467, if limits are no numbers of bytes; EK486,
-            if there are two planners, or limits besides those of the policy.
+            if there are two planners, or limits besides those of the policy; EK457, if buffers are to be shared that
+            are not planned.
         ModelError: As `load_memory_policy`.
     """
 
@@ -81,6 +87,7 @@ class MemoryPlanningPass:
         alignment: int = ALIGNMENT,
         *,
         in_place: bool = False,
+        schedule: bool = False,
         arena_limits: Mapping[int, int] | None = None,
         policy: MemoryPolicy | str | PathLike[str] | None = None,
     ) -> None:
@@ -94,10 +101,12 @@ class MemoryPlanningPass:
         self.share_mutable_buffers = share_mutable_buffers
         self.alignment = alignment
         self.in_place = in_place
+        self.schedule = schedule
         self.arena_limits = dict(arena_limits or {})
         self.policy: MemoryPolicy | None = None
         if policy is not None:
             self._follow(policy, has_planner=memory_planning_algo is not None)
+        self._refuse_sharing()
 
     @property
     def share_views(self) -> bool:
@@ -123,7 +132,8 @@ class MemoryPlanningPass:
         self.in_place = self.in_place if found.in_place is None else found.in_place
         self.alloc_graph_input = self.alloc_graph_input and plans_all(found.inputs)
         self.alloc_graph_output = self.alloc_graph_output and plans_all(found.outputs)
-        self.alloc_mutable_buffers = self.alloc_mutable_buffers and found.buffers == "planned"
+        self.alloc_mutable_buffers = self.alloc_mutable_buffers and found.buffers != "provided"
+        self.share_mutable_buffers = self.share_mutable_buffers or found.buffers == "shared"
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         """Plan a graph without signature: no buffer is mutated, everything that is returned is an output."""
@@ -142,13 +152,25 @@ class MemoryPlanningPass:
         Raises:
             ModelError: EK451, EK452, if a shape is symbolic or has no upper bound; EK466, if an arena is beyond its
                 limit.
-            UsageError: EK453, EK457, EK460, if a wish cannot be fulfilled.
+            UsageError: EK453, EK460, EK487, if a wish cannot be fulfilled.
             ContractError: EK454, EK456, EK458, if passes before left the graph unfit; EK455 or EK341 to EK349, if the
                 algorithm broke its word.
         """
-        self._refuse_sharing()
         before = _snapshot(graph_module)
         planned = self._planned(graph_module, graph_signature)
+        if self.schedule:
+            plan_scheduled(
+                GraphSchedule(graph_module, graph_signature, planned, self.alignment, in_place=self.in_place),
+                lambda: self._plan(graph_module, graph_signature, planned),
+            )
+        else:
+            self._plan(graph_module, graph_signature, planned)
+        return PassResult(graph_module, _snapshot(graph_module) != before)
+
+    def _plan(
+        self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None, planned: AllocationPolicy
+    ) -> int:
+        """Plan the graph in the order that it has, check the plan, and return the bytes of all arenas."""
         pools = None
         if self.policy is not None:
             name = next((name for name, each in _NAMED_PLANNERS.items() if each is self.memory_planning_algo), None)
@@ -162,15 +184,34 @@ class MemoryPlanningPass:
         if not self.allow_lifetime_and_storage_overlap:
             alignment = self.alignment if pools is None else pools.alignments
             self._check(graph_module, graph_signature, sizes, planned, alignment)
-        return PassResult(graph_module, _snapshot(graph_module) != before)
+        return sum(sizes)
 
-    def run_multimethod(self) -> None:
-        """Do what concerns several methods, after all of them have been planned: nothing.
+    def share_buffers(self, programs: Mapping[str, ExportedProgram]) -> None:
+        """Give mutable buffers of one name one place in all methods, if that was asked for, and check the plans again.
+
+        Args:
+            programs: Programs that this object has planned, by the names of their methods.
 
         Raises:
-            UsageError: EK457, if mutable buffers are to be shared.
+            ModelError: EK489, buffers of one name have different types or sizes.
+            ContractError: EK341 to EK349, a plan does not hold.
         """
-        self._refuse_sharing()
+        if not self.share_mutable_buffers or not programs:
+            return
+        arena = share_buffers(programs, self.alignment)
+        alignments = dict.fromkeys(range(arena), self.alignment)
+        if self.policy is not None:
+            for number, pool in self.policy.numbered_pools():
+                alignments[number] = pool.alignment or self.alignment
+        alignments[arena] = self.alignment
+        for program in programs.values():
+            module, signature = program.graph_module, program.graph_signature
+            planned = replace(self._planned(module, signature), mutable_buffers=True)
+            if not self.allow_lifetime_and_storage_overlap:
+                self._check(module, signature, module.meta["non_const_buffer_sizes"], planned, alignments)
+
+    def run_multimethod(self) -> None:
+        """Do what concerns several methods, after all of them have been planned: nothing, but subclasses may."""
 
     def _planned(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None) -> AllocationPolicy:
         """Return which values of the caller are planned."""
@@ -181,7 +222,8 @@ class MemoryPlanningPass:
             inputs = planned_inputs(policy, user_inputs(graph_module.graph, graph_signature))
         if policy is not None and isinstance(policy.outputs, dict):
             outputs = planned_outputs(policy, len(user_results(graph_module.graph, graph_signature)))
-        return AllocationPolicy(inputs, outputs, self.alloc_mutable_buffers)
+        # What is shared gets its place when all methods are planned.
+        return AllocationPolicy(inputs, outputs, self.alloc_mutable_buffers and not self.share_mutable_buffers)
 
     def _check(
         self,
@@ -206,12 +248,12 @@ class MemoryPlanningPass:
             raise ContractError(finding.model_copy(update={"notes": (*finding.notes, note)}) for finding in findings)
 
     def _refuse_sharing(self) -> None:
-        if self.share_mutable_buffers:
+        if self.share_mutable_buffers and not self.alloc_mutable_buffers:
             raise UsageError(
                 Diagnostic(
                     code="EK457",
-                    message="mutable buffers cannot be shared between methods yet",
-                    expected="share_mutable_buffers=False",
+                    message="mutable buffers are to be shared between methods, but not to be planned",
+                    expected="alloc_mutable_buffers=True with share_mutable_buffers=True",
                 )
             )
 

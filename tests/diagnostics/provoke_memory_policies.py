@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from tests.diagnostics.provocation import provokes
 from tests.diagnostics.provoke_memory import two_operators
 
-from exirkit import MemoryPlanningPass
+from exirkit import ExecutorchBackendConfig, MemoryPlanningPass, to_edge
 from exirkit.passes import load_memory_policy, parse_memory_policy
 
 
@@ -58,3 +59,33 @@ def input_that_there_is_not(_: Path) -> None:
 @provokes("EK223")
 def condition_that_has_no_answer(_: Path) -> None:
     planned("policy: 1\npools: [{name: sram}]\nrules: [{where: 'shape(x)[3] > 4', pool: sram}]\n")
+
+
+class _Counter(torch.nn.Module):
+    count: torch.Tensor
+
+    def __init__(self, writes: bool, size: int = 1) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(size))
+        self.writes = writes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.writes:
+            self.count.add_(1)
+        return self.count + x
+
+
+def _shared(**methods: torch.nn.Module) -> None:
+    programs = {name: torch.export.export(module, (torch.ones(1),)) for name, module in methods.items()}
+    config = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
+    to_edge(programs).to_executorch(config)
+
+
+@provokes("EK488")
+def reader_of_a_shared_buffer(_: Path) -> None:
+    _shared(step=_Counter(writes=True), look=_Counter(writes=False))
+
+
+@provokes("EK489")
+def shared_buffers_of_two_sizes(_: Path) -> None:
+    _shared(step=_Counter(writes=True), leap=_Counter(writes=True, size=2))

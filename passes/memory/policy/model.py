@@ -147,7 +147,8 @@ class MemoryPolicy(Strict):
         inputs: Whether inputs are `planned`, or `provided` by the caller: for all of them, or by name, with `*` for any
             part of it; the first that agrees decides, and what nothing is said about is planned.
         outputs: The same for outputs, whose names are their numbers from 0.
-        buffers: The same for buffers that the program writes to.
+        buffers: Whether buffers that the program writes to are `planned` like other values, `provided` by whoever loads
+            the program, or `shared`: those of one name have one place in all methods, in an arena after the pools.
     """
 
     policy: Literal[1]
@@ -162,7 +163,7 @@ class MemoryPolicy(Strict):
     spill: tuple[Name, ...] | None = None
     inputs: Provision | dict[Glob, Provision] = "planned"
     outputs: Provision | dict[Glob, Provision] = "planned"
-    buffers: Provision = "planned"
+    buffers: Literal["planned", "provided", "shared"] = "planned"
 
     def mem_id(self, name: str) -> int:
         """Return the number of a pool's arena."""

@@ -22,6 +22,7 @@ from exirkit.passes import (
     apply_user_passes,
     edge_settings,
     executorch_settings,
+    refuse_readers_of_shared_buffers,
 )
 from exirkit.verifiers import check_edge_program
 
@@ -161,12 +162,18 @@ class EdgeProgramManager:
             name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
             for name, planner in planners.items()
         }
+        for planner, names in _by_planner(planners).items():
+            if planner.share_mutable_buffers:
+                refuse_readers_of_shared_buffers({name: programs[name] for name in names})
         findings = {name: pipeline.leading_findings(programs[name], settings[name]) for name in programs}
         _raise_all(ModelError, findings)
         lowered: dict[str, ExportedProgram] = {}
         for name, program in programs.items():
             lowering = MethodLowering(name, pipeline, planners[name], settings[name], progress)
             lowered[name] = lowering.optimized(program, config)
+        for planner, names in _by_planner(planners).items():
+            planner.share_buffers({name: lowered[name] for name in names})
+            planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
 
 
@@ -175,6 +182,14 @@ def _planner(config: ExecutorchBackendConfig, method: str) -> MemoryPlanningPass
     if isinstance(planner, dict):
         return planner.get(method) or MemoryPlanningPass()
     return planner
+
+
+def _by_planner(planners: Mapping[str, MemoryPlanningPass]) -> dict[MemoryPlanningPass, list[str]]:
+    """Return the planners, each once, with the methods that it plans."""
+    found: dict[MemoryPlanningPass, list[str]] = {}
+    for name, planner in planners.items():
+        found.setdefault(planner, []).append(name)
+    return found
 
 
 def _check_edge(programs: Mapping[str, ExportedProgram]) -> None:
