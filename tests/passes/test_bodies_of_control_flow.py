@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.passes.lowering import after, edge_program
+from torch._higher_order_ops import map as _map
 from torch._higher_order_ops import while_loop as _while_loop
 from torch.fx import Node
 
@@ -21,7 +22,8 @@ from exirkit.passes import (
     SeparateBodyResults,
 )
 
-# Annotated more narrowly than what it takes.
+# Annotated more narrowly than what they take.
+map_rows: Any = _map
 while_loop: Any = _while_loop
 YES = torch.tensor(True)
 
@@ -83,10 +85,8 @@ def test_memory_is_shared_across_the_border() -> None:
 
 
 def test_results_that_grow_by_rows_may_change_their_size() -> None:
-    from torch._higher_order_ops import map as map_rows
-
     def rows(x: torch.Tensor) -> Any:
-        return map_rows(lambda row: row + 1, x)  # type: ignore[arg-type]
+        return map_rows(lambda row: row + 1, x)
 
     made = after(edge_program(rows, torch.ones(3, 2)), PropagateSpecs())
     (call,) = body_calls(made.graph_module)
