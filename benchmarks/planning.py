@@ -2,6 +2,9 @@
 
 Usage: python -m benchmarks.planning [MODEL ...] [--json FILE] [--without-exact]
 
+`scheduled` plans have their instructions in another order, where that helps; their models are followed by a few small
+ones that branch. `scheduling` is the time that finding the order takes beyond planning.
+
 The lower bound is the largest sum of live bytes, with and without results in the place of arguments. Models are lowered
 at the default level of optimization. `planning` is the time of the default planner in milliseconds, and its share of
 lowering.
@@ -25,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import exirkit
+from benchmarks.branching_models import BRANCHING_MODELS, build_branching
 from benchmarks.models import MODELS, build
 from exirkit import ExecutorchBackendConfig, MemoryPlanningPass, TensorSpec, exact, greedy, naive, portfolio
 from exirkit.passes import MemoryAlgoResult, PlannedValue, PlanningProblem, solve_planning_problem
@@ -36,6 +40,7 @@ PLANNERS: dict[str, tuple[Any, bool]] = {
     "exact": (exact, False),
     "in place": (portfolio, True),
 }
+SCHEDULED = {"scheduled": False, "scheduled in place": True}
 
 
 class Comparing(MemoryPlanningPass):
@@ -58,6 +63,14 @@ class Comparing(MemoryPlanningPass):
             self.figures[f"{name} seconds"] = time.perf_counter() - before
             self.figures[name] = sum(graph_module.meta["non_const_buffer_sizes"])
             self.figures["bound in place" if in_place else "bound"] = min(bounds)
+        for name, in_place in SCHEDULED.items():
+            order = [node for node in graph_module.graph.nodes if node.op not in ("placeholder", "output")]
+            before = time.perf_counter()
+            MemoryPlanningPass(in_place=in_place, schedule=True).run(graph_module, graph_signature)
+            self.figures[f"{name} seconds"] = time.perf_counter() - before
+            self.figures[name] = sum(graph_module.meta["non_const_buffer_sizes"])
+            for node in order:
+                graph_module.graph.output_node().prepend(node)
         self.seconds += time.perf_counter() - started
         before = time.perf_counter()
         result = super().run(graph_module, graph_signature)
@@ -83,7 +96,7 @@ def _noting(algorithm: Any, bounds: list[float]) -> Any:
 
 def measure(name: str, planners: Sequence[str]) -> dict[str, float]:
     """Lower one model and return the figures of its plans, in bytes and seconds."""
-    program = build(name).export()
+    program = (build(name) if name in MODELS else build_branching(name)).export()
     comparing = Comparing(planners)
     started = time.perf_counter()
     exirkit.to_edge(program).to_executorch(ExecutorchBackendConfig(memory_planning_pass=comparing))
@@ -94,24 +107,33 @@ def measure(name: str, planners: Sequence[str]) -> dict[str, float]:
 def report(figures: dict[str, dict[str, float]], planners: Sequence[str]) -> None:
     """Print one row for each model; geometric means at the end."""
     table = Table(title="arena / lower bound; in place: arena / greedy's arena")
-    for title in ("model", "bound", *planners, "in place / greedy", "bound in place / greedy", "planning"):
+    ratio_titles = (*planners, "in place / greedy", "bound in place / greedy", "scheduled", "scheduled in place")
+    for title in ("model", "bound", *ratio_titles, "planning", "scheduling"):
         table.add_column(title, justify="left" if title == "model" else "right")
     ratios: list[list[float]] = []
     for name, one in figures.items():
         row = [one[planner] / one["bound in place" if planner == "in place" else "bound"] for planner in planners]
         row += [one["in place"] / one["greedy"], one["bound in place"] / one["greedy"]]
+        # A plan in another order, over the one of the same kind in the given order.
+        row += [one["scheduled"] / one["portfolio"], one["scheduled in place"] / one["in place"]]
         ratios.append(row)
         share = f"{one['planning'] * 1e3:.1f} ms, {one['planning'] / one['lowering']:.1%}"
-        table.add_row(name, f"{one['bound'] / 1024:.0f}K", *(f"{ratio:.3f}" for ratio in row), share)
+        table.add_row(name, f"{one['bound'] / 1024:.0f}K", *(f"{ratio:.3f}" for ratio in row), share, _scheduling(one))
     means = [f"{math.exp(sum(map(math.log, column)) / len(column)):.3f}" for column in zip(*ratios, strict=True)]
     table.add_section()
-    table.add_row("geometric mean", "", *means, "")
+    table.add_row("geometric mean", "", *means, "", "")
     Console(width=max(160, Console().width)).print(table)
+
+
+def _scheduling(one: dict[str, float]) -> str:
+    return f"{max(one['scheduled seconds'] - one['planning'], 0) * 1e3:.0f} ms"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", choices=[[], *MODELS], help="models to plan; all when absent")
+    parser.add_argument(
+        "models", nargs="*", choices=[[], *MODELS, *BRANCHING_MODELS], help="models to plan; all when absent"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--without-exact", action="store_true", help="do without OR-tools")
     options = parser.parse_args()
@@ -120,7 +142,7 @@ def main() -> int:
     torch.set_num_threads(1)
     planners = [name for name in PLANNERS if name != "exact" or not options.without_exact]
     figures = {}
-    for name in options.models or MODELS:
+    for name in options.models or [*MODELS, *BRANCHING_MODELS]:
         figures[name] = measure(name, planners)
         print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
         if options.json:

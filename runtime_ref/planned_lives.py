@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -56,9 +56,10 @@ def lives_of_program(
 ) -> dict[str, list[PlannedLife]]:
     """Return the lives of the planned tensors of every method, by value.
 
-    They follow from what instructions read and write, along all their jumps. Inputs are there from the first
-    instruction, state is there all the time. Of a delegate or operator that is not known here, arguments that nothing
-    has written before are taken for results, and all others for read.
+    They follow from what instructions read and write, along all their jumps. Inputs that are read are there from the
+    first instruction, those that are not are needed by nobody and are left out; state is there all the time. Of a
+    delegate or operator that is not known here, arguments that nothing has written before are taken for results, and
+    all others for read.
 
     Args:
         file: A program; it is checked first.
@@ -154,7 +155,9 @@ class _Lives:
     def _spans(self) -> dict[int, list[tuple[int, int]]]:
         """Return when each owner is needed, from the changes between one instruction and the next."""
         count = max(len(self._effects), 1)
-        needed = Liveness(self._effects, self._places, self._outputs | self._places.state).before
+        later = Liveness(self._effects, self._places, self._outputs | self._places.state).before
+        # What is read later has no contents yet where no way leads past a write to it.
+        needed = [live & held for live, held in zip(later, self._held(), strict=True)]
         uses: Counter[int] = Counter()
         since: dict[int, int] = {}
         spans: dict[int, list[tuple[int, int]]] = {}
@@ -175,12 +178,34 @@ class _Lives:
         spans.update({owner: [(0, count - 1)] for owner in self._places.state})
         return spans
 
+    def _held(self) -> list[int]:
+        """Return for each instruction, and for the end, the values that may hold something before it, as bits."""
+        shown: dict[int, int] = {}
+        for view, base in self._places.base.items():
+            shown[base] = shown.get(base, 0) | 1 << view
+        made = [bits((*effect.writes, *(target for _, target in effect.handles))) for effect in self._effects]
+        made = [found | _union(shown.get(index, 0) for index in members(found)) for found in made]
+        first = bits(self._inputs | self._places.state)
+        held = [0] * (len(self._effects) + 1)
+        held[0] = first | _union(shown.get(index, 0) for index in members(first))
+        changed = True
+        while changed:
+            changed = False
+            for number, effect in enumerate(self._effects):
+                after = held[number] | made[number]
+                for following in effect.following:
+                    if after & ~held[following]:
+                        held[following] |= after
+                        # What follows in order is still to be looked at in this round.
+                        changed = changed or following <= number
+        return held
+
     def _needed_at(self, number: int, needed: Sequence[int]) -> int:
         """Return the values that have to have their memory while an instruction runs, as bits."""
         found = needed[number]
         if number < len(self._effects):
             found |= bits(self._effects[number].writes)
-        return found | bits(self._inputs) if number == 0 else found
+        return found
 
     def _producers(self) -> dict[int, int]:
         found: dict[int, int] = {}
@@ -228,6 +253,14 @@ def _refuse_giants(plan: ExecutionPlan, effects: Sequence[Effect], renames: int)
                 expected=f"a product of at most {_MAX_LIVENESS_BITS}, and at most {_MAX_RENAMES} renames",
             )
         )
+
+
+def _union(sets: Iterable[int]) -> int:
+    """Return the union of sets of values, as bits."""
+    found = 0
+    for one in sets:
+        found |= one
+    return found
 
 
 def _lies_in(inner: Place, outer: Place) -> bool:

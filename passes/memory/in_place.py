@@ -69,21 +69,32 @@ def find_chains(
         free = {spec for spec in free if roles.owners[spec].op != "placeholder"}
     chain_of: dict[TensorSpec, list[TensorSpec]] = {}
     for step, node in enumerate(graph_module.graph.nodes):
-        for out, arguments in _overwriting(node):
+        for out, roots in possible_places(node):
             if out not in free or out in chain_of:
                 continue
-            for argument in arguments:
-                root = storage_root(argument)[0]
+            for root in roots:
                 members = chain_of.get(root, [root])
                 if root not in free or spans[root][1] != step or members[-1] is not root:
-                    continue
-                if not _lies_alike(argument, root, out) or not _alone_reads(node, argument, root):
                     continue
                 members.append(out)
                 chain_of[root] = chain_of[out] = members
                 break
     chains = {id(members): members for members in chain_of.values()}
     return [Chain(members, _stand_in(members, spans)) for members in chains.values()]
+
+
+def possible_places(node: Node) -> Iterator[tuple[TensorSpec, list[TensorSpec]]]:
+    """Yield the results of a node that may lie over an argument, with the owners of the memory of these arguments.
+
+    Whether anything needs the argument after the node is for the caller to know.
+    """
+    for out, arguments in _overwriting(node):
+        roots = []
+        for argument in arguments:
+            root = storage_root(argument)[0]
+            if _lies_alike(argument, root, out) and _alone_reads(node, argument, root):
+                roots.append(root)
+        yield out, roots
 
 
 def _overwriting(node: Node) -> Iterator[tuple[TensorSpec, list[TensorSpec]]]:

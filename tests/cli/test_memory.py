@@ -61,6 +61,39 @@ def test_a_pt2_file_and_a_planner(invoke: Invoke, tmp_path: Path) -> None:
     assert len(method.largest) == 5
 
 
+def test_a_better_order_is_shown(invoke: Invoke, tmp_path: Path) -> None:
+    class Fan(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            wide = [(x * number).repeat(16) for number in range(2, 6)]
+            return torch.stack([each.sum() for each in wide])
+
+    torch.export.save(torch.export.export(Fan(), (torch.ones(64),)), tmp_path / "fan.pt2")
+    sizes = [report(invoke, tmp_path / "fan.pt2", *more).methods[0].pools[0].nbytes for more in ([], ["--schedule"])]
+    assert sizes[1] < 0.5 * sizes[0]
+
+
+def test_a_memory_policy_names_and_limits_the_arenas(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "policy: 1\nplanner: greedy\npools:\n- {name: fast, limit: 40}\n- {name: slow}\n"
+        "rules:\n- {kind: input, pool: slow}\n"
+    )
+    (method,) = report(invoke, f"{model_file}:tiny", "--policy", policy).methods
+    assert [(pool.name, pool.arena, pool.limit) for pool in method.pools] == [("fast", 1, 40), ("slow", 2, None)]
+    assert {value.name: value.arena for value in method.largest}["x"] == 2
+    assert all(pool.nbytes <= 40 for pool in method.pools)
+    invoke("lower", f"{model_file}:tiny", "-o", tmp_path / "tiny.pte")
+    (method,) = report(invoke, tmp_path / "tiny.pte", "--policy", policy).methods
+    (pool,) = method.pools
+    assert (pool.name, pool.limit) == ("fast", 40)
+    assert pool.nbytes > 40
+    assert "1 fast" in invoke("memory", tmp_path / "tiny.pte", "--policy", policy).stdout
+    assert "EK486" in invoke("memory", f"{model_file}:tiny", "--policy", policy, "--planner", "naive").stderr
+    policy.write_text("policy: 1\npools: [{name: fast, size: 3}]\n")
+    result = invoke("memory", f"{model_file}:tiny", "--policy", policy)
+    assert (result.exit_code, "error[EK48" in result.stderr) == (1, True)
+
+
 def test_methods_are_chosen_by_name(invoke: Invoke, program_file: Path) -> None:
     assert [method.name for method in report(invoke, program_file, "--method", "forward").methods] == ["forward"]
     result = invoke("memory", program_file, "--method", "backward")

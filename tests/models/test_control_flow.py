@@ -16,6 +16,7 @@ from tests.official.oracle import OfficialRuntime
 import exirkit
 from exirkit import ExecutorchBackendConfig, ExecutorchProgramManager
 from exirkit.passes import MemoryPlanningPass
+from exirkit.pictures import PicturedValue, picture_manager
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_memory_plan, check_program
 
@@ -31,6 +32,7 @@ PLANS: dict[str, Callable[[], dict[str, Any]]] = {
         "memory_planning_pass": MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
     },
     "in place": lambda: {"memory_planning_pass": MemoryPlanningPass(in_place=True)},
+    "scheduled": lambda: {"memory_planning_pass": MemoryPlanningPass(schedule=True)},
 }
 
 
@@ -41,6 +43,10 @@ class Lowered:
     method: Method
     made: dict[str, ExecutorchProgramManager]
     expected: list[list[Value]]
+
+
+def steps_of(value: PicturedValue) -> set[int]:
+    return {step for first, last in value.spans for step in range(first, last + 1)}
 
 
 @pytest.fixture(scope="class", params=MODELS)
@@ -68,7 +74,16 @@ class TestControlFlow:
         for made in lowered.made.values():
             assert_agree(official_runtime.run(made.buffer, calls).unwrap(), lowered.expected, EXACT)
 
+    def test_its_instructions_need_no_bytes_of_two_values_at_once(self, lowered: Lowered) -> None:
+        for name in ("O0", "scheduled"):
+            made = lowered.made[name]
+            (method,) = picture_manager(made).methods
+            for index, one in enumerate(method.values):
+                for other in method.values[index + 1 :]:
+                    if one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes:
+                        assert not steps_of(one) & steps_of(other), (one, other)
+
     def test_the_dialect_is_right_and_runs_on_torch(self, lowered: Lowered) -> None:
         program = lowered.made["O0"].exported_program()
-        assert check_program(program, "executorch") == []
+        assert check_program(program, "executorch", debug_handles=True) == []
         assert check_memory_plan(program.graph_module, program.graph_signature) == []

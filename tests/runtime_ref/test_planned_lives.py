@@ -53,15 +53,36 @@ def reads_before_a_write(instructions: list[Any], start: int, value: int, *, ret
     return False
 
 
+def holds_something(instructions: list[Any], at: int, value: int, *, given: bool) -> bool:
+    """Return whether some path from the start to an instruction writes to a value, or somebody has before."""
+    waiting, seen = [(0, given)], set()
+    while waiting:
+        here, written = waiting.pop()
+        if (here, written) in seen:
+            continue
+        seen.add((here, written))
+        if here == at and written:
+            return True
+        if here == len(instructions):
+            continue
+        step = instructions[here]
+        if isinstance(step, JumpFalseCall):
+            waiting += [(here + 1, written), (step.destination_instruction, written)]
+        else:
+            waiting.append((here + 1, written or step.args[3] == value))
+    return False
+
+
 def searched(made: Assembly, inputs: list[int], outputs: list[int]) -> dict[int, set[int]]:
     """Return at which instructions each tensor is needed."""
     instructions = [each.instr_args for each in made.plan.chains[0].instructions]
     needed = {}
     for value in (index for index, each in enumerate(made.plan.values) if isinstance(each.val, Tensor)):
-        found = {0} if value in inputs else set()
+        found = set()
         for at, step in enumerate(instructions):
             writes = isinstance(step, KernelCall) and step.args[3] == value
-            if writes or reads_before_a_write(instructions, at, value, returned=value in outputs):
+            is_read = reads_before_a_write(instructions, at, value, returned=value in outputs)
+            if writes or (is_read and holds_something(instructions, at, value, given=value in inputs)):
                 found.add(at)
         needed[value] = found
     return needed
@@ -205,6 +226,16 @@ def test_of_foreign_calls_new_arguments_are_results(foreign: str) -> None:
         x: ((0, 1),), first: ((0, 1),), second: ((1, 1),), third: ((1, 2),), out: ((2, 2),)
     }  # fmt: skip
     assert (found[second].producer, found[first].readers) == (1, (1,))
+
+
+def test_an_input_that_nothing_reads_may_be_overwritten_at_once() -> None:
+    made = Assembly()
+    x, unused = made.tensor([4]), made.tensor([4])
+    out = made.tensor([4], at=16)
+    add(made, made.argument(1), x, x, out)
+    found = lives(made, [x, unused], [out])
+    assert unused not in found
+    assert found[out].spans == ((0, 0),)
 
 
 def test_a_method_without_instructions() -> None:

@@ -112,6 +112,9 @@ def lower(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Let results take the place of arguments that die, where kernels allow.")
     ] = False,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Order independent instructions so that less memory is needed.")
+    ] = False,
     rules: Annotated[
         list[str] | None,
         typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
@@ -156,7 +159,7 @@ def lower(
         choices = LowerOptions(
             output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict,
             tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
-            Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place,
+            Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule,
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:

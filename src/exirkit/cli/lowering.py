@@ -61,6 +61,7 @@ class LowerOptions:
         pipelines: Files of pipelines that stand for steps of lowering.
         optimization: How to make the program fast or small.
         in_place: Let results take the place of arguments that nothing needs any more.
+        schedule: Put independent instructions into an order in which less is live at once.
     """
 
     output: Path
@@ -76,6 +77,7 @@ class LowerOptions:
     pipelines: tuple[str, ...] = ()
     optimization: Optimization = field(default_factory=Optimization)
     in_place: bool = False
+    schedule: bool = False
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -149,6 +151,7 @@ def _config(options: LowerOptions) -> ExecutorchBackendConfig:
         alloc_graph_output=options.alloc_graph_output,
         alignment=options.alignment,
         in_place=options.in_place,
+        schedule=options.schedule,
     )
     chosen = options.optimization
     return ExecutorchBackendConfig(

@@ -15,9 +15,19 @@ from .planners import Planner
 def memory(
     target: Annotated[str, typer.Argument(metavar="MODEL.pte|FILE.pt2|MODULE:FACTORY", show_default=False)],
     method: Annotated[str | None, typer.Option("--method", help="Only this method.", show_default=False)] = None,
-    planner: Annotated[Planner, typer.Option(help="How to plan a model that is not lowered yet.")] = Planner.PORTFOLIO,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", metavar="FILE.yaml", help="Plan a model by a memory policy; of a file, its limits."),
+    ] = None,
+    planner: Annotated[
+        Planner | None,
+        typer.Option(help="How to plan a model that is not lowered yet; portfolio if nothing else says it."),
+    ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Plan it with results in the place of arguments that die.")
+    ] = False,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Plan it with its instructions in a better order.")
     ] = False,
     optimize: Annotated[int, typer.Option("-O", min=0, max=2, help="Level of optimization to lower it with.")] = 1,
     top: Annotated[int, typer.Option(min=0, help="How many of the largest values to list.")] = 10,
@@ -45,15 +55,17 @@ def memory(
         with steps.phase("load", "loading torch"):
             from exirkit.pictures import picture_page, picture_svg, picture_trace
 
-            from .memory_plans import MemoryOptions, memory_report, picture_of
+            from .memory_plans import MemoryOptions, memory_report, picture_of, pools_of
 
-        picture = picture_of(target, MemoryOptions(method, planner.value, in_place, optimize), steps)
+        pools = pools_of(policy)
+        options = MemoryOptions(method, planner and planner.value, in_place, schedule, optimize, pools)
+        picture = picture_of(target, options, steps)
     drawings = {".svg": picture_svg, ".html": picture_page, ".json": picture_trace}
     for suffix, path in files.items():
         if path is not None:
             text = drawings[suffix](picture).encode()
             write_whole(path, partial(_write, text))
-    report = memory_report(picture, top, svg=svg, html=html, trace=trace)
+    report = memory_report(picture, top, pools=pools, svg=svg, html=html, trace=trace)
     if json:
         print_json(report)
         return

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass
+from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, MemoryPolicy, load_memory_policy
 from exirkit.pictures import MemoryPicture, MethodPicture, PicturedArena, PicturedValue, picture_file, picture_manager
 from exirkit.program import to_edge
 
@@ -26,15 +26,19 @@ class MemoryOptions:
 
     Attributes:
         method: Only this method.
-        planner: `portfolio`, `greedy`, `naive` or `exact`.
+        planner: `portfolio`, `greedy`, `naive` or `exact`; what the policy says, or `portfolio`, when absent.
         in_place: Let results take the place of arguments that nothing needs any more.
+        schedule: Put independent instructions into an order in which less is live at once.
         optimize: Level of optimization.
+        policy: Which memories there are and what lies in which; of a program file, their names and limits only.
     """
 
     method: str | None = None
-    planner: str = "portfolio"
+    planner: str | None = None
     in_place: bool = False
+    schedule: bool = False
     optimize: int = 1
+    policy: MemoryPolicy | None = None
 
 
 def picture_of(target: str, options: MemoryOptions, steps: Steps) -> MemoryPicture:
@@ -47,7 +51,7 @@ def picture_of(target: str, options: MemoryOptions, steps: Steps) -> MemoryPictu
     """
     if target.endswith(".pte"):
         with steps.phase("read", f"reading {target}"):
-            picture = picture_file(target)
+            picture = picture_file(target, limits=_limits(options.policy))
     else:
         picture = _lowered_picture(target, options, steps)
     chosen = [method for method in picture.methods if options.method in (None, method.name)]
@@ -63,20 +67,27 @@ def picture_of(target: str, options: MemoryOptions, steps: Steps) -> MemoryPictu
 
 
 def memory_report(
-    picture: MemoryPicture, top: int, *, svg: Path | None = None, html: Path | None = None, trace: Path | None = None
+    picture: MemoryPicture,
+    top: int,
+    *,
+    pools: MemoryPolicy | None = None,
+    svg: Path | None = None,
+    html: Path | None = None,
+    trace: Path | None = None,
 ) -> MemoryReport:
     """Return the report of a picture.
 
     Args:
         picture: The picture.
         top: How many of the largest values to list of each method.
+        pools: The policy that names the arenas.
         svg: Where the drawing will be.
         html: Where the page will be.
         trace: Where the trace will be.
     """
     return MemoryReport(
         target=picture.title,
-        methods=[_method(one, top) for one in picture.methods],
+        methods=[_method(one, top, pools) for one in picture.methods],
         svg=None if svg is None else os.fspath(svg),
         html=None if html is None else os.fspath(html),
         trace=None if trace is None else os.fspath(trace),
@@ -116,17 +127,38 @@ def _lowered_picture(target: str, options: MemoryOptions, steps: Steps) -> Memor
     source = parse_source(target)
     with output_to_stderr():
         exported = exported_methods(source, steps)
-    planning = MemoryPlanningPass(PLANNERS[options.planner], in_place=options.in_place)
+    planning = MemoryPlanningPass(
+        None if options.planner is None else PLANNERS[options.planner],
+        in_place=options.in_place,
+        schedule=options.schedule,
+        policy=options.policy,
+    )
     config = ExecutorchBackendConfig(memory_planning_pass=planning, optimization_level=options.optimize)
     with steps.phase("to_edge"):
         edge = to_edge(exported, progress=steps)
     with steps.phase("to_executorch"):
         manager = edge.to_executorch(config, progress=steps)
-    return picture_manager(manager, title=target)
+    return picture_manager(manager, title=target, limits=_limits(options.policy))
 
 
-def _method(method: MethodPicture, top: int) -> MethodMemoryReport:
-    pools = [_pool(method, arena) for arena in method.arenas]
+def pools_of(path: Path | None) -> MemoryPolicy | None:
+    """Return the memory policy in a file, or None if there is no file.
+
+    Raises:
+        ModelError: EK480 and others, it is no policy.
+        OSError: It cannot be read.
+    """
+    return None if path is None else load_memory_policy(path)
+
+
+def _limits(policy: MemoryPolicy | None) -> dict[int, int]:
+    pools = () if policy is None else policy.numbered_pools()
+    return {number: pool.limit for number, pool in pools if pool.limit is not None}
+
+
+def _method(method: MethodPicture, top: int, policy: MemoryPolicy | None) -> MethodMemoryReport:
+    names = {} if policy is None else {number: pool.name for number, pool in policy.numbered_pools()}
+    pools = [_pool(method, arena, names.get(arena.number)) for arena in method.arenas]
     at = {arena.number: arena.at for arena in method.arenas}
     largest = sorted(method.values, key=lambda value: (-value.nbytes, value.spans[0][0], value.value))[:top]
     return MethodMemoryReport(
@@ -137,10 +169,11 @@ def _method(method: MethodPicture, top: int) -> MethodMemoryReport:
     )
 
 
-def _pool(method: MethodPicture, arena: PicturedArena) -> PoolReport:
+def _pool(method: MethodPicture, arena: PicturedArena, name: str | None) -> PoolReport:
     step = method.steps[arena.at] if method.steps else None
     return PoolReport(
         arena=arena.number,
+        name=name,
         nbytes=arena.nbytes,
         live_nbytes=arena.live_nbytes,
         lower_bound=arena.lower_bound,
@@ -173,8 +206,9 @@ def _pool_row(pool: PoolReport) -> list[object]:
     place = f"{pool.at}: {pool.instruction or 'no instruction'}" + (f"  {_short(pool.source)}" if pool.source else "")
     limit = "" if pool.limit is None else nbytes_text(pool.limit)
     sizes = (pool.nbytes, pool.live_nbytes, pool.lower_bound, pool.waste)
+    arena = f"{pool.arena} {pool.name}" if pool.name else pool.arena
     return [
-        pool.arena, *(nbytes_text(size) for size in sizes), limit, nbytes_text(pool.total_nbytes), pool.values, place
+        arena, *(nbytes_text(size) for size in sizes), limit, nbytes_text(pool.total_nbytes), pool.values, place
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ class PoolReport(Report):
 
     Attributes:
         arena: Its number.
+        name: What the memory policy calls it, if there is one.
         nbytes: Its size.
         live_nbytes: The most bytes that hold something at one instruction.
         lower_bound: The same with values rounded up to the alignment: no smaller arena would do in this order.
@@ -23,6 +24,7 @@ class PoolReport(Report):
     """
 
     arena: int
+    name: str | None
     nbytes: int
     live_nbytes: int
     lower_bound: int

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.emit import stack_frames
-from exirkit.ir import TensorSpec, called_graphs, out_operator_name
+from exirkit.ir import TensorSpec, alloc, called_graphs, out_operator_name
 
 from .source_lines import line_of_frames
 
@@ -33,12 +33,18 @@ class Remaining:
     def __init__(self, handles: Mapping[int, Handle], origins: Mapping[tuple[Handle, str], list[Origin]]) -> None:
         self._handles = handles
         self._origins = {key: deque(found) for key, found in origins.items()}
+        self._any = {handle: found[0] for (handle, _), found in origins.items()}
 
     def take(self, instruction: int, operator: str) -> Origin | None:
-        """Return the next node that has the debug handle and the operator of an instruction."""
+        """Return the next node that has the debug handle and the operator of an instruction.
+
+        Control flow becomes operators that are in no graph; for these it is a node with the same debug handle.
+        """
         handle = self._handles.get(instruction)
-        found = None if handle is None else self._origins.get((handle, operator))
-        return found.popleft() if found else None
+        if handle is None:
+            return None
+        found = self._origins.get((handle, operator))
+        return found.popleft() if found else self._any.get(handle)
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,9 @@ def method_names(program: ExportedProgram, handles: Mapping[int, Handle]) -> Met
     for module in called_graphs(program.graph_module):
         for node in module.graph.nodes:
             handle = node.meta.get("debug_handle")
-            if node.op == "call_function" and handle is not None:
+            if node.op == "call_function" and node.target is not alloc and handle is not None:
                 operator = out_operator_name(node.target).removesuffix(".")
-                if operator:
-                    origins.setdefault((handle, operator), []).append(origin_of(node))
+                origins.setdefault((handle, operator), []).append(origin_of(node))
     return MethodNames(handles, origins, _places(program))
 
 
