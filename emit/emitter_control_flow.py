@@ -14,7 +14,16 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import COND, WHILE, ContractError, ControlFlowCall, Diagnostic, TensorSpec, locate
+from exirkit.ir import (
+    COND,
+    WHILE,
+    ContractError,
+    ControlFlowCall,
+    Diagnostic,
+    TensorSpec,
+    locate,
+    results_of_graph,
+)
 
 from .emitter_arguments import Ids
 from .emitter_tables import make_table
@@ -27,6 +36,7 @@ _COPY = ("aten::clone", "out")
 _STORE_ROW = ("executorch_prim::et_copy_index", "tensor")
 _ADD = ("executorch_prim::add", "Scalar")
 _LESS = ("executorch_prim::lt", "Scalar")
+_EQUAL = ("executorch_prim::eq", "Scalar")
 _FILL = ("aten::full", "out")
 
 
@@ -121,8 +131,6 @@ class ControlFlowEmitter:
         shared = [self._plan.where(one) for one in call.shared]
         self._begin(call, carried)
         count = self._count(call)
-        if self._may_be_zero(call):
-            self._empty(call, stacked)
         number, goes_on = values.new(Int(int_val=0)), values.new(Bool(bool_val=False))
         zero, step = self._constant(0), self._constant(1)
         self._move(node, zero, number)
@@ -137,7 +145,9 @@ class ControlFlowEmitter:
             rows.append(row)
         made = self._plan.body(call.body, [*carried, *rows, *shared])
         # Rows first: one may be what the round began with, which is overwritten then.
-        for target, result in zip(stacked, made[len(carried) :], strict=True):
+        computed = results_of_graph(call.body)[len(carried) :]
+        for target, result, row_node in zip(stacked, made[len(carried) :], computed, strict=True):
+            self._size_rows(node, target, row_node, result, number)
             self._call(node, _STORE_ROW, [target, result, number])
         self._carry(call, made[: len(carried)], carried)
         self._call(node, _ADD, [number, step, number])
@@ -145,28 +155,32 @@ class ControlFlowEmitter:
         self._land(to_end)
 
     def _count(self, call: ControlFlowCall) -> int:
-        """Return where the number of rows is."""
+        """Return where the number of rows is; torch maps and scans over at least one."""
         first = call.sliced[0]
         size = first.meta["val"].shape[0]
         if isinstance(size, int):
             return self._constant(size)
-        count = self._plan.values.new(Int(int_val=0))
-        self._call(call.node, _SIZE, [self._where(first), self._constant(0), count])
-        return count
+        return self._size(call.node, self._where(first), 0)
 
-    def _may_be_zero(self, call: ControlFlowCall) -> bool:
-        size = call.sliced[0].meta["val"].shape[0]
-        return size == 0 if isinstance(size, int) else _smallest(size) < 1
+    def _size_rows(self, node: Node, target: int, row: Node, found: Ids | None, number: int) -> None:
+        """Let the first row say how large rows are, where that varies: storing one only changes their number."""
+        sizes: Sequence[Any] = row.meta["val"].shape
+        if all(isinstance(size, int) for size in sizes):
+            return
+        is_first = self._plan.values.new(Bool(bool_val=False))
+        self._call(node, _EQUAL, [number, self._constant(0), is_first])
+        to_store = self._jump(node, is_first)
+        items = [self._constant(1)]
+        for dim, size in enumerate(sizes):
+            items.append(self._constant(size) if isinstance(size, int) else self._size(node, found, dim))
+        self._call(node, _FILL, [self._plan.values.integers(items), self._constant(0), target, target])
+        self._land(to_store)
 
-    def _empty(self, call: ControlFlowCall, stacked: Sequence[int]) -> None:
-        """Let stacked results have no rows, which is what they keep if there is no round."""
-        none = self._plan.values.constant(None)
-        for place, target in enumerate(stacked, start=len(call.carried)):
-            spec: TensorSpec = call.node.meta["spec"][place]
-            # No row is there, so that only their number matters; the first one brings their sizes.
-            sizes = self._plan.values.integers([self._constant(size) for size in (0, *map(int, spec.shape[1:]))])
-            zero = self._constant(0)
-            self._call(call.node, _FILL, [sizes, zero, none, none, none, none, target, target])
+    def _size(self, node: Node, tensor: Ids | None, dim: int) -> int:
+        """Ask for a size of a tensor, and return where it is."""
+        size = self._plan.values.new(Int(int_val=0))
+        self._call(node, _SIZE, [tensor, self._constant(dim), size])
+        return size
 
     def _begin(self, call: ControlFlowCall, results: Sequence[int]) -> None:
         """Copy what the first round begins with to where it is carried."""
@@ -227,11 +241,6 @@ class ControlFlowEmitter:
             destination_instruction=len(self._plan.instructions),
         )
         self._plan.instructions[jump] = make_table(Instruction, instr_args=landed)
-
-
-def _smallest(size: Any) -> int:
-    env = size.node.shape_env
-    return int(env.bound_sympy(size.node.expr).lower)
 
 
 def _computed_elsewhere(node: Node, place: int) -> Diagnostic:

@@ -87,6 +87,7 @@ from .remove_noops import RemoveNoops
 from .remove_unused_inputs import RemoveUnusedInputs
 from .replace_views_with_copies import ReplaceViewsWithCopies
 from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
+from .separate_body_results import SeparateBodyResults
 from .separate_outputs import SeparateOutputs
 from .to_edge import decomposition_passes, to_edge_passes
 from .to_executorch import to_executorch_passes
@@ -162,6 +163,7 @@ __all__ = [
     "RemoveUnusedInputs",
     "ReplaceViewsWithCopies",
     "ScalarsToTensors",
+    "SeparateBodyResults",
     "SeparateOutputs",
     "SpecAllocResult",
     "StageEvent",

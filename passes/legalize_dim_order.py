@@ -289,6 +289,14 @@ class _BodyLegalizer(_Legalizer):
     def _wanted(self, result: Node) -> DimOrder:
         return _row_major(result)
 
+    def _made_in_order(self, node: Node, order: DimOrder) -> Node:
+        made = super()._made_in_order(node, order)
+        handle = self._call_of_body.node.meta.get("debug_handle")
+        if made.meta.get("debug_handle") is None and handle is not None:
+            # What an input of the body comes from has no handle; the call is what the copy is made for.
+            self._editor.set_meta(made, "debug_handle", handle)
+        return made
+
     def _placeholders(self) -> None:
         call = self._call_of_body
         inputs = self._editor.graph.find_nodes(op="placeholder")

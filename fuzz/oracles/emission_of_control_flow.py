@@ -6,12 +6,12 @@ every one of them arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torch.fx import GraphModule, Node
 
-from exirkit.emit import Bool, IntList, JumpFalseCall, KernelCall, MoveCall
+from exirkit.emit import Bool, JumpFalseCall, KernelCall, MoveCall
 from exirkit.ir import COND, WHILE, ControlFlowCall, TensorSpec, results_of_graph
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def _rows(walk: Walk, call: ControlFlowCall) -> None:
     _begin(walk, call)
     count = _count(walk, call)
     stacked = [result(call, place) for place in range(len(call.carried), len(call.node.meta["spec"]))]
-    _emptied(walk, stacked)
     started = walk.take(MoveCall)
     walk.argument(0, started.move_from, "the first row")
     number, head = started.move_to, walk.at
@@ -88,6 +87,7 @@ def _rows(walk: Walk, call: ControlFlowCall) -> None:
     carried = [result(call, place) for place in range(len(call.carried))]
     walk.body(call.body, [*carried, *rows, *call.shared])
     for target, one in zip(stacked, results_of_graph(call.body)[len(carried) :], strict=True):
+        _sized(walk, target, one, number)
         stored = walk.kernel("executorch_prim::et_copy_index.tensor")
         walk.same(target, stored[0])
         walk.argument(one, stored[1], "a row of the result")
@@ -124,16 +124,33 @@ def _count(walk: Walk, call: ControlFlowCall) -> Callable[[int], None]:
     return lambda index: walk.require(index == found[2], "another number than that of the rows")
 
 
-def _emptied(walk: Walk, stacked: Sequence[Any]) -> None:
-    following = walk.following()
-    if not isinstance(following, KernelCall) or walk.operator_of(following) != "aten::full.out":
+def _sized(walk: Walk, target: Any, row: Node, number: int) -> None:
+    """Walk along what makes room for rows of a size that varies, when the first is there."""
+    sizes = row.meta["val"].shape
+    if all(isinstance(size, int) for size in sizes):
         return
-    for target in stacked:
-        args = walk.kernel("aten::full.out")
-        sizes = walk.value(args[0])
-        walk.require(isinstance(sizes, IntList), "sizes are no list")
-        walk.argument(0, sizes.items[0], "the number of rows")
-        walk.same(target, args[-1])
+    compared = walk.kernel("executorch_prim::eq.Scalar")
+    walk.require(compared[0] == number, "something else than the number of the row is compared")
+    walk.argument(0, compared[1], "the first row")
+    to_store = walk.take(JumpFalseCall)
+    walk.require(to_store.cond_value_index == compared[2], "something else decides whether rows are sized")
+    wanted = [1, *sizes]
+    for dim, size in enumerate(sizes):
+        if not isinstance(size, int):
+            asked = walk.kernel("aten::sym_size.int")
+            walk.argument(row, asked[0], "the row")
+            walk.argument(dim, asked[1], "the dim")
+            wanted[dim + 1] = asked[2]
+    filled = walk.kernel("aten::full.out")
+    items = walk.value(filled[0]).items
+    walk.require(len(items) == len(wanted), "rows have another number of dims")
+    for item, size, known in zip(items, wanted, (1, *sizes), strict=True):
+        if isinstance(known, int):
+            walk.argument(size, item, "a size of rows")
+        else:
+            walk.require(item == size, "another size than that of the row")
+    walk.same(target, filled[-1])
+    walk.require(to_store.destination_instruction == walk.at, "the jump over the sizes of rows leads elsewhere")
 
 
 def _begin(walk: Walk, call: ControlFlowCall) -> None:

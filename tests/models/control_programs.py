@@ -110,9 +110,14 @@ def branch_in_map(x: Any) -> Any:
     return map_rows(lambda row: torch.cond(row.sum() > 0, lambda y: y * 2, lambda y: y - 1, (row,)), x)
 
 
-@model(*ROW_CALLS, dynamic_shapes={"args": ({0: torch.export.Dim("n", max=8)},)})
+@model(*ROW_CALLS, dynamic_shapes={"args": ({0: ROWS},)})
 def dynamic_map(x: Any) -> Any:
     return map_rows(lambda row: (row * 2, row.sum(), row > 0), x)
+
+
+@model(*((numbers(2, *call[0].shape),) for call in ROW_CALLS), dynamic_shapes={"args": ({1: ROWS},)})
+def rows_of_varying_size(x: Any) -> Any:
+    return map_rows(lambda row: (row * 2, row.sum(0), row > 0), x)
 
 
 @model((numbers(3), numbers(4, 3)), (-numbers(3), numbers(4, 3) * 2))

@@ -85,5 +85,5 @@ class TestControlFlow:
 
     def test_the_dialect_is_right_and_runs_on_torch(self, lowered: Lowered) -> None:
         program = lowered.made["O0"].exported_program()
-        assert check_program(program, "executorch") == []
+        assert check_program(program, "executorch", debug_handles=True) == []
         assert check_memory_plan(program.graph_module, program.graph_signature) == []

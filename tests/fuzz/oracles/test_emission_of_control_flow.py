@@ -45,7 +45,9 @@ def damaged(call: Any, names: list[str], count: int, moving: list[str]) -> Itera
                 )
 
 
-@pytest.mark.parametrize("name", ["nested", "loop_that_rotates", "loop_with_a_number", "dynamic_scan", "everything"])
+@pytest.mark.parametrize(
+    "name", ["nested", "loop_that_rotates", "loop_with_a_number", "dynamic_scan", "rows_of_varying_size", "everything"]
+)
 def test_damage_is_found(name: str) -> None:
     manager = lowered(name)
     program = manager.exported_program()
