@@ -55,7 +55,15 @@ class GraphPlanner:
     ) -> list[int]:
         """Write the places of all specs and return the bytes of each arena by number."""
         padding = _XNNPACK_PADDING if _calls_xnnpack(graph_module) else 0
-        nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
+        try:
+            nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
+        except ModelError as error:
+            if self._pools is None or not self._plans or error.code != "EK484":
+                raise
+            # Bodies fill a pool as if it were their own, and what they take cannot move on any more.
+            self._pools.keep_bodies_out()
+            self._plans.clear()
+            nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
         for called in self._plans:
             _place_views_of_outer(called)
         return nbytes

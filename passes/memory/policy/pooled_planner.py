@@ -54,6 +54,7 @@ class PooledPlanner:
         self.alignments = {number: pool.alignment or alignment for number, pool in policy.numbered_pools()}
         self._default_alignment = alignment
         self._limits = {number: pool.limit for number, pool in policy.numbered_pools() if pool.limit is not None}
+        self._bodies_are_out = False
         self._graph = _GraphWishes()
         self._plans: list[tuple[Any, PooledPlan]] = []
 
@@ -61,6 +62,10 @@ class PooledPlanner:
     def limits(self) -> Mapping[int, int]:
         """Bytes there are of each arena that has a limit."""
         return self._limits
+
+    def keep_bodies_out(self) -> None:
+        """Plan branch and loop bodies outside of pools with a limit from now on, where they may lie elsewhere."""
+        self._bodies_are_out = True
 
     def devices_of(self, sizes: Sequence[int]) -> dict[int, str]:
         """Return where the arenas are that are used and not in the memory of the CPU."""
@@ -100,6 +105,8 @@ class PooledPlanner:
                 rule = "its offset is pinned"
             else:
                 pools = tuple(self._policy.mem_id(name) for name in self._rules.way_of(value))
+                if inside and self._bodies_are_out:
+                    pools = tuple(number for number in pools if number not in self._limits) or pools
                 found = self._rules.rule_of(value)
                 rule = "no rule means it" if found is None else f"rule {found.name or found.pool!r}"
             graph.wishes[spec] = PoolWish(pools, value.use.traffic)

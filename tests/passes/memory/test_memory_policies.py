@@ -282,6 +282,24 @@ def test_branches_follow_the_policy(builder: GraphBuilder) -> None:
     assert "the pool 'a'" in caught.value.diagnostics[0].message
 
 
+def test_bodies_make_room_for_what_must_stay_around_them(builder: GraphBuilder) -> None:
+    x = builder.input("x", [208])
+    branches = [builder.branch(64, 32), builder.branch(96, 32)]
+    names = [builder.submodule(name, branch) for name, branch in zip(("yes", "no"), branches, strict=True)]
+    result = builder.cond(builder.input("pred", [1]), names, [x], [32])
+    module, signature = builder.finish(builder.add(result, x, [16]))
+    text = "policy: 1\npools: [{name: fast, limit: 240}, {name: slow}]\nrules: [{value: x, pool: fast, spill: false}"
+    inner = [next(node for node in branch.graph.nodes if node.target is ATEN.neg.out) for branch in branches]
+    sizes = plan(module, signature, f"{text}]\n")
+    assert {arena(node) for node in inner} == {2}
+    assert arena(x) == 1
+    assert sizes[1] <= 240
+    plan(module, signature, f"{text}]\n".replace("240", "400"))
+    assert {arena(node) for node in inner} == {1}
+    with pytest.raises(ModelError, match="EK484"):
+        plan(module, signature, f"{text}, {{nbytes: {{at_least: 64}}, pool: fast, spill: false}}]\n")
+
+
 def test_algorithms_of_others_plan_what_the_policy_has_chosen(builder: GraphBuilder) -> None:
     x = builder.input("x", [64])
     first, second = builder.op(x, [64]), builder.op(x, [64])
