@@ -88,7 +88,7 @@ def test_two_backends_in_both_orders(order: tuple[int, int]) -> None:
     for number in order:
         manager = manager.to_backend(partitioners[number])
     calls = [
-        node.args[0].target  # type: ignore[union-attr]
+        node.args[0].target
         for node in manager.exported_program().graph.find_nodes(op="call_function", target=CALL_DELEGATE)
     ]
     assert len(calls) == len(set(calls)) > 3
