@@ -30,7 +30,7 @@ def outputs_of(scope: Scope) -> tuple[Argument, ...]:
     if building.wishes("output_used_later"):
         inner = [value for value in scope.values if value.source == "result" and value.uses and value not in loose]
         if not inner:
-            made = scope.call("aten.clone.default", (loose[0],), loose[0].fact._replace(is_dense=True))
+            made = scope.call("aten.clone.default", (loose[0],), loose[0].fact)
             inner, written[0] = [loose[0]], Ref(made.name)
         written.insert(choices.integer(0, len(written)), Ref(choices.pick(inner).name))
     if building.wishes("odd_outputs"):
