@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from executorch.exir import EdgeCompileConfig as OfficialCompileConfig
@@ -18,10 +18,24 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import CompileSpec, Diagnostic, EdgeOpOverload, ModelError, UsageError, called_graphs, copy_program, locate, underlying
-from exirkit.passes import DELEGATION_TAG, BackendDetails, DelegationSpec, Partitioner, PartitionResult, PreprocessResult
-
-
+from exirkit.ir import (
+    CompileSpec,
+    Diagnostic,
+    EdgeOpOverload,
+    ModelError,
+    UsageError,
+    called_graphs,
+    copy_program,
+    underlying,
+)
+from exirkit.passes import (
+    DELEGATION_TAG,
+    BackendDetails,
+    DelegationSpec,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+)
 
 
 class OfficialPartitioner(Partitioner):
@@ -52,9 +66,7 @@ class OfficialPartitioner(Partitioner):
         specs = {tag: _delegation_spec(spec) for tag, spec in result.partition_tags.items()}
         return PartitionResult(exported_program, specs)
 
-    def ops_to_not_decompose(
-        self, ep: ExportedProgram
-    ) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
+    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
         """Return what it returns: it looks at ATen operators, which are torch's."""
         found: tuple[list[OpOverload], Callable[[Node], bool] | None] = self._partitioner.ops_to_not_decompose(ep)
         return found
@@ -123,7 +135,9 @@ def _result(made: Any) -> PreprocessResult:
 
 def official_program(program: ExportedProgram) -> ExportedProgram:
     """Return an Edge program of ours with the operators of the official package; graphs are copied, weights shared."""
-    made = copy_program(program, verifier=EXIREdgeDialectVerifier(OfficialCompileConfig(_check_ir_validity=False), class_only=True))
+    made = copy_program(
+        program, verifier=EXIREdgeDialectVerifier(OfficialCompileConfig(_check_ir_validity=False), class_only=True)
+    )
     for module in called_graphs(made.graph_module):
         for node in module.graph.nodes:
             if node.op == "call_function":
