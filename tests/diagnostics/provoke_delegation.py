@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tests.diagnostics.provocation import provokes
@@ -86,7 +87,9 @@ class Careless(BackendDetails):
 
 @provokes("EK490")
 def backend_that_is_not_there(_: Path) -> None:
-    to_backend("Silnt", edge().exported_program(), [])
+    # What else the process has imported is not to be in the message.
+    with patch.object(BackendDetails, "defined", {"Careless": Careless, "Silent": Silent}):
+        to_backend("Silnt", edge().exported_program(), [])
 
 
 @provokes("EK491")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.ir.program_snapshot import agrees, exact, meaning, recomputed, recorded
 from tests.ir.random_edits import PlannedError, RandomEdits, fail
 from tests.ir.sample_programs import sample
+from tests.thoroughness import TRIES_ALL
 
 from exirkit.ir import DiagnosticError, GraphEditor
 
@@ -20,7 +21,7 @@ PROGRAMS = ("branchy", "sizes", "choice", "writes")
 Chooser = Callable[[int], int]
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=1000 if TRIES_ALL else 250, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check_undo(name: str, choose: Chooser) -> None:

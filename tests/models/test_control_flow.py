@@ -12,6 +12,7 @@ from tests.models.agreement import assert_agree
 from tests.models.case import EXACT, Method, Value
 from tests.models.control_programs import MODELS
 from tests.official.oracle import OfficialRuntime
+from tests.thoroughness import some_of
 
 import exirkit
 from exirkit import ExecutorchBackendConfig, ExecutorchProgramManager
@@ -54,7 +55,8 @@ def lowered(request: pytest.FixtureRequest) -> Lowered:
     method = MODELS[request.param]().methods["forward"]
     edge = exirkit.to_edge(method.export())
     assert check_program(edge.exported_program(), "edge", debug_handles=True) == []
-    made = {name: edge.to_executorch(ExecutorchBackendConfig(**options())) for name, options in PLANS.items()}
+    names = some_of(list(PLANS), ("O0", "O1", "O2"), list(MODELS).index(request.param), 1)
+    made = {name: edge.to_executorch(ExecutorchBackendConfig(**PLANS[name]())) for name in names}
     return Lowered(method, made, method.expected())
 
 
@@ -75,8 +77,9 @@ class TestControlFlow:
             assert_agree(official_runtime.run(made.buffer, calls).unwrap(), lowered.expected, EXACT)
 
     def test_its_instructions_need_no_bytes_of_two_values_at_once(self, lowered: Lowered) -> None:
-        for name in ("O0", "scheduled"):
-            made = lowered.made[name]
+        for made in (lowered.made.get("O0"), lowered.made.get("scheduled")):
+            if made is None:
+                continue
             (method,) = picture_manager(made).methods
             for index, one in enumerate(method.values):
                 for other in method.values[index + 1 :]:

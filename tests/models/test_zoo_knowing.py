@@ -10,6 +10,7 @@ from tests.models.agreement import assert_agree
 from tests.models.case import Built, ModelCase
 from tests.models.test_official_files_on_our_interpreter import NAMES
 from tests.models.zoo import CASES
+from tests.thoroughness import some_of
 
 import exirkit
 from exirkit import EdgeProgramManager, ExecutorchBackendConfig
@@ -40,10 +41,14 @@ def lowered(request: pytest.FixtureRequest) -> tuple[ModelCase, Built, EdgeProgr
     return case, built, exirkit.to_edge(exported["forward"] if set(exported) == {"forward"} else exported)
 
 
+ALWAYS = ("as it is", "exactly", "for speed")
+
+
 class TestKnowingRun:
-    @pytest.mark.parametrize("plan", PLANS)
-    def test_of_our_file(self, lowered: tuple[ModelCase, Built, EdgeProgramManager], plan: str) -> None:
+    @pytest.mark.parametrize("turn", range(len(some_of(list(PLANS), ALWAYS, 0, 2))))
+    def test_of_our_file(self, lowered: tuple[ModelCase, Built, EdgeProgramManager], turn: int) -> None:
         case, built, edge = lowered
+        plan = some_of(list(PLANS), ALWAYS, list(CASES).index(case.name), 2)[turn]
         made = edge.to_executorch(ExecutorchBackendConfig(**PLANS[plan]()))
         for views in (None, made.view_bases):
             program = Runtime.get().load_program(made.buffer, knowing=True, views=views)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.runtime_ref.hostile_campaign import FILES, campaign, damaged_fields, real_file
 from tests.runtime_ref.mutations import mutations
+from tests.thoroughness import TRIES_ALL
 
 pytestmark = pytest.mark.slow
 
@@ -12,10 +13,11 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_real_files_with_damage(name: str) -> None:
     data, header_nbytes = real_file(name)
-    tally = campaign(mutations(data, 300, seed=3, header_nbytes=header_nbytes), 300)
+    count = 300 if TRIES_ALL else 150
+    tally = campaign(mutations(data, count, seed=3, header_nbytes=header_nbytes), count)
     assert tally.is_clean, tally
     assert len(tally.outcomes) > 5
-    every = max(1, header_nbytes // 400)
+    every = max(1, header_nbytes // (400 if TRIES_ALL else 150))
     tally = campaign(damaged_fields(data, header_nbytes, every=every), 1000)
     assert tally.is_clean, tally
     assert tally.outcomes["ok"]

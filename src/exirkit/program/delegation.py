@@ -93,6 +93,17 @@ class LoweredBackendModule(torch.nn.Module):
         """Data that the delegate reads at run time, by name."""
         return self._named_data
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
+        """Return another module with the same contents, none of which changes."""
+        return LoweredBackendModule(
+            self._original_module,
+            self._backend_id,
+            self._processed_bytes,
+            self._compile_specs,
+            self._named_data,
+            self.meta["debug_handle_map"],
+        )
+
     def program(self) -> Program:
         """Return an emitted program whose method `forward` calls the delegate and nothing else."""
         return self._alone().executorch_program
