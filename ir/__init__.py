@@ -1,6 +1,7 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
 from .body_editor import BodyEditor, SealedBodyError, bodies_of, shared_results
+from .cheap_tracing import cheap_tracing
 from .control_flow import (
     COND,
     MAP,
@@ -130,6 +131,7 @@ __all__ = [
     "bodies_of",
     "body_calls",
     "called_graphs",
+    "cheap_tracing",
     "contiguous_stride",
     "control_flow_call",
     "copy_graph_module",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -9,6 +10,7 @@ import traceback
 import warnings
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import torch
 from tests.official.bridge_models import exported
@@ -38,13 +40,25 @@ def delegated(program: ExportedProgram) -> Header:
     return {"delegates": len(delegates), "taken": dict(taken), "left": len(calls) - len(delegates)}
 
 
+def payloads(program: ExportedProgram) -> list[Any]:
+    """Return what backends made of the parts of a program."""
+    modules = [module for name, module in program.graph_module.named_children() if name.startswith("lowered_module")]
+    return [(module.processed_bytes, module.named_data) for module in modules]
+
+
 def lower(request: Header) -> Reply:
     """Lower a model through our chain and through theirs."""
     ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
     program = exported(request["model"])
     mine = ours.to_edge_transform_and_lower(program, partitioner=[bridge.OfficialPartitioner(partitioner())])
     other = importlib.import_module("executorch.exir").to_edge_transform_and_lower(program, partitioner=[partitioner()])
-    answer = {"ours": delegated(mine.exported_program()), "theirs": delegated(other.exported_program())}
+    with mock.patch("exirkit.bridge.backends.cheap_tracing", contextlib.nullcontext):
+        dear = ours.to_edge_transform_and_lower(program, partitioner=[bridge.OfficialPartitioner(partitioner())])
+    answer = {
+        "ours": delegated(mine.exported_program()),
+        "theirs": delegated(other.exported_program()),
+        "same": payloads(mine.exported_program()) == payloads(dear.exported_program()),
+    }
     return answer, [bytes(mine.to_executorch().buffer), bytes(other.to_executorch().buffer)]
 
 

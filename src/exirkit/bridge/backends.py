@@ -8,7 +8,7 @@ from executorch.exir.backend.backend_details import BackendDetails as OfficialBa
 from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialCompileSpec
 from torch.export import ExportedProgram
 
-from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError
+from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError, cheap_tracing
 from exirkit.passes import BackendDetails, PreprocessResult
 
 from .operators import official_program
@@ -44,7 +44,8 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
             name: [[OfficialCompileSpec(spec.key, spec.value) for spec in specs] for specs in lists]
             for name, lists in compile_specs.items()
         }
-        made = theirs.preprocess_multimethod(edge_programs, given)
+        with cheap_tracing():
+            made = theirs.preprocess_multimethod(edge_programs, given)
         return {name: [_result(one) for one in results] for name, results in made.items()}
 
     def copy_exported_program_for_preprocess(exported_program: ExportedProgram) -> ExportedProgram:
