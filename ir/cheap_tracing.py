@@ -108,12 +108,19 @@ def _recompile_when_wanted(self: GraphModule) -> Any:
         self.__dict__.pop(name, None)
         setattr(owner, name, _WrittenWhenWanted(name))
     owner.forward = _forward_when_wanted
+    owner.__reduce__ = _reduce_when_wanted
     return _CodeWhenWanted(self)
 
 
 def _forward_when_wanted(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
     _write_code(self)
     return self.forward(*args, **kwargs)
+
+
+def _reduce_when_wanted(self: GraphModule) -> Any:
+    # Attributes are pickled as they are, so the code has to be one of them.
+    _write_code(self)
+    return GraphModule.__reduce__(self)
 
 
 @contextmanager

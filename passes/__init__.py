@@ -31,6 +31,7 @@ from .eliminate_dead_code import EliminateDeadCode
 from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
+from .expose_operators import expose_operators
 from .fold_constants import FoldConstants, FoldReport
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
@@ -210,6 +211,7 @@ __all__ = [
     "exact",
     "exact_placement",
     "executorch_settings",
+    "expose_operators",
     "find_backend",
     "graph_call_findings",
     "greedy",

@@ -23,13 +23,14 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
     known = BackendDetails.defined.get(backend_id)
     if known is not None:
         return known
-    theirs = next((one for one in OfficialBackendDetails.__subclasses__() if one.__name__ == backend_id), None)
+    imported = _imported_backends()
+    theirs = imported.get(backend_id)
     if theirs is None:
         raise UsageError(
             Diagnostic(
                 code="EK751",
                 message=f"the official package knows no backend {backend_id!r}",
-                expected=", ".join(sorted(one.__name__ for one in OfficialBackendDetails.__subclasses__())),
+                expected=", ".join(sorted(imported)),
                 hint="import the module that defines it",
             )
         )
@@ -59,6 +60,17 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
             "copy_exported_program_for_preprocess": staticmethod(copy_exported_program_for_preprocess),
         },
     )
+
+
+def _imported_backends() -> dict[str, type[Any]]:
+    """Return the official backends by name, as far as their modules are imported."""
+    found: dict[str, type[Any]] = {}
+    waiting = OfficialBackendDetails.__subclasses__()
+    while waiting:
+        one = waiting.pop(0)
+        found.setdefault(one.__name__, one)
+        waiting += one.__subclasses__()
+    return found
 
 
 def _result(made: Any) -> PreprocessResult:
