@@ -94,13 +94,15 @@ class AliasFamilies:
         values = [value]
         while (shown := chain[-1]) in self._source:
             source = self._source[shown]
-            old = self.now(source, before)
+            # A list of views is nothing of its own: what its items show is memory of what it was made of.
+            old = self.now(self._source[source] if shown.target is operator.getitem else source, before)
             values.append(source_after_write(self.editor, shown, old, values[-1], before))
             chain.append(source)
         base = chain[-1]
         writes = self._writes[base] = self._writes.get(base, 0) + 1
         for member, new in zip(chain, values, strict=True):
-            self._shown[member] = _Shown(new, writes)
+            if not isinstance(member.meta.get("val"), list | tuple):
+                self._shown[member] = _Shown(new, writes)
 
     def seal(self, node: Node, refusal: ModelError) -> None:
         """Have every later write to the memory of a node, which may not have been taken in yet, refused."""

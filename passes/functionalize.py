@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from exirkit.ir import BodyEditor, GraphEditor, bodies_of, control_flow_call
+from exirkit.ir import BodyEditor, GraphEditor, bodies_of, control_flow_call, same_value
 
 from .alias_families import AliasFamilies
 from .body_writes import hand_out_writes, refuse_writes_to_carried
@@ -45,9 +45,10 @@ class Functionalize(Pass):
         """
         if not _has_writes(editor):
             return
-        for owner, value in _functionalize(editor).items():
-            if owner.op == "placeholder":
-                editor.add_mutation(owner, value)
+        written = _functionalize(editor)
+        for owner in editor.graph.find_nodes(op="placeholder"):
+            if owner in written:
+                editor.add_mutation(owner, written[owner])
 
 
 def _has_writes(editor: GraphEditor) -> bool:
@@ -67,10 +68,8 @@ def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
         # What a call shares memory with is told from what it was given, not from what that is replaced by.
         families.add(node)
         call = control_flow_call(node)
-        given = list(node.all_input_nodes)
         operands = () if call is None else (*call.carried, *call.sliced, *call.shared)
-        for stale in filter(families.is_stale, given):
-            editor.replace_in(node, stale, families.now(stale, node))
+        _take_present(editor, node, families)
         if call is not None:
             writes = [_functionalize_body(bodies[module]) for module in call.bodies]
             refuse_writes_to_carried(call, writes)
@@ -100,21 +99,44 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
             raise WholeGraphNeededError(f"{op} changes the shape of a value that has other names", node)
         families.rename(node, written)
         return
-    twin = _functional_twin(op)
-    if twin is None:
-        raise WholeGraphNeededError(f"{op} has no functional twin", node)
     args, kwargs = map_arg(
         (node.args, node.kwargs), lambda one: families.now(one, node) if families.is_stale(one) else one
     )
-    new = editor.call(twin, args, kwargs, before=node, origins=node)
-    wanted = written.meta["val"]
-    if new.meta["val"].dtype is not wanted.dtype:
-        # What is written has the type of its place.
-        new = editor.call(aten._to_copy.default, (new,), {"dtype": wanted.dtype}, before=node, origins=node)
-    if tuple(new.meta["val"].shape) != tuple(wanted.shape):
-        raise WholeGraphNeededError(f"{twin} returns another shape than it was given", node)
+    if op is aten.copy_.default and same_value(args[0].meta["val"], _value_of(args[1])):
+        new = args[1]
+    elif (twin := _functional_twin(op)) is not None:
+        new = editor.call(twin, args, kwargs, before=node, origins=node)
+    else:
+        raise WholeGraphNeededError(f"{op} has no functional twin", node)
+    new = _as_in_its_place(editor, node, new, written.meta["val"])
     families.write(written, new, node)
     families.rename(node, written)
+
+
+def _value_of(argument: Any) -> Any:
+    return argument.meta.get("val") if isinstance(argument, Node) else argument
+
+
+def _as_in_its_place(editor: GraphEditor, node: Node, value: Node, wanted: torch.Tensor) -> Node:
+    """Give what is written the dtype of its place."""
+    if tuple(value.meta["val"].shape) != tuple(wanted.shape):
+        raise WholeGraphNeededError(f"{node.target} computes another shape than it was given", node)
+    if value.meta["val"].dtype is wanted.dtype:
+        return value
+    return editor.call(aten._to_copy.default, (value,), {"dtype": wanted.dtype}, before=node, origins=node)
+
+
+def _take_present(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
+    """Let a node use what its arguments show now."""
+    for stale in filter(families.is_stale, list(node.all_input_nodes)):
+        shown = families.now(stale, node)
+        same = same_value(shown.meta["val"], stale.meta["val"])
+        editor.replace_in(node, stale, shown)
+        if node.target is aten.view.default and not same:
+            # What was written may lie in memory in another order.
+            editor.retarget(node, aten.reshape.default)
+        elif node.target is aten.as_strided.default and not same:
+            raise WholeGraphNeededError("what as_strided shows depends on the strides of what was written", node)
 
 
 def _functional_twin(op: OpOverload) -> OpOverload | None:

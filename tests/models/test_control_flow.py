@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.models import sized_by_data
+from tests.models import control_forms, sized_by_data
 from tests.models.agreement import assert_agree
 from tests.models.case import EXACT, Method, Value
 from tests.models.control_programs import MODELS
@@ -23,7 +23,7 @@ from exirkit.verifiers import check_memory_plan, check_program
 
 pytestmark = pytest.mark.slow
 
-assert sized_by_data.CALLS, "imported for the models that it registers"
+assert sized_by_data.CALLS and control_forms.FLAGS, "imported for the models that they register"
 
 PLANS: dict[str, Callable[[], dict[str, Any]]] = {
     "O0": lambda: {"optimization_level": 0},
