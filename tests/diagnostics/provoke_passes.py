@@ -278,7 +278,9 @@ def write_to_what_a_branch_returned(_: Path) -> None:
         y.add_(1)
         return chosen + y
 
-    to_edge(exported(model, torch.ones(2)))
+    with torch.no_grad():
+        program = exported(model, torch.ones(2))
+    to_edge(program)
 
 
 @provokes("EK441")
