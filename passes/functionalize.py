@@ -99,11 +99,12 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
             raise WholeGraphNeededError(f"{op} changes the shape of a value that has other names", node)
         families.rename(node, written)
         return
+    args: Any
     args, kwargs = map_arg(
         (node.args, node.kwargs), lambda one: families.now(one, node) if families.is_stale(one) else one
     )
     if op is aten.copy_.default and same_value(args[0].meta["val"], _value_of(args[1])):
-        new = args[1]
+        new: Node = args[1]
     elif (twin := _functional_twin(op)) is not None:
         new = editor.call(twin, args, kwargs, before=node, origins=node)
     else:

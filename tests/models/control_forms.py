@@ -1,11 +1,11 @@
-"""Small models whose branches and loop bodies make constants, return what they are given, and write to what is not theirs."""
+"""Small models whose branches and loops make constants, return what they are given, and write to what is not theirs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from tests.models.control_programs import COUNTED, NO, YES, T, model, numbers, while_loop
+from tests.models.control_programs import COUNTED, NO, YES, model, numbers, while_loop
 from torch import nn
 
 FLAGS = ((YES, numbers(3)), (NO, numbers(3)), (YES, numbers(3) + 4))
