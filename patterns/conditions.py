@@ -24,10 +24,12 @@ class Condition:
     Attributes:
         text: As it was written, with its place.
         compute: Evaluates it.
+        needs: Names that it mentions.
     """
 
     text: SourceText
     compute: Compiled
+    needs: frozenset[str] = frozenset()
 
     def holds(self, facts: GraphFacts, **names: Any) -> bool:
         """Return whether the condition is true; one that sizes leave open is not.
@@ -62,4 +64,4 @@ def compile_condition(text: SourceText, names: Collection[str]) -> Condition:
     if unknown:
         scope.complain(text, "EK220", f"{unknown[0]!r} has no meaning here", None, f"it may name {', '.join(names)}")
         raise ModelError(scope.found)
-    return Condition(text, compute)
+    return Condition(text, compute, frozenset(needs - {FACTS}))
