@@ -61,6 +61,14 @@ def keys_of(models: Iterable[type[BaseModel]]) -> list[str]:
     return sorted({name for model in models for name in model.model_fields})
 
 
+def is_empty_for_others(error: Any, errors: Sequence[Any]) -> bool:
+    """Tell whether pydantic takes a list for empty only since its items are wrong, which it says as well."""
+    path = error["loc"]
+    return error["type"] == "too_short" and any(
+        len(each["loc"]) > len(path) and each["loc"][: len(path)] == path for each in errors
+    )
+
+
 def form_finding(error: Any, source: YamlSource, code: str, known: Sequence[str]) -> Diagnostic:
     """Return what pydantic complains of, with its place.
 

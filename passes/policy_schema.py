@@ -19,7 +19,7 @@ def policy_schema(
     models: Mapping[str, type[BaseModel]],
     title: str,
     *,
-    sizes: Collection[str],
+    sizes: Mapping[str, Collection[str]],
     lists: Mapping[str, Collection[str]],
 ) -> dict[str, Any]:
     """Return the JSON Schema of a policy.
@@ -30,15 +30,14 @@ def policy_schema(
         root: Model of the whole file.
         models: All models by name; their docstrings describe every key.
         title: What the file is.
-        sizes: Keys whose numbers of bytes may be texts with a unit.
+        sizes: For each model, keys whose numbers of bytes may be texts with a unit.
         lists: For each model, keys whose lists may be one element.
     """
     schema = root.model_json_schema()
     for name, entry in {**schema.get("$defs", {}), root.__name__: schema}.items():
         _describe(entry, models[name])
-        for key in sizes:
-            if key in entry["properties"]:
-                entry["properties"][key] = _or_text(entry["properties"][key])
+        for key in sizes.get(name, ()):
+            entry["properties"][key] = _or_text(entry["properties"][key])
         for key in lists.get(name, ()):
             entry["properties"][key] = _or_one(entry["properties"][key])
     return {"$schema": _DRAFT, **schema, "title": title}

@@ -39,6 +39,13 @@ class StandalonePattern:
     anchors: frozenset[Any] = frozenset()
     operators: frozenset[str] = frozenset()
 
+    @property
+    def anchor_names(self) -> frozenset[str]:
+        """Names of the operators at which a match starts; none means any."""
+        if not all(hasattr(op, "_schema") for op in self.anchors):
+            return frozenset()
+        return frozenset(map(name_of, self.anchors))
+
     def match(self, node: Node, facts: GraphFacts, trace: Trace | None = None) -> tuple[Node, ...]:
         """Return the calls of a match whose first root is a call, roots first; none if there is no match.
 

@@ -16,6 +16,7 @@ from exirkit.passes.policy_files import (
     dtype_findings,
     form_finding,
     in_order,
+    is_empty_for_others,
     keys_of,
     operator_findings,
     policy_source,
@@ -82,8 +83,8 @@ def _python_place(path: YamlPath) -> str:
 def _is_echo(error: Any, errors: Sequence[Any]) -> bool:
     """Tell whether a complaint follows from others: an empty list from wrong items, one form of a key from another."""
     path, kind = error["loc"], error["type"]
-    if kind == "too_short":
-        return any(len(each["loc"]) > len(path) and each["loc"][: len(path)] == path for each in errors)
+    if is_empty_for_others(error, errors):
+        return True
     # `inputs` is a word or a mapping, and pydantic complains about both.
     twins = [each for each in errors if each is not error and path and each["loc"][:1] == path[:1] and len(path) == 2]
     if kind == "dict_type":

@@ -12,7 +12,7 @@ from .model import MemoryPolicy, MemoryPool, PlacementRule
 
 SCHEMA_FILE = "policy.schema.json"
 _MODELS = {model.__name__: model for model in (MemoryPolicy, MemoryPool, NbytesRange, PlacementRule)}
-_SIZES = ("limit", "alignment", "at_least", "at_most")
+_SIZES = {"MemoryPool": ("limit", "alignment"), "NbytesRange": ("at_least", "at_most")}
 _LISTS = {"PlacementRule": ("op", "user", "dtype", "module", "value", "kind", "where")}
 
 
