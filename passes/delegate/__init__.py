@@ -1,6 +1,7 @@
 """Handing parts of a program to backends: what they implement, which nodes they take, and the calls that remain."""
 
 from .backend_details import BackendDetails, PreprocessResult
+from .growing import grown_partitions
 from .insertion import insert_calls, leave_inputs, leave_writes, sort_for_delegates
 from .partitioner import TAG as DELEGATION_TAG
 from .partitioner import DelegationSpec, Partitioner, PartitionResult
@@ -19,6 +20,7 @@ __all__ = [
     "PreprocessResult",
     "Subprogram",
     "find_backend",
+    "grown_partitions",
     "insert_calls",
     "is_kept_whole",
     "keep_whole",
