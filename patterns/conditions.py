@@ -8,7 +8,8 @@ from typing import Any
 
 from exirkit.ir import ModelError
 
-from .expressions import Compiled, ExpressionError
+from .expression_syntax import ExpressionError
+from .expressions import Compiled
 from .graph_functions import GraphFacts
 from .operator_table import OperatorTable
 from .program_compiler import FACTS, compile_guard
