@@ -93,7 +93,7 @@ def test_why_not(counting: EdgeProgramManager) -> None:
     assert reasons["aten.max.dim", "no_rule"] == "None: no rule speaks of its operator ()"
     assert reasons["aten.sum.dim_IntList", "left"] == "rule 4: a rule says that it stays ()"
     assert reasons["aten.relu.default", "too_small"] == (
-        "small: its partition has 32 elements, and the minimum is 40 ()"
+        "small: its partition is below the minimum: 32 of 40 elements ()"
     )
     assert reasons["aten.addmm.default", "refused"] == (
         "matrices: `macs > 60` does not hold: macs is 48 (bytes: result of f32, not i8)"

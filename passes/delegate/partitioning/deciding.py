@@ -56,7 +56,7 @@ class FoundPartition:
         """Return how many `nodes`, `elements`, `macs` or `nbytes` its calls are, compute or move."""
         if unit == "nodes":
             return len(self.calls)
-        return sum(call.value_of(unit) for call in self.calls)
+        return sum(float(call.value_of(unit)) for call in self.calls)
 
 
 @dataclass
@@ -160,7 +160,7 @@ def _shortage(minimum: Minimum, partition: FoundPartition) -> str | None:
         least = getattr(minimum, unit)
         # What is not asked for is not computed.
         if least and (size := partition.size(unit)) < least:
-            return f"its partition has {int(size)} {unit}, and the minimum is {least}"
+            return f"its partition is below the minimum: {int(size)} of {least} {unit}"
     return None
 
 

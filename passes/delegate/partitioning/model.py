@@ -67,7 +67,7 @@ class TakingRule(Strict):
     name: RuleName | None = None
     op: Globs = ()
     match: Text | None = None
-    vars: Annotated[dict[str, str], Field(default_factory=dict)]
+    vars: dict[str, str] = Field(default_factory=dict)
     dtype: Globs = ()
     argument_dtype: Globs = ()
     rank: RankRange | None = None
@@ -145,7 +145,7 @@ class Partitioning(Strict):
     name: RuleName | None = None
     doc: str | None = None
     backend: BackendId
-    compile_specs: Annotated[CompileValues, Field(default_factory=dict)]
+    compile_specs: CompileValues = Field(default_factory=dict)
     rules: Annotated[tuple[TakingRule, ...], Field(min_length=1, max_length=10_000)]
     minimum: Minimum = Minimum()
     state: Literal["keep", "handed"] = "keep"
