@@ -23,7 +23,7 @@ class Partition:
 
     Attributes:
         tag: What the partitioner calls it.
-        inputs: Placeholders that belong to it, in graph order.
+        inputs: Placeholders that belong to it, in graph order. A constant that is tagged belongs to all that read it.
         calls: Calls that belong to it, in an order in which they can run.
     """
 
@@ -47,10 +47,11 @@ def partitions_of(graph: Graph) -> list[Partition]:
         members[tag].append(node)
     order = _run_order(graph, tags)
     found = {tag: place for place, tag in enumerate(order)}
+    stored = [node for node in tags if node.op == "placeholder"]
     return [
         Partition(
             tag,
-            tuple(node for node in members[tag] if node.op == "placeholder"),
+            tuple(node for node in stored if any(tags.get(user) == tag for user in node.users) or tags[node] == tag),
             tuple(node for node in members[tag] if node.op == "call_function"),
         )
         for tag in sorted((tag for tag in members if tag in found), key=found.__getitem__)

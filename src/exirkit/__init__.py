@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from exirkit.passes import exact as exact
     from exirkit.passes import greedy as greedy
     from exirkit.passes import load_memory_policy as load_memory_policy
+    from exirkit.passes import load_partitioner as load_partitioner
     from exirkit.passes import map_args as map_args
     from exirkit.passes import naive as naive
     from exirkit.passes import portfolio as portfolio
@@ -139,6 +140,7 @@ _HOMES: dict[str, str] = {
     "greedy": "passes",
     "load_book": "patterns",
     "load_memory_policy": "passes",
+    "load_partitioner": "passes",
     "map_args": "passes",
     "naive": "passes",
     "ops": "ir",

@@ -17,6 +17,9 @@ Provocation = Callable[[Path], object]
 
 PROVOCATIONS: dict[str, Provocation] = {}
 
+# Codes that only a peer of the official package gives.
+NEEDING_EXECUTORCH: set[str] = set()
+
 # Codes that no test can reach, and why; their texts still are for users.
 UNREACHABLE: dict[str, str] = {}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.diagnostics import (  # noqa: F401 - they fill the table
+    provoke_bridge,
     provoke_campaigns,
     provoke_cli,
     provoke_delegation,
@@ -24,6 +25,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_memory_policies,
     provoke_mutants,
     provoke_oracles,
+    provoke_partitioning,
     provoke_passes,
     provoke_patterns,
     provoke_pictures,
@@ -34,7 +36,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_shadow,
     provoke_verifiers,
 )
-from tests.diagnostics.provocation import PROVOCATIONS, UNREACHABLE, rendered
+from tests.diagnostics.provocation import NEEDING_EXECUTORCH, PROVOCATIONS, UNREACHABLE, rendered
 
 from exirkit.cli.code_texts import read_code_texts
 
@@ -42,7 +44,13 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
 
 
-@pytest.mark.parametrize("code", sorted(PROVOCATIONS))
+CODES = [
+    pytest.param(code, marks=pytest.mark.executorch) if code in NEEDING_EXECUTORCH else code
+    for code in sorted(PROVOCATIONS)
+]
+
+
+@pytest.mark.parametrize("code", CODES)
 def test_snapshot(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = rendered(code, tmp_path)

@@ -3,7 +3,7 @@
 from .delegation import LoweredBackendModule, to_backend
 from .edge import EdgeProgramManager
 from .executorch import ExecutorchProgramManager
-from .lowering import to_edge, to_edge_transform_and_lower
+from .lowering import to_edge, to_edge_keeping_whole, to_edge_transform_and_lower
 from .reference_backend import ReferenceBackend
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "ReferenceBackend",
     "to_backend",
     "to_edge",
+    "to_edge_keeping_whole",
     "to_edge_transform_and_lower",
 ]

@@ -1,0 +1,10 @@
+"""The bridge to the official package: its partitioners and backends, unmodified, in our chain.
+
+`import exirkit.bridge` needs the extra `executorch`; nothing else in exirkit imports it.
+"""
+
+from .backends import official_backend
+from .operators import official_program
+from .partitioners import OfficialPartitioner
+
+__all__ = ["OfficialPartitioner", "official_backend", "official_program"]

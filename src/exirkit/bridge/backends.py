@@ -1,0 +1,70 @@
+"""Backends of the official package as backends of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from executorch.exir.backend.backend_details import BackendDetails as OfficialBackendDetails
+from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialCompileSpec
+from torch.export import ExportedProgram
+
+from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError
+from exirkit.passes import BackendDetails, PreprocessResult
+
+from .operators import official_program
+
+
+def official_backend(backend_id: str) -> type[BackendDetails]:
+    """Return a backend of the official package as one of ours; from then on it is known by its name.
+
+    Raises:
+        UsageError: EK751, the module that defines it has not been imported.
+    """
+    known = BackendDetails.defined.get(backend_id)
+    if known is not None:
+        return known
+    theirs = next((one for one in OfficialBackendDetails.__subclasses__() if one.__name__ == backend_id), None)
+    if theirs is None:
+        raise UsageError(
+            Diagnostic(
+                code="EK751",
+                message=f"the official package knows no backend {backend_id!r}",
+                expected=", ".join(sorted(one.__name__ for one in OfficialBackendDetails.__subclasses__())),
+                hint="import the module that defines it",
+            )
+        )
+
+    def preprocess_multimethod(
+        cls: type[BackendDetails],
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        del cls
+        given = {
+            name: [[OfficialCompileSpec(spec.key, spec.value) for spec in specs] for specs in lists]
+            for name, lists in compile_specs.items()
+        }
+        made = theirs.preprocess_multimethod(edge_programs, given)
+        return {name: [_result(one) for one in results] for name, results in made.items()}
+
+    def copy_exported_program_for_preprocess(exported_program: ExportedProgram) -> ExportedProgram:
+        return official_program(exported_program)
+
+    return type(
+        backend_id,
+        (BackendDetails,),
+        {
+            "preprocess_multimethod": classmethod(preprocess_multimethod),
+            "copy_exported_program_for_preprocess": staticmethod(copy_exported_program_for_preprocess),
+        },
+    )
+
+
+def _result(made: Any) -> PreprocessResult:
+    data: dict[str, bytes] = {}
+    store = made.data_store_output
+    if store is not None:
+        if store.external_data:
+            raise ModelError(Diagnostic(code="EK752", message="the backend wants data in files of their own"))
+        data = {key: bytes(store.buffers[entry.buffer_index]) for key, entry in store.pte_data.items()}
+    return PreprocessResult(bytes(made.processed_bytes), made.debug_handle_map, data)
