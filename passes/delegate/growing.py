@@ -22,7 +22,11 @@ Unit = tuple[Node, ...]
 
 
 def grown_partitions(
-    graph: Graph, takers: Mapping[Node, Hashable], together: Sequence[Sequence[Node]] = ()
+    graph: Graph,
+    takers: Mapping[Node, Hashable],
+    together: Sequence[Sequence[Node]] = (),
+    *,
+    joins_readers: bool = True,
 ) -> list[list[Node]]:
     """Return partitions of the nodes that something takes; partitions are made of nodes that touch.
 
@@ -31,6 +35,7 @@ def grown_partitions(
         takers: What takes a call; calls that are not there stay in the program.
         together: Calls of one taker that are in one partition in any case; no call is in two of these, and
             `circles_among` finds nothing about them.
+        joins_readers: Whether calls that only read the same value touch.
 
     Returns:
         Nodes of one taker each, in graph order; partitions in the order of their first nodes. Together they can be
@@ -46,7 +51,7 @@ def grown_partitions(
     whose = [_taker(unit[0], takers) for unit in net.units]
     counts = _counted(net, order, whose)
     _delay(net, order, whose, counts)
-    return _connected(net, whose, counts)
+    return _connected(net, whose, counts, joins_readers)
 
 
 def circles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[int]]:
@@ -188,8 +193,10 @@ def _is_read_at_end(unit: Unit) -> bool:
     return any(user.op != "call_function" for node in unit for user in node.users)
 
 
-def _connected(net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int]) -> list[list[Node]]:
-    """Join units of one taker and count that touch, or that read the same value."""
+def _connected(
+    net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int], joins_readers: bool
+) -> list[list[Node]]:
+    """Join units of one taker and count that touch, and those that read the same value if this is wanted."""
     taken = [place for place, who in enumerate(whose) if who is not None]
     heads = {place: place for place in taken}
 
@@ -205,7 +212,7 @@ def _connected(net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int
         for source in net.sources[place]:
             if source in heads and (whose[source], counts[source]) == mine:
                 heads[head(source)] = head(place)
-            else:
+            elif joins_readers:
                 other = readers.setdefault((source, *mine), place)
                 heads[head(other)] = head(place)
     groups: dict[int, list[Node]] = {}
