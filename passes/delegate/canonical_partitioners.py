@@ -32,7 +32,7 @@ class CapabilityBasedPartitioner:
         non_compute_ops: Names of operators that do not count for that, besides taking a result out of several:
             `torch.ops.aten.view.default`, or `aten.view.default`.
         allowed_single_node_partition_ops: Names of operators that may be a partition of their own in any case.
-        skip_horizontal_fusion: Whether calls stay apart that only read the same value.
+        skip_horizontal_fusion: Whether calls stay apart of which none needs the other.
 
     Source: the class of the same name in torch; the partitions are those of `grown_partitions`.
     """
@@ -59,7 +59,7 @@ class CapabilityBasedPartitioner:
             self.graph_module.graph,
             dict.fromkeys(self._supported(), True),
             self._together(),
-            joins_readers=not self.skip_horizontal_fusion,
+            joins="touching" if self.skip_horizontal_fusion else "all",
         )
         kept = [nodes for nodes in found if self.allows_single_node_partition or self._weight(nodes) > 1]
         return [ProposedPartition(id=number, nodes=nodes) for number, nodes in enumerate(kept)]
