@@ -1,6 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
-from .body_editor import BodyEditor, SealedBodyError, bodies_of, shared_results
+from .body_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
 from .control_flow import (
     COND,
     MAP,
@@ -127,6 +127,7 @@ __all__ = [
     "alloc",
     "at_point",
     "bare_tensor",
+    "base_of",
     "bodies_of",
     "body_calls",
     "called_graphs",

@@ -5,7 +5,7 @@ from .bound_symbolic_shapes import BoundSymbolicShapes
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
 from .convert_to_out_variants import ConvertToOutVariants
-from .decompose_to_core import DecomposeToCore, WholeGraphNeededError, beyond_core
+from .decompose_to_core import DecomposeToCore, beyond_core
 from .decompose_whole_graph import DecomposeWholeGraph
 from .delegate import (
     DELEGATION_TAG,
@@ -146,6 +146,7 @@ from .to_executorch import to_executorch_passes
 from .unfuse_operators import UnfuseOperators
 from .use_dim_order_operators import UseDimOrderOperators
 from .user_passes import CompleteMetadata, apply_user_passes
+from .whole_graph_needed import WholeGraphNeededError
 from .write_back_mutations import WriteBackMutations
 
 __all__ = [

@@ -13,6 +13,8 @@ from .scope import Scope, preferred
 from .values import Fact, Value, fits, is_float, is_on_grid, promoted, promoted_with_number, range_of
 
 _ALPHAS = (1, 2, -1, 3, 0.5)
+_MIXED = frozenset({"add", "sub", "rsub", "mul", "div", "compare"})
+"""Rules of operators that take integers and a float."""
 
 
 @proposes("binary")
@@ -69,6 +71,9 @@ def _number(scope: Scope, rule: str, value: Value) -> float:
     number = scope.choices.pick(NUMBERS.get(rule, (1, 2)))
     if is_float(value.dtype):
         return number if scope.choices.chance(0.5) else float(number)
+    if rule in _MIXED and scope.choices.chance(0.25):
+        # Integers beside a float make floats, whatever the integers are.
+        return float(number) or 0.5
     number = int(number) or 1
     if value.dtype == torch.uint8:
         number = abs(number)
