@@ -21,6 +21,7 @@ from exirkit.ir import (
     ModelError,
     TensorSpec,
     alloc,
+    called_graphs,
     control_flow_call,
     delegate_attribute,
     delegate_of,
@@ -329,9 +330,11 @@ def _may_be_unplanned(program: ExportedProgram) -> set[TensorSpec]:
     results: Any = graph.output_node().args[0]
     ends = [*graph.find_nodes(op="placeholder"), *(one for one in results if isinstance(one, Node))]
     found = {node.meta["spec"] for node in ends if isinstance(node.meta.get("spec"), TensorSpec)}
-    for node in graph.find_nodes(op="call_function", target=view):
-        if node.meta["spec"].storage_base in found:
-            found.add(node.meta["spec"])
+    # Bodies are given tensors with the specs that these have around them.
+    for module in called_graphs(program.graph_module):
+        for node in module.graph.find_nodes(op="call_function", target=view):
+            if node.meta["spec"].storage_base in found:
+                found.add(node.meta["spec"])
     return found
 
 

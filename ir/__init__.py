@@ -1,6 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
-from .body_editor import BodyEditor, SealedBodyError, bodies_of, shared_results
+from .body_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
 from .cheap_tracing import cheap_tracing
 from .control_flow import (
     COND,
@@ -128,6 +128,7 @@ __all__ = [
     "alloc",
     "at_point",
     "bare_tensor",
+    "base_of",
     "bodies_of",
     "body_calls",
     "called_graphs",

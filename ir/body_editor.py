@@ -7,6 +7,7 @@ are slices or carried from turn to turn; only the former can be looked through, 
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 
+from .control_flow import IGNORED_OPTIONS
 from .diagnostics import Diagnostic, Location, ModelError
 from .editor import GraphEditor
 from .editor_state import Transaction
+from .journal import Moved
 from .provenance import inherited, locate
 
 
@@ -128,6 +131,24 @@ class BodyEditor(GraphEditor):
             self._check_unused(node)
             self._remove_operand(node)
 
+    def carry(self, indices: Sequence[int]) -> None:
+        """Let inputs of the graphs of a `while_loop` stand behind those that are carried; the call is the caller's.
+
+        Args:
+            indices: Numbers of inputs that are handed on as they are.
+
+        Raises:
+            SealedBodyError: EK120, several calls run the body.
+        """
+        call, layout = self._only_call()
+        inputs = self._inputs()
+        first = len(_operands(call, layout.operands[0]))
+        follower = inputs[-1].next
+        for index, node in enumerate(inputs[first:], start=first):
+            if index not in indices and node.next is not follower:
+                self._note(Moved(node, node.next))
+                follower.prepend(node)
+
     def _remove_operand(self, node: Node) -> None:
         outer = self.operand_of(node)
         try:
@@ -225,6 +246,12 @@ def shared_results(graph: Graph) -> int:
 def base_of(node: Node) -> Node:
     """Return the value whose memory a chain of views shows."""
     while node.op == "call_function":
+        if node.target is operator.getitem and isinstance(node.args[0], Node):
+            # An item of a list of views is a view; of other results each is a value of its own.
+            views = getattr(node.args[0].target, "_schema", None)
+            if views is None or not views.arguments or views.arguments[0].alias_info is None:
+                break
+            node = node.args[0]
         schema = getattr(node.target, "_schema", None)
         first = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
         if first is None or not node.args or not isinstance(node.args[0], Node):
@@ -235,7 +262,7 @@ def base_of(node: Node) -> Node:
 
 def _layout_of(call: Node) -> _Layout | None:
     layout = _LAYOUTS.get(str(getattr(call.target, "__name__", "")))
-    if layout is None or call.kwargs or call.op != "call_function":
+    if layout is None or set(call.kwargs) - IGNORED_OPTIONS or call.op != "call_function":
         return None
     named = [call.args[at] for at in layout.bodies if at < len(call.args)]
     return layout if all(isinstance(one, Node) and one.op == "get_attr" for one in named) else None

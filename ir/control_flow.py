@@ -14,6 +14,9 @@ MAP = "map_impl"
 SCAN = "scan"
 WHILE = "while_loop"
 
+# Options of the operators that say what the graphs say as well: which operands are written to.
+IGNORED_OPTIONS = frozenset({"mutated_arg_indices"})
+
 
 @dataclass(frozen=True, slots=True)
 class ControlFlowCall:
@@ -53,7 +56,7 @@ class ControlFlowCall:
 def control_flow_call(node: Node) -> ControlFlowCall | None:
     """Take a node apart; None if it is no call of control flow, or none of the usual form."""
     target = node.target
-    if node.op != "call_function" or not isinstance(target, HigherOrderOperator) or node.kwargs:
+    if node.op != "call_function" or not isinstance(target, HigherOrderOperator) or set(node.kwargs) - IGNORED_OPTIONS:
         return None
     reader = _READERS.get(target.name())
     return None if reader is None else reader(node)

@@ -8,17 +8,23 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
 
 from .diagnostics import Diagnostic, UsageError
 from .editor_state import EditorState
 from .fake_execution import fake_like
-from .journal import MISSING, SignatureSet, TableReordered, TableSet
+from .journal import MISSING, Rewired, SignatureSet, TableReordered, TableSet
 from .metadata import is_static
 from .provenance import inherited, locate
 from .signatures import TO_USER_INPUT, agreed_inputs, agreed_outputs, input_specs_by_node
 
+_MUTATION_OF = {
+    InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
+    InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
+    InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
+}
+_MUTATIONS = frozenset(_MUTATION_OF.values())
 _STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ})
 
 
@@ -129,6 +135,38 @@ class EditorInputs(EditorState):
             if spec.target == target:
                 self.set_value(other, self._fake(tensor.detach()))
         self._scalar_constants = {key: known for key, known in self._scalar_constants.items() if known is not node}
+
+    def add_mutation(self, owner: Node, value: Node) -> None:
+        """Make the program leave a value in an input, a buffer or a parameter, as the last of its mutations.
+
+        Args:
+            owner: Placeholder.
+            value: What it holds in the end.
+
+        Raises:
+            UsageError: EK114, a node is not in the graph; EK116, the program cannot write to such an input.
+        """
+        self._check(owner, value)
+        spec = self._specs().get(owner)
+        kind = None if spec is None else _MUTATION_OF.get(spec.kind)
+        if spec is None or kind is None:
+            expected = "the placeholder of a parameter, a buffer or a user's input"
+            raise UsageError(
+                Diagnostic(
+                    code="EK116", message=f"%{owner.name} is never mutated", location=locate(owner), expected=expected
+                )
+            )
+        self._save_signature()
+        specs = self.program._graph_signature.output_specs
+        position = sum(one.kind in _MUTATIONS for one in specs)
+        target = owner.name if spec.kind is InputKind.USER_INPUT else spec.target
+        specs.insert(position, OutputSpec(kind, TensorArgument(name=value.name), target=target))
+        output = self.graph.output_node()
+        results: Any = output.args[0]
+        results = list(results) if isinstance(results, list | tuple) else [results]
+        self._save_users(output.all_input_nodes)
+        self._note(Rewired(output, output.args, output.kwargs))
+        output._update_args_kwargs(((*results[:position], value, *results[position:]),), {})
 
     def set_range(self, symbol: Any, value_range: Any) -> None:
         """Record the range of a size symbol."""

@@ -11,9 +11,10 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 
 from exirkit.ir import GraphEditor, copy_program
 
-from .decompose_to_core import DecomposeToCore, WholeGraphNeededError
+from .decompose_to_core import DecomposeToCore
 from .decomposition_recording import Recording
 from .generate_debug_handles import GenerateDebugHandles
+from .whole_graph_needed import WholeGraphNeededError
 
 
 class _ExposeOperators(DecomposeToCore):

@@ -12,7 +12,7 @@ from torch.fx.node import map_arg
 from exirkit.ir import GraphEditor
 
 from .contract import Pass
-from .decompose_to_core import WholeGraphNeededError
+from .whole_graph_needed import WholeGraphNeededError
 
 
 class InlineGradRegions(Pass):
@@ -22,6 +22,7 @@ class InlineGradRegions(Pass):
     """
 
     name = "inline-grad-regions"
+    enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Inline region by region.

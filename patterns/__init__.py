@@ -17,6 +17,7 @@ from .operator_work import Work, work_of
 from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance
 from .program_compiler import Builder
+from .program_facts import ProgramFacts
 from .python_books import PythonBook
 from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
@@ -27,6 +28,7 @@ from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, ship
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
 from .rule_relations import Relations, relations_between, relations_of, relations_of_book
 from .source_text import SourceText
+from .standalone_patterns import StandalonePattern, compile_pattern
 from .target_description import KernelCost, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
@@ -58,6 +60,7 @@ __all__ = [
     "OperatorDefinition",
     "OperatorTable",
     "PatternInstance",
+    "ProgramFacts",
     "PythonBook",
     "Refusal",
     "Relations",
@@ -72,6 +75,7 @@ __all__ = [
     "RuleStatistics",
     "RuleVerdict",
     "SourceText",
+    "StandalonePattern",
     "StoredRule",
     "Target",
     "TracedLiteral",
@@ -91,6 +95,7 @@ __all__ = [
     "check_books",
     "check_rule",
     "compile_condition",
+    "compile_pattern",
     "explain_rule",
     "language_words",
     "load_book",

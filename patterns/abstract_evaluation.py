@@ -31,7 +31,7 @@ from .abstract_instances import chosen_case
 from .abstract_sampling import Assignment, AssignmentMaker, shown_assignment, shown_sizes, with_names
 from .compiled_rule import CompiledCase, CompiledRule
 from .defined_ops import TensorBuilder
-from .expressions import ExpressionError, parse_statements
+from .expression_syntax import ExpressionError, parse_statements
 from .pattern_execution import CannotRunError, PatternRun, Shape
 from .program_compiler import FACTS, Builder
 from .rule_trials import RAISED

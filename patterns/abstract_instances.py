@@ -15,7 +15,7 @@ import torch
 
 from .argument_binding import default_of
 from .compiled_rule import CompiledCase
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .operator_table import name_of
 from .pattern_execution import CannotRunError, PatternRun
 from .program_compiler import FACTS

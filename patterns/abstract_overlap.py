@@ -7,7 +7,7 @@ from typing import Any
 
 from .abstract_instances import Leaf, MadeCall, MadeItem, Open
 from .compiled_rule import CompiledRule
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .operator_facts import operators_with, traits_of
 from .terms import (
     Alternatives,

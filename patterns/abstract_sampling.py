@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .compiled_rule import CompiledRule
 from .empty_operands import is_undefined
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .operator_facts import operators_with
 from .pattern_execution import Shape, shapes_of
 from .terms import Call, walk

@@ -150,3 +150,11 @@ def normaliser(kind: Any) -> Callable[[Any], Any] | None:
 def is_tensor_argument(kind: Any) -> bool:
     """Whether the schema asks for a tensor, or for none or a tensor."""
     return isinstance(kind, torch._C.TensorType) or str(kind) in ("Tensor", "Optional[Tensor]")
+
+
+def result_count(op: Any) -> int | None:
+    """Return how many results an operator has, or None when that depends on its arguments."""
+    returns = op._schema.returns
+    if len(returns) == 1 and str(returns[0].type).startswith("List["):
+        return None
+    return len(returns)

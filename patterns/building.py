@@ -13,7 +13,7 @@ from torch.fx import Node
 from exirkit.ir import GraphEditor
 
 from .argument_binding import is_tensor_argument
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .terms import Operator
 
 

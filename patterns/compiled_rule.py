@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.fx import Node
 from .matching import PatternCompiler
 from .matching_roots import UnconnectedError, anchors
 from .matching_state import CompiledGuard, State
-from .model import Rule
+from .model import Guard, Rule
 from .operator_table import name_of
 from .pattern_parser import PatternParser
 from .program_compiler import FACTS, Program, compile_guard, compile_program
@@ -154,13 +154,13 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         The rule, or None: then there are complaints.
     """
     before = len(scope.found)
-    variables, symbols = _variables(rule, texts, scope)
+    variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
     scope = Scope(scope.table, variables, symbols, scope.macros, scope.found)
     pattern = PatternParser(texts.match, scope).parse()
     if pattern is None:
         return None
-    given = _given_names(pattern, variables) | symbols
-    guards = _guards(rule, texts, scope, given)
+    given = given_names(pattern, variables) | symbols
+    guards = guards_of(rule.where, texts.where, scope, given)
     given |= set(rule.tune)
     let = compile_program(texts.let, scope, is_let=True) if texts.let else None
     if let is not None and texts.let is not None:
@@ -199,11 +199,21 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     )
 
 
-def _variables(rule: Rule, texts: RuleTexts, scope: Scope) -> tuple[dict[str, Any], frozenset[str]]:
+def variables_of(
+    written_types: Mapping[str, str], texts: Mapping[str, SourceText], whole: SourceText, scope: Scope
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the types of variables and the names of the sizes that they bind; complaints go to the scope.
+
+    Args:
+        written_types: Types by variable, as they are written.
+        texts: Their texts with places.
+        whole: What complaints about all of them point at.
+        scope: Operators and macros.
+    """
     variables: dict[str, Any] = {}
     symbols: set[str] = set()
-    for name, written in rule.vars.items():
-        text = texts.vars[name]
+    for name, written in written_types.items():
+        text = texts[name]
         try:
             variables[name] = parse_variable(name, written)
         except VariableSyntaxError as error:
@@ -215,11 +225,12 @@ def _variables(rule: Rule, texts: RuleTexts, scope: Scope) -> tuple[dict[str, An
     try:
         variables = dict(link_variables(variables))
     except VariableSyntaxError as error:
-        scope.found.append(texts.rule.diagnostic("EK216", error.message, hint=error.hint))
+        scope.found.append(whole.diagnostic("EK216", error.message, hint=error.hint))
     return variables, frozenset(symbols - variables.keys())
 
 
-def _given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
+def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
+    """Return the names that a match of a pattern binds, but for sizes."""
     names = set(pattern.named)
     for root in pattern.roots:
         for term in walk(root):
@@ -232,9 +243,12 @@ def _given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
     return names
 
 
-def _guards(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[CompiledGuard]:
+def guards_of(
+    guards: Sequence[Guard], texts: Sequence[SourceText], scope: Scope, given: set[str]
+) -> list[CompiledGuard]:
+    """Return compiled conditions over given names; complaints go to the scope."""
     made: list[CompiledGuard] = []
-    for guard, text in zip(rule.where, texts.where, strict=True):
+    for guard, text in zip(guards, texts, strict=True):
         compiled = compile_guard(text, scope)
         if compiled is not None:
             closure, needs, opaque = compiled
@@ -300,7 +314,7 @@ def _find(text: str, name: str) -> tuple[int, int]:
 
 def _check_used(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
     """A variable that nothing mentions is a mistake; one that only types mention is a shape for them."""
-    mentioned = _given_names(pattern, scope.variables)
+    mentioned = given_names(pattern, scope.variables)
     for variable in scope.variables.values():
         mentioned |= set(variable.depends_on)
     for name, text in texts.vars.items():

@@ -8,7 +8,8 @@ from typing import Any
 
 from exirkit.ir import ModelError
 
-from .expressions import Compiled, ExpressionError
+from .expression_syntax import ExpressionError
+from .expressions import Compiled
 from .graph_functions import GraphFacts
 from .operator_table import OperatorTable
 from .program_compiler import FACTS, compile_guard
@@ -24,10 +25,12 @@ class Condition:
     Attributes:
         text: As it was written, with its place.
         compute: Evaluates it.
+        needs: Names that it mentions.
     """
 
     text: SourceText
     compute: Compiled
+    needs: frozenset[str] = frozenset()
 
     def holds(self, facts: GraphFacts, **names: Any) -> bool:
         """Return whether the condition is true; one that sizes leave open is not.
@@ -62,4 +65,4 @@ def compile_condition(text: SourceText, names: Collection[str]) -> Condition:
     if unknown:
         scope.complain(text, "EK220", f"{unknown[0]!r} has no meaning here", None, f"it may name {', '.join(names)}")
         raise ModelError(scope.found)
-    return Condition(text, compute)
+    return Condition(text, compute, frozenset(needs - {FACTS}))

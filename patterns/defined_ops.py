@@ -11,7 +11,7 @@ import torch
 
 from exirkit.ir import underlying
 
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .model import OperatorDefinition
 from .program_compiler import Program, compile_program
 from .scope import Scope

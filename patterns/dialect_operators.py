@@ -10,7 +10,7 @@ from exirkit.ir import Diagnostic
 
 from .compiled_rule import CompiledRule
 from .defined_ops import definition_of
-from .expressions import ExpressionError, parse_statements
+from .expression_syntax import ExpressionError, parse_statements
 from .operator_table import OperatorTable, UnknownNameError, dotted_name, name_of
 from .scope import place_of
 from .source_text import SourceText

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .matching_calls import (
     compile_alternatives,
     compile_call,

@@ -14,7 +14,8 @@ from exirkit.ir import Diagnostic, source_line, underlying
 
 from .compiled_rule import CompiledRule
 from .explaining_matcher import Stop
-from .expressions import ExpressionCompiler, ExpressionError, parse_expression
+from .expression_syntax import ExpressionError, parse_expression
+from .expressions import ExpressionCompiler
 from .matching_state import CompiledGuard, MatchedNames, State
 from .operator_table import OperatorTable, name_of
 from .program_calls import ProgramCalls

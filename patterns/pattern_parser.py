@@ -7,8 +7,8 @@ import difflib
 from collections.abc import Sequence as Seq
 from typing import Any
 
-from .argument_binding import bind_written, default_of, is_tensor_argument, normalised_literal
-from .expressions import ExpressionError, parse_expression, parse_statements
+from .argument_binding import bind_written, default_of, normalised_literal, result_count
+from .expression_syntax import ExpressionError, parse_expression, parse_statements
 from .operator_table import CONSTANTS, UnknownNameError, dotted_name
 from .scope import Scope, place_of
 from .source_text import SourceText
@@ -28,6 +28,7 @@ from .terms import (
     Term,
     Through,
     Variable,
+    renamed,
 )
 from .variable_types import OperatorVariable
 
@@ -86,7 +87,7 @@ class PatternParser:
                 self._wrong(f"{key!r} is assigned a second time", name)
         try:
             if isinstance(target, ast.Name):
-                self.named[keys[0]] = _renamed(self.term(statement.value), keys[0])
+                self.named[keys[0]] = renamed(self.term(statement.value), keys[0])
             else:
                 self._unpack(keys, statement.value)
         except PatternError:
@@ -258,7 +259,7 @@ class PatternParser:
             return self._through(node)
         if isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_call(node, dotted)
-        macro = self._macro(dotted)
+        macro = self.scope.macro(dotted)
         if macro is not None:
             return self._expanded(node, *macro)
         try:
@@ -349,13 +350,6 @@ class PatternParser:
 
     # Macros
 
-    def _macro(self, name: str) -> tuple[list[str], str] | None:
-        for signature, text in self.scope.macros.items():
-            head, _, rest = signature.partition("(")
-            if head.strip() == name:
-                return [each.strip() for each in rest.rstrip(") ").split(",") if each.strip()], text
-        return None
-
     def _expanded(self, node: ast.Call, parameters: list[str], text: str) -> Term:
         if len(self._at) >= _MACRO_DEPTH:
             raise self._fail("macros call each other without end", node)
@@ -389,26 +383,6 @@ class PatternParser:
     ) -> PatternError:
         self._wrong(message, node, code=code, hint=hint)
         return PatternError()
-
-
-def _renamed(term: Term, name: str) -> Term:
-    """Return a term that knows the name it was assigned to; what is bound to a name already keeps that."""
-    from dataclasses import replace
-
-    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall) and term.name is None:
-        return replace(term, name=name)
-    return term
-
-
-def result_count(op: Any) -> int | None:
-    """Return how many results an operator has, or None when that depends on its arguments."""
-    returns = op._schema.returns
-    if len(returns) == 1 and str(returns[0].type).startswith("List["):
-        return None
-    return len(returns)
-
-
-__all__ = ["PatternError", "PatternParser", "is_tensor_argument", "result_count"]
 
 
 def _whole_fan(node: ast.expr) -> ast.expr:

@@ -13,7 +13,8 @@ import torch
 
 from . import graph_functions, layout_functions, quantization_functions, tensor_functions
 from .argument_binding import bind_written, normalised_literal
-from .expressions import CallCompiler, Compiled, ExpressionCompiler, ExpressionError, Names, parse_expression
+from .expression_syntax import ExpressionError, parse_expression
+from .expressions import CallCompiler, Compiled, ExpressionCompiler, Names
 from .functions import WORDS, Word, tensor_facts
 from .operator_table import CONSTANTS, UnknownNameError, dotted_name
 from .registered import builder_named, builder_names, run_builder, word_named

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .expressions import Compiled, ExpressionCompiler, ExpressionError, Names, parse_expression, parse_statements
+from .expression_syntax import ExpressionError, parse_expression, parse_statements
+from .expressions import Compiled, ExpressionCompiler, Names
 from .program_calls import BUILDER, ProgramCalls
 from .program_calls import FACTS as FACTS
 from .scope import Scope

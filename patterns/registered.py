@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import Diagnostic, UsageError, find_plugins, load_plugin, underlying
 
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .functions import WORDS, Word, dtype_of, recorded, shape
 from .operator_table import OperatorTable, UnknownNameError
 from .tensor_functions import known

@@ -29,7 +29,7 @@ from exirkit.ir import (
 
 from .building import GraphBuilder
 from .compiled_rule import CompiledCase, CompiledRule
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .matching_state import State, Trace, numbers_read
 from .measures import broken_measure
 from .operator_facts import traits_of

@@ -12,7 +12,7 @@ import torch
 from .compiled_rule import CompiledRule
 from .defined_ops import TensorBuilder
 from .empty_operands import is_undefined
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .guard_repairs import repairs_of
 from .numeric_agreement import disagreement
 from .odd_layouts import is_about_layouts, row_by_row

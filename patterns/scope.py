@@ -9,7 +9,7 @@ from typing import Any
 
 from exirkit.ir import Diagnostic
 
-from .expressions import ExpressionError
+from .expression_syntax import ExpressionError
 from .operator_table import OperatorTable
 from .source_text import SourceText
 from .terms import Place
@@ -49,6 +49,14 @@ class Scope:
     symbols: frozenset[str] = frozenset()
     macros: Mapping[str, str] = field(default_factory=lambda: dict(MACROS))
     found: list[Diagnostic] = field(default_factory=list)
+
+    def macro(self, name: str) -> tuple[list[str], str] | None:
+        """Return the parameters and the text of a macro, or None if there is none of that name."""
+        for signature, text in self.macros.items():
+            head, _, rest = signature.partition("(")
+            if head.strip() == name:
+                return [each.strip() for each in rest.rstrip(") ").split(",") if each.strip()], text
+        return None
 
     def complain(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 Operator: TypeAlias = Any
@@ -207,3 +207,10 @@ def optional_names(term: Optional) -> set[str]:
     passing, *others = term.inner.arguments.values()
     stays = {one.name for one in walk(passing) if isinstance(one, Variable)}
     return {one.name for other in others for one in walk(other) if isinstance(one, Variable)} - stays
+
+
+def renamed(term: Term, name: str) -> Term:
+    """Return a term that knows the name it was assigned to; what is bound to a name already keeps that."""
+    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall) and term.name is None:
+        return replace(term, name=name)
+    return term

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from exirkit.ir import Diagnostic
 
 from .compiled_rule import RuleTexts
-from .expressions import ExpressionError, parse_statements
+from .expression_syntax import ExpressionError, parse_statements
 from .scope import place_of
 from .source_text import SourceText
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import layout_functions, tensor_functions
-from .expressions import CallCompiler, Compiled, ExpressionCompiler, ExpressionError, parse_expression
+from .expression_syntax import ExpressionError, parse_expression
+from .expressions import CallCompiler, Compiled, ExpressionCompiler
 from .functions import WORDS, dtype_of, shape
 from .undecided import UndecidedError, truth
 from .variable_sizes import Arithmetic, Measure, Name, Number, SizeExpression

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .expressions import Compiled, ExpressionCompiler, ExpressionError, parse_expression
+from .expression_syntax import ExpressionError, parse_expression
+from .expressions import Compiled, ExpressionCompiler
 from .undecided import UndecidedError
 from .variable_constraints import words_of_sizes
 from .variable_sizes import SizeExpression

@@ -390,10 +390,8 @@ class OperatorVariable(Variable):
 
 def bounds_text(low: object, high: object) -> str:
     """Return ` in [low, high]`, or as much of it as there is."""
-    if low is None and high is None:
-        return ""
     if high is None:
-        return f" >= {low}"
+        return "" if low is None else f" >= {low}"
     return f" <= {high}" if low is None else f" in [{low}, {high}]"
 
 

@@ -36,7 +36,8 @@ def guilty_pass(examination: Examination, failure: Failure) -> Guilt | None:
         lowering = examination.compiler.lower(examination.exported, trace)
         paths = {method: trace.path_to(method, lowering.planned[method]) for method in methods}
     except Exception:  # whatever the chain raises is what is looked into here
-        paths = {method: trace.path_so_far(method) for method in methods}
+        path = trace.path_so_far(examination.exported)
+        paths = {path[0].method: path} if path and path[0].method in methods else {}
     for method, path in paths.items():
         found = _first_bad(path, _judge(examination, method, failure))
         if found is not None:

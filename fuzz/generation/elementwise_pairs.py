@@ -13,6 +13,10 @@ from .scope import Scope, preferred
 from .values import Fact, Value, fits, is_float, is_on_grid, promoted, promoted_with_number, range_of
 
 _ALPHAS = (1, 2, -1, 3, 0.5)
+_MIXED = frozenset({"add", "sub", "rsub", "mul", "div", "compare"})
+"""Rules of operators that take integers and a float."""
+_AS_EXPORTED = {f"aten.{name}.Scalar": f"aten.{name}.Tensor" for name in ("add", "sub", "mul", "div")}
+"""What torch.export writes for `x + 0.5`: the overload of two tensors, with a number in the place of one."""
 
 
 @proposes("binary")
@@ -60,15 +64,19 @@ def scalar(scope: Scope, operator: Operator) -> None:
         outcome = RULES[rule](_operand(value), constant)
     fact = _fact(operator, dtype, outcome, value.fact.bits is None)
     args = (number, value) if operator.option("first") else (value, number)
-    scope.call(
-        operator.name, args, fact._replace(sizes=value.sizes, is_dense=value.fact.is_dense), _modes(scope, operator)
-    )
+    name = operator.name
+    if name in _AS_EXPORTED and scope.choices.chance(0.5):
+        name = _AS_EXPORTED[name]
+    scope.call(name, args, fact._replace(sizes=value.sizes, is_dense=value.fact.is_dense), _modes(scope, operator))
 
 
 def _number(scope: Scope, rule: str, value: Value) -> float:
     number = scope.choices.pick(NUMBERS.get(rule, (1, 2)))
     if is_float(value.dtype):
         return number if scope.choices.chance(0.5) else float(number)
+    if rule in _MIXED and scope.choices.chance(0.25):
+        # Integers beside a float make floats, whatever the integers are.
+        return float(number) or 0.5
     number = int(number) or 1
     if value.dtype == torch.uint8:
         number = abs(number)

@@ -107,14 +107,26 @@ class LoweringTrace:
         """
         return self._path(method, lowered)
 
-    def path_so_far(self, method: str) -> list[Snapshot]:
-        """Return the snapshots on the way to the place where the compiler raised."""
+    def path_so_far(self, exported: Mapping[str, ExportedProgram]) -> list[Snapshot]:
+        """Return the snapshots on the way to the place where the compiler raised.
+
+        Args:
+            exported: What the compiler was given, by method. They say whose snapshots these are.
+        """
         if not self._runs:
             return []
         last = self._runs[max(self._runs)]
-        if last.result is not None:
-            return self._path(method, last.result)
-        return [*self._path(method, last.source), *(_of_method(one, method) for _, one in sorted(last.steps.items()))]
+        at = last.source if last.result is None else last.result
+        begun = self._path("", at)[0].program
+        method = next((name for name, one in exported.items() if one is begun), None)
+        if method is None:
+            return []
+        path = self._path(method, at)
+        return (
+            path
+            if last.result is not None
+            else [*path, *(_of_method(one, method) for _, one in sorted(last.steps.items()))]
+        )
 
     def _path(self, method: str, lowered: ExportedProgram) -> list[Snapshot]:
         path: list[Snapshot] = []

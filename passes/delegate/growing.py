@@ -4,89 +4,247 @@ Along every way through the graph, count how often what takes a node changes: fr
 backend to none and back. A way that leaves a partition and comes back has changed at least twice, so nodes of one
 backend with the same count can be put together, whether or not they touch: whatever depends on them from outside has a
 larger count. No search for circles is needed, and the time is linear in nodes and edges.
+
+Nodes that are to be taken together or not at all are one node in all of this. What they make of the graph may have
+circles, which are looked for before.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from torch.fx import Graph, Node
 
+Joins = Literal["touching", "readers", "all"]
+Unit = tuple[Node, ...]
+"""Nodes that are one to the partitions."""
 
-def grown_partitions(graph: Graph, takers: Mapping[Node, Hashable]) -> list[list[Node]]:
+
+def grown_partitions(
+    graph: Graph,
+    takers: Mapping[Node, Hashable],
+    together: Sequence[Sequence[Node]] = (),
+    *,
+    joins: Joins = "readers",
+) -> list[list[Node]]:
     """Return partitions of the nodes that something takes; partitions are made of nodes that touch.
 
     Args:
         graph: The graph.
         takers: What takes a call; calls that are not there stay in the program.
+        together: Calls of one taker that are in one partition in any case; no call is in two of these, and
+            `circles_among` finds nothing about them.
+        joins: What is put together besides calls of which one reads the other: nothing (`touching`), calls that read
+            the same value (`readers`), or whatever can be (`all`), which makes the fewest partitions.
 
     Returns:
         Nodes of one taker each, in graph order; partitions in the order of their first nodes. Together they can be
         sorted: no partition waits for itself, directly or through others.
+
+    Raises:
+        ValueError: Calls of `together` wait for themselves.
     """
-    calls = [node for node in graph.nodes if node.op == "call_function"]
-    whose = {node: _taker(node, takers) for node in calls}
-    counts = _counted(calls, whose)
-    _delay(calls, whose, counts)
-    return _connected(calls, whose, counts)
+    net = _net_of(graph, together)
+    order = _sorted(net)
+    if len(order) < len(net.units):
+        raise ValueError("calls that are to be together wait for each other")
+    whose = [_taker(unit[0], takers) for unit in net.units]
+    counts = _counted(net, order, whose)
+    _delay(net, order, whose, counts)
+    return _connected(net, whose, counts, joins)
+
+
+def circles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[int]]:
+    """Return which sets of calls wait for themselves or for each other if each of them is one call.
+
+    Args:
+        graph: The graph.
+        together: Sets of calls without a common one.
+
+    Returns:
+        Numbers of sets, by circle; sets of different circles do not wait for each other both ways. Without one set of
+        each, fewer circles are left.
+    """
+    net = _net_of(graph, together)
+    stuck = set(range(len(net.units))) - set(_sorted(net))
+    if not stuck:
+        return []
+    number = {net.number[one[0]]: place for place, one in enumerate(together) if one}
+    found = [sorted(number[one] for one in component if one in number) for component in _components(net, stuck)]
+    return sorted(one for one in found if one)
+
+
+@dataclass
+class _Net:
+    """Units of a graph and what they wait for, by their numbers, which are in graph order of their first calls."""
+
+    calls: list[Node]
+    units: list[Unit] = field(default_factory=list)
+    number: dict[Node, int] = field(default_factory=dict)
+    sources: list[list[int]] = field(default_factory=list)
+    users: list[list[int]] = field(default_factory=list)
+
+
+def _net_of(graph: Graph, together: Sequence[Sequence[Node]]) -> _Net:
+    sets = {node: tuple(one) for one in together for node in one}
+    net = _Net([node for node in graph.nodes if node.op == "call_function"])
+    for node in net.calls:
+        source = node.args[0] if node.target is operator.getitem else None
+        if node in net.number:
+            continue
+        if isinstance(source, Node) and source in net.number:
+            # What takes one of several results out goes where they are computed.
+            net.number[node] = net.number[source]
+            net.units[net.number[source]] += (node,)
+            continue
+        unit = sets.get(node, (node,))
+        net.number.update(dict.fromkeys(unit, len(net.units)))
+        net.units.append(unit)
+    for place, unit in enumerate(net.units):
+        found = dict.fromkeys(net.number[one] for node in unit for one in node.all_input_nodes if one in net.number)
+        found.pop(place, None)
+        net.sources.append(list(found))
+        net.users.append([])
+    for place, sources in enumerate(net.sources):
+        for source in sources:
+            net.users[source].append(place)
+    return net
+
+
+def _sorted(net: _Net) -> list[int]:
+    """Return units so that each comes after what it waits for; those on circles and behind them are missing."""
+    waits = [len(sources) for sources in net.sources]
+    order = [place for place, count in enumerate(waits) if not count]
+    for place in order:
+        for user in net.users[place]:
+            waits[user] -= 1
+            if not waits[user]:
+                order.append(user)
+    return order
+
+
+def _components(net: _Net, among: set[int]) -> Iterator[list[int]]:
+    """Yield the units that wait for each other (Kosaraju's way: finished last, reached backwards)."""
+    seen: set[int] = set()
+    for start in reversed(_finished(net, among)):
+        if start in seen:
+            continue
+        seen.add(start)
+        component = [start]
+        for place in component:
+            sources = [source for source in net.sources[place] if source in among and source not in seen]
+            seen.update(sources)
+            component += sources
+        if len(component) > 1:
+            yield component
+
+
+def _finished(net: _Net, among: set[int]) -> list[int]:
+    """Return units in the order in which a search through their users is done with them."""
+    finished: list[int] = []
+    seen: set[int] = set()
+    for start in sorted(among):
+        if start in seen:
+            continue
+        seen.add(start)
+        stack = [(start, iter(net.users[start]))]
+        while stack:
+            place, users = stack[-1]
+            following = next((user for user in users if user in among and user not in seen), None)
+            if following is None:
+                finished.append(place)
+                stack.pop()
+            else:
+                seen.add(following)
+                stack.append((following, iter(net.users[following])))
+    return finished
 
 
 def _taker(node: Node, takers: Mapping[Node, Hashable]) -> Hashable | None:
     # What takes one of several results out goes where they are computed.
-    source = node.args[0] if node.target is operator.getitem else node
-    return takers.get(source) if isinstance(source, Node) else None
+    while node.target is operator.getitem and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return takers.get(node)
 
 
-def _counted(calls: Sequence[Node], whose: Mapping[Node, Hashable | None]) -> dict[Node, int]:
-    """Return for each call how often the taker changes on the way to it that changes most."""
-    counts: dict[Node, int] = {}
-    for node in calls:
-        counts[node] = max(
-            (counts[source] + (whose[source] != whose[node]) for source in node.all_input_nodes if source in counts),
-            default=0,
+def _counted(net: _Net, order: Sequence[int], whose: Sequence[Hashable | None]) -> list[int]:
+    """Return for each unit how often the taker changes on the way to it that changes most."""
+    counts = [0] * len(net.units)
+    for place in order:
+        counts[place] = max(
+            (counts[source] + (whose[source] != whose[place]) for source in net.sources[place]), default=0
         )
     return counts
 
 
-def _delay(calls: Sequence[Node], whose: Mapping[Node, Hashable | None], counts: dict[Node, int]) -> None:
-    """Let calls that nothing of their own partition feeds wait for the users, so that they join these."""
-    for node in reversed(calls):
-        users = [user for user in node.users if user in counts]
-        if whose[node] is None or not users or len(users) < len(node.users):
+def _delay(net: _Net, order: Sequence[int], whose: Sequence[Hashable | None], counts: list[int]) -> None:
+    """Let groups of units wait until they can join a group of users, where everything that needs them can as well.
+
+    Any counts will do that grow where the taker changes, and never shrink, along every edge.
+    """
+    groups = _Groups(len(net.units))
+    for place in reversed(order):
+        for user in net.users[place]:
+            if whose[place] is not None and (whose[user], counts[user]) == (whose[place], counts[place]):
+                groups.join(user, place)
+    members: dict[int, list[int]] = {}
+    for place in reversed(order):
+        if whose[place] is not None:
+            members.setdefault(groups.head(place), []).append(place)
+    # Those that others wait for come last, so that they see where the others went.
+    for group in sorted(members.values(), key=lambda one: -counts[one[0]]):
+        inside = set(group)
+        users = [user for place in group for user in net.users[place] if user not in inside]
+        if not users:
             continue
-        latest = min(counts[user] - (whose[user] != whose[node]) for user in users)
-        feeds = any(
-            counts.get(source) == counts[node] and whose[source] == whose[node] for source in node.all_input_nodes
-        )
-        if latest > counts[node] and not feeds:
-            counts[node] = latest
+        taker = whose[group[0]]
+        latest = min(counts[user] - (whose[user] != taker) for user in users)
+        if latest > counts[group[0]] and any(whose[user] == taker and counts[user] == latest for user in users):
+            for place in group:
+                counts[place] = latest
 
 
-def _connected(
-    calls: Sequence[Node], whose: Mapping[Node, Hashable | None], counts: Mapping[Node, int]
-) -> list[list[Node]]:
-    """Join calls of one taker and count that touch, or that read the same value."""
-    taken = [node for node in calls if whose[node] is not None]
-    heads = {node: node for node in taken}
+class _Groups:
+    """Units that go together, by their numbers."""
 
-    def head(node: Node) -> Node:
-        while heads[node] is not node:
-            heads[node] = heads[heads[node]]
-            node = heads[node]
-        return node
+    def __init__(self, count: int) -> None:
+        self._heads = list(range(count))
 
-    readers: dict[tuple[Node, Hashable, int], Node] = {}
-    for node in taken:
-        mine = whose[node], counts[node]
-        for source in node.all_input_nodes:
-            if source in heads and (whose[source], counts[source]) == mine:
-                heads[head(source)] = head(node)
-            elif source.op == "call_function":
-                other = readers.setdefault((source, *mine), node)
-                heads[head(other)] = head(node)
-    groups: dict[Node, list[Node]] = {}
-    for node in taken:
-        groups.setdefault(head(node), []).append(node)
-    # In the order of their first nodes, since a dictionary keeps the order in which keys came.
-    return list(groups.values())
+    def head(self, place: int) -> int:
+        heads = self._heads
+        while heads[place] != place:
+            heads[place] = heads[heads[place]]
+            place = heads[place]
+        return place
+
+    def join(self, one: int, other: int) -> None:
+        self._heads[self.head(other)] = self.head(one)
+
+
+def _connected(net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int], joins: Joins) -> list[list[Node]]:
+    """Join units of one taker and count that touch, and others as wanted."""
+    taken = [place for place, who in enumerate(whose) if who is not None]
+    groups = _Groups(len(net.units))
+    readers: dict[tuple[Node, Hashable, int], int] = {}
+    for place in taken:
+        mine = whose[place], counts[place]
+        for source in dict.fromkeys(one for node in net.units[place] for one in node.all_input_nodes):
+            at = net.number.get(source)
+            if at is not None and (whose[at], counts[at]) == mine:
+                groups.join(place, at)
+            elif joins == "readers":
+                # Inputs and parameters as well: what a delegate is handed once need not be handed to two.
+                groups.join(place, readers.setdefault((source, *mine), place))
+    alike: dict[tuple[Hashable, int], int] = {}
+    for place in taken if joins == "all" else ():
+        groups.join(place, alike.setdefault((whose[place], counts[place]), place))
+    made: dict[int, list[Node]] = {}
+    # Nodes come in graph order, and so groups in the order of their first ones.
+    for node in net.calls:
+        place = net.number[node]
+        if whose[place] is not None:
+            made.setdefault(groups.head(place), []).append(node)
+    return list(made.values())

@@ -43,7 +43,7 @@ def sort_for_delegates(module: GraphModule, taken: Sequence[Subprogram]) -> None
                     (source, False)
                     for member in reversed(group)
                     for source in reversed(member.all_input_nodes)
-                    if source not in placed and source not in group
+                    if source not in placed and (node not in unit or unit.get(source) != unit[node])
                 ]
                 continue
             placed.update(group)

@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 from exirkit.ir import ContractError, Diagnostic, GraphEditor, ModelError, copy_program
 from exirkit.passes.apply_rules import ApplyRules
 from exirkit.passes.contract import Pass, PassReport
-from exirkit.passes.decompose_to_core import WholeGraphNeededError
 from exirkit.passes.user_passes import run_user_pass
+from exirkit.passes.whole_graph_needed import WholeGraphNeededError
 from exirkit.patterns import RewriteOptions, YamlSource
 
 from .invariants import CHECKS

@@ -10,7 +10,7 @@ from tests.cli.conftest import Invoke
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from exirkit.cli import fuzz_reports, memory_reports, reports, rule_reports, rule_use_reports
+from exirkit.cli import fuzz_reports, memory_reports, partition_reports, reports, rule_reports, rule_use_reports
 from exirkit.cli.app import app
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text()
@@ -20,6 +20,7 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "inspect": reports.InspectReport,
     "verify": reports.VerifyReport,
     "memory": memory_reports.MemoryReport,
+    "partition": partition_reports.PartitionReport,
     "demo": reports.DemoReport,
     "explain": reports.ExplainReport,
     "fuzz": fuzz_reports.FuzzReport,
@@ -51,7 +52,8 @@ def test_every_command_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_field_is_on_the_page(name: str) -> None:
-    named = set(re.findall(r"`(\w+)`", row(f"`{name}` |"))) - {name, "code", "title", "text", "word", "nodes"}
+    inner = {name, "code", "title", "text", "word", "nodes", "taken", "not_taken"}
+    named = set(re.findall(r"`(\w+)`", row(f"`{name}` |"))) - inner
     assert named == set(DOCUMENTS[name].model_fields)
 
 

@@ -265,9 +265,22 @@ def number_that_is_too_large(_: Path) -> None:
 
 @provokes("EK426")
 def program_that_is_decomposed_as_a_whole(_: Path) -> None:
-    program = exported(lambda x: torch.cond(x.sum() > 0, torch.relu, torch.neg, (x,)), torch.ones(2))
+    program = exported(lambda x: x.clone().unsqueeze_(0).add_(1), torch.ones(2))
     for one in decomposition_passes(frozenset()):
         program, _report = one.apply(program)
+
+
+@provokes("EK427")
+def write_to_what_a_branch_returned(_: Path) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        chosen: torch.Tensor = torch.cond(x.sum() > 0, lambda a: a, lambda a: a + 1, (y,))
+        y.add_(1)
+        return chosen + y
+
+    with torch.no_grad():
+        program = exported(model, torch.ones(2))
+    to_edge(program)
 
 
 @provokes("EK441")

@@ -25,6 +25,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_memory_policies,
     provoke_mutants,
     provoke_oracles,
+    provoke_partitioning,
     provoke_passes,
     provoke_patterns,
     provoke_pictures,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.models import sized_by_data
+from tests.models import control_forms, sized_by_data
 from tests.models.agreement import assert_agree
 from tests.models.case import EXACT, Method, Value
 from tests.models.control_programs import MODELS
@@ -23,7 +23,8 @@ from exirkit.verifiers import check_memory_plan, check_program
 
 pytestmark = pytest.mark.slow
 
-assert sized_by_data.CALLS, "imported for the models that it registers"
+for _models in (sized_by_data, control_forms):
+    assert _models.model, "imported for the models that they register"
 
 PLANS: dict[str, Callable[[], dict[str, Any]]] = {
     "O0": lambda: {"optimization_level": 0},

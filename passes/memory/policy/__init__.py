@@ -1,6 +1,8 @@
 """Memory policies: which memories there are and what lies in which, declared as data."""
 
-from .model import MemoryPolicy, MemoryPool, NbytesRange, PlacementRule
+from exirkit.passes.policy_words import NbytesRange
+
+from .model import MemoryPolicy, MemoryPool, PlacementRule
 from .pooled_planner import PooledPlanner
 from .provision import planned_inputs, planned_outputs, plans_all
 from .reading import check_policy, load_memory_policy, parse_memory_policy

@@ -6,9 +6,10 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 
 from exirkit.ir import Diagnostic, Location, UsageError
+from exirkit.passes.node_names import has_wildcard
+from exirkit.passes.policy_files import did_you_mean
 
 from .model import MemoryPolicy, Provision
-from .reading import did_you_mean, has_wildcard
 
 
 def plans_all(said: Provision | Mapping[str, Provision]) -> bool:

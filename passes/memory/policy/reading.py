@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from exirkit.ir import Diagnostic, Location, ModelError
-from exirkit.patterns import (
-    DTYPES,
-    OperatorTable,
-    SourceText,
-    UnknownNameError,
-    YamlError,
-    YamlPath,
-    YamlSource,
-    compile_condition,
-    read_yaml,
+from exirkit.ir import Diagnostic, ModelError
+from exirkit.passes.policy_files import (
+    TextAt,
+    condition_findings,
+    did_you_mean,
+    dtype_findings,
+    form_finding,
+    in_order,
+    is_empty_for_others,
+    keys_of,
+    operator_findings,
+    policy_source,
+    wrong,
 )
+from exirkit.passes.policy_words import NbytesRange
+from exirkit.patterns import SourceText, YamlPath
 
-from .model import MemoryPolicy, MemoryPool, NbytesRange, PlacementRule
+from .model import MemoryPolicy, MemoryPool, PlacementRule
 
-_LARGEST_CHARACTERS = 1 << 20
 CONDITION_NAMES = ("x", "nbytes", "traffic")
 """What a condition may name: the value, its bytes, and the bytes that are written to it and read."""
-_MODELS = (MemoryPolicy, MemoryPool, PlacementRule, NbytesRange)
-_KEYS = sorted({name for model in _MODELS for name in model.model_fields})
-
-TextAt = Callable[[YamlPath, str], SourceText]
+_KEYS = keys_of((MemoryPolicy, MemoryPool, PlacementRule, NbytesRange))
 
 
 def load_memory_policy(path: str | Path) -> MemoryPolicy:
@@ -49,12 +48,14 @@ def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
     Raises:
         ModelError: As `load_memory_policy`.
     """
-    source = _yaml(text, file)
+    source = policy_source(text, file, "EK480")
     try:
         policy = MemoryPolicy.model_validate(source.data)
     except ValidationError as error:
-        findings = [_form_finding(each, source) for each in error.errors() if not _is_echo(each, error.errors())]
-        raise ModelError(_in_order(findings)) from None
+        findings = [
+            form_finding(each, source, "EK481", _KEYS) for each in error.errors() if not _is_echo(each, error.errors())
+        ]
+        raise ModelError(in_order(findings)) from None
     check_policy(policy, lambda path, value: source.text(path, value))
     return policy
 
@@ -72,64 +73,23 @@ def check_policy(policy: MemoryPolicy, text_at: TextAt | None = None) -> None:
     at = text_at or (lambda path, value: SourceText(value, _python_place(path)))
     findings = [*_pool_findings(policy, at), *_rule_findings(policy, at)]
     if findings:
-        raise ModelError(_in_order(findings) if text_at else findings)
+        raise ModelError(in_order(findings) if text_at else findings)
 
 
 def _python_place(path: YamlPath) -> str:
     return f"<policy>.{'.'.join(map(str, path))}"
 
 
-def _yaml(text: str, file: str) -> YamlSource:
-    if len(text) > _LARGEST_CHARACTERS:
-        place = Location(file=file)
-        raise ModelError(Diagnostic(code="EK480", message="the file has more than 1 Mi characters", location=place))
-    try:
-        return read_yaml(text, file)
-    except YamlError as error:
-        lines = text.splitlines()
-        line = lines[error.line - 1] if error.line <= len(lines) else None
-        place = Location(file=file, line=error.line, column=error.column, text=line, span=1)
-        raise ModelError(Diagnostic(code="EK480", message=error.message, location=place)) from None
-
-
-def _in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    return sorted(findings, key=lambda one: (one.location.line or 0, one.location.column or 0))
-
-
 def _is_echo(error: Any, errors: Sequence[Any]) -> bool:
     """Tell whether a complaint follows from others: an empty list from wrong items, one form of a key from another."""
     path, kind = error["loc"], error["type"]
-    if kind == "too_short":
-        return any(len(each["loc"]) > len(path) and each["loc"][: len(path)] == path for each in errors)
+    if is_empty_for_others(error, errors):
+        return True
     # `inputs` is a word or a mapping, and pydantic complains about both.
     twins = [each for each in errors if each is not error and path and each["loc"][:1] == path[:1] and len(path) == 2]
     if kind == "dict_type":
         return any(each["type"] == "literal_error" for each in twins)
     return kind == "literal_error" and any(len(each["loc"]) > 2 for each in twins)
-
-
-def _form_finding(error: Any, source: YamlSource) -> Diagnostic:
-    path: YamlPath = ()
-    for part in error["loc"]:
-        if (*path, part) in source.places or (*path, part) in source.keys:
-            path = (*path, part)
-    name = str(error["loc"][-1]) if error["loc"] else ""
-    if error["type"] == "extra_forbidden":
-        return source.key(path).diagnostic(
-            "EK481", f"there is no key {name!r} here", length=len(name), hint=did_you_mean(name, _KEYS)
-        )
-    message = error["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    if error["type"] == "missing":
-        message = f"the key {name!r} is missing"
-    text = source.text(path)
-    return text.diagnostic("EK481", message, length=max(1, len(text.value.split("\n")[0])))
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the nearest name, if one is near."""
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"did you mean {close[0]}?" if close else None
 
 
 def _pool_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
@@ -157,41 +117,16 @@ def _pool_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
 
 
 def _rule_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
-    table = OperatorTable()
     for place, rule in enumerate(policy.rules):
+        # Where one stands without a list around it, the text of the list is found.
         for key in ("op", "user"):
-            for number, name in enumerate(getattr(rule, key)):
-                if not has_wildcard(name) and (found := _operator_finding(table, name, at(
-                    _item(rule, key, place, number), name))):  # fmt: skip
-                    yield found
-        for number, name in enumerate(rule.dtype):
-            if name not in DTYPES:
-                text = at(_item(rule, "dtype", place, number), name)
-                yield _wrong(text, f"there is no dtype {name!r}", did_you_mean(name, DTYPES))
-        for number, expression in enumerate(rule.where):
-            try:
-                compile_condition(at(_item(rule, "where", place, number), expression), CONDITION_NAMES)
-            except ModelError as error:
-                yield from error.diagnostics
-
-
-def _item(rule: PlacementRule, key: str, place: int, number: int) -> YamlPath:
-    """Return the path of an element; where it stands without a list around it, the text of the list is found."""
-    return ("rules", place, key, number)
-
-
-def _operator_finding(table: OperatorTable, name: str, text: SourceText) -> Diagnostic | None:
-    try:
-        table.find(name)
-    except UnknownNameError as error:
-        return _wrong(text, error.message, error.hint)
-    return None
-
-
-def has_wildcard(name: str) -> bool:
-    """Whether a name stands for many."""
-    return any(each in name for each in "*?[")
+            names = [(("rules", place, key, number), name) for number, name in enumerate(getattr(rule, key))]
+            yield from operator_findings(names, at, "EK482")
+        dtypes = [(("rules", place, "dtype", number), name) for number, name in enumerate(rule.dtype)]
+        yield from dtype_findings(dtypes, at, "EK482")
+        conditions = [(("rules", place, "where", number), each) for number, each in enumerate(rule.where)]
+        yield from condition_findings(conditions, at, CONDITION_NAMES)
 
 
 def _wrong(text: SourceText, message: str, hint: str | None = None) -> Diagnostic:
-    return text.diagnostic("EK482", message, length=max(1, len(text.value.split("\n")[0])), hint=hint)
+    return wrong(text, "EK482", message, hint)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import fnmatch
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch.export import ExportGraphSignature
 from torch.fx import Node
 
-from exirkit.ir import ModelError, TensorSpec, find_out_variant, is_pure, named_arguments, underlying, view
+from exirkit.ir import ModelError, TensorSpec, is_pure, named_arguments, underlying
 from exirkit.passes.memory.graph_specs import SpecRoles
 from exirkit.passes.memory.value_uses import ValueUse
-from exirkit.patterns import DTYPES, Condition, OperatorTable, SourceText, compile_condition, name_of
+from exirkit.passes.node_names import agree, full_names, module_paths, operator_names
+from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition
 
 from .model import MemoryPolicy, PlacementRule
-from .reading import CONDITION_NAMES, has_wildcard
+from .reading import CONDITION_NAMES
 
 
 class PlacementRules:
@@ -67,7 +65,7 @@ class PlacedValue:
 class _Compiled:
     def __init__(self, rule: PlacementRule) -> None:
         self.rule = rule
-        self._ops, self._users = _full_names(rule.op), _full_names(rule.user)
+        self._ops, self._users = full_names(rule.op), full_names(rule.user)
         self._dtypes = {DTYPES[name] for name in rule.dtype}
         title = rule.name or rule.pool
         self._conditions: list[Condition] = [
@@ -77,12 +75,12 @@ class _Compiled:
     def means(self, value: PlacedValue) -> bool:
         rule, spec, use, facts = self.rule, value.spec, value.use, value.facts
         return (
-            (not rule.op or _agree(self._ops, operator_names(use.maker)))
-            and (not rule.user or any(_agree(self._users, operator_names(user)) for user in use.readers))
+            (not rule.op or agree(self._ops, operator_names(use.maker)))
+            and (not rule.user or any(agree(self._users, operator_names(user)) for user in use.readers))
             and (not rule.dtype or spec.dtype in self._dtypes)
             and (rule.nbytes is None or rule.nbytes.admits(spec.nbytes()))
-            and (not rule.module or _agree(rule.module, module_paths(use.maker)))
-            and (not rule.value or _agree(rule.value, facts.names_of(spec, use)))
+            and (not rule.module or agree(rule.module, module_paths(use.maker)))
+            and (not rule.value or agree(rule.value, facts.names_of(spec, use)))
             and (not rule.kind or not facts.kinds_of(spec).isdisjoint(rule.kind))
             and all(self._holds(condition, value) for condition in self._conditions)
         )
@@ -96,55 +94,6 @@ class _Compiled:
             raise ModelError(
                 one.model_copy(update={"notes": (*one.notes, note)}) for one in error.diagnostics
             ) from None
-
-
-def _full_names(names: Iterable[str]) -> list[str]:
-    """Return names of operators with their overloads: `aten.mm` is `aten.mm.default`."""
-    table = OperatorTable()
-    return [name if has_wildcard(name) else name_of(table.find(name)) for name in names]
-
-
-def _agree(patterns: Iterable[str], names: Iterable[str]) -> bool:
-    listed = list(names)
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in listed)
-
-
-def module_paths(node: Node) -> list[str]:
-    """Return the paths of the modules that a node comes from, the outermost first."""
-    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
-    return [str(path).removeprefix("L['self'].") for path, _ in stack.values()]
-
-
-def operator_names(node: Node) -> tuple[str, ...]:
-    """Return the names of the operator of a call: as rule books write it, and that of the out variant.
-
-    The results of a call have the operator of the call; what is no call has none.
-    """
-    while node.target is operator.getitem and isinstance(node.args[0], Node):
-        node = node.args[0]
-    if node.op != "call_function":
-        return ()
-    if node.target is view:
-        return ("aten.view_copy.default",)
-    op = underlying(node.target)
-    if not hasattr(op, "_schema"):
-        return (str(getattr(node.target, "_name", getattr(node.target, "__name__", node.target))),)
-    return _names_behind(op)
-
-
-@cache
-def _names_behind(op: Any) -> tuple[str, ...]:
-    packet = getattr(op, "overloadpacket", None)
-    if not any(argument.is_out for argument in op._schema.arguments):
-        return (name_of(op),)
-    if packet is None:
-        return (f"{op._schema.name.replace('::', '.')}.default", name_of(op))
-    listed = (getattr(packet, name) for name in packet.overloads())
-    functional = [
-        one for one in listed if not any(argument.is_out for argument in one._schema.arguments)
-        and not one._schema.is_mutable and find_out_variant(one) is op
-    ]  # fmt: skip
-    return (*(name_of(one) for one in functional), name_of(op))
 
 
 class GraphAnswers:

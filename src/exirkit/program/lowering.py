@@ -75,20 +75,49 @@ def to_edge_transform_and_lower(
     """
     named = by_method(programs)
     chosen = _partitioners(named, partitioner)
+    manager, whole = _keeping_whole(named, chosen, compile_config, constant_methods, generate_etrecord)
+    if transform_passes is not None:
+        manager = manager.transform(transform_passes)
+    for turn in range(max(map(len, chosen.values()), default=0)):
+        manager = manager.to_backend({name: found[turn] for name, found in chosen.items() if turn < len(found)})
+    _check_taken({name: manager.exported_program(name) for name in named}, whole)
+    return manager
+
+
+def to_edge_keeping_whole(
+    programs: Programs,
+    partitioner: Sequence[Partitioner] | Mapping[str, Sequence[Partitioner]],
+    compile_config: EdgeCompileConfig | None = None,
+    *,
+    progress: Progress | None = None,
+) -> EdgeProgramManager:
+    """Lower exported programs to what the partitioners of `to_edge_transform_and_lower` are shown first.
+
+    Operators that they want whole are not decomposed; nothing is delegated yet.
+
+    Raises:
+        ModelError: As `to_edge`.
+    """
+    named = by_method(programs)
+    return _keeping_whole(named, _partitioners(named, partitioner), compile_config, None, False, progress)[0]
+
+
+def _keeping_whole(
+    named: Mapping[str, ExportedProgram],
+    chosen: Mapping[str, Sequence[Partitioner]],
+    compile_config: EdgeCompileConfig | None,
+    constant_methods: Mapping[str, Any] | None,
+    generate_etrecord: bool,
+    progress: Progress | None = None,
+) -> tuple[EdgeProgramManager, dict[str, list[Any]]]:
+    """Return the Edge programs, and by method the operators that stayed whole."""
     config = compile_config or EdgeCompileConfig()
     whole = {name: _kept_whole(program, chosen[name]) for name, program in named.items()}
     kept = dict.fromkeys(op for _, ops in whole.values() for op in ops)
     accepting = replace(config, _core_aten_ops_exception_list=[*config._core_aten_ops_exception_list, *kept])
     marked = {name: program for name, (program, _) in whole.items()}
-    manager = to_edge(marked, constant_methods, accepting, generate_etrecord)
-    if transform_passes is not None:
-        manager = manager.transform(transform_passes)
-    for turn in range(max(map(len, chosen.values()), default=0)):
-        manager = manager.to_backend({name: found[turn] for name, found in chosen.items() if turn < len(found)})
-    _check_taken(
-        {name: manager.exported_program(name) for name in named}, {name: ops for name, (_, ops) in whole.items()}
-    )
-    return manager
+    manager = to_edge(marked, constant_methods, accepting, generate_etrecord, progress=progress)
+    return manager, {name: list(ops) for name, (_, ops) in whole.items()}
 
 
 def _partitioners(

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from exirkit.fuzz.mutants import MutantResult, MutationBenchOptions, bench, mutant, run_mutant, run_mutation_bench
+from exirkit.fuzz.blame import blame
+from exirkit.fuzz.mutants import (
+    MutantResult,
+    MutationBenchOptions,
+    bench,
+    mutant,
+    planted,
+    run_mutant,
+    run_mutation_bench,
+)
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import parse_program
 
 FEW = MutationBenchOptions(seconds=30, seeds=20)
 
@@ -38,3 +49,28 @@ def test_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
     assert tried == ["scalar-rounded", "outputs-reversed"]
     assert [one.id for one in found] == heard == ["scalar-rounded", "outputs-reversed"]
+
+
+TWO_METHODS = """
+program(1)
+
+def forward(x: "f32[2, 3]"):
+    z = aten.neg.default(x)
+    return z
+
+def decode(y: "f32[1, 3]", w: "f32[2, 3]"):
+    v = aten.cat.default([y, w])
+    return v
+
+run("forward", x=dyadic(1))
+run("decode", y=dyadic(1), w=dyadic(2))
+"""
+
+
+def test_a_bug_that_shows_in_the_second_method_is_blamed_there() -> None:
+    program = parse_program(TWO_METHODS)
+    with planted(mutant("cat-drops-single-rows")):
+        failure = check(program, rungs=("O1",)).failures[0]
+        guilt = blame(program, failure)
+    assert guilt.pass_name == "remove-noops"
+    assert guilt.method == "decode"

@@ -1,0 +1,165 @@
+"""Partitioning as a value: what YAML and Python are read into, and what the JSON Schema is made from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from exirkit.passes.policy_words import Conditions, Globs, Nbytes, NbytesRange, Strict
+
+BackendId = Annotated[str, Field(min_length=1, max_length=200)]
+RuleName = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+CompileValues = dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[str, Field(max_length=100_000)]]
+Count = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
+
+
+class RankRange(Strict):
+    """How many dimensions values have that a rule means.
+
+    Attributes:
+        at_least: The fewest.
+        at_most: The most.
+    """
+
+    at_least: Annotated[int, Field(ge=0, le=64)] = 0
+    at_most: Annotated[int, Field(ge=0, le=64)] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RankRange:
+        if self.at_most is not None and self.at_most < self.at_least:
+            raise ValueError(f"no value has at least {self.at_least} dimensions and at most {self.at_most}")
+        return self
+
+    def admits(self, rank: int) -> bool:
+        """Whether a rank is in the range."""
+        return self.at_least <= rank and (self.at_most is None or rank <= self.at_most)
+
+
+class TakingRule(Strict):
+    """Calls that go to the backend, or stay. A call has to agree with every key; of several names, with one.
+
+    A rule with `match` means all calls of a match together: each of them has to agree with the keys about values and
+    modules, and no other rule may have them, or none is taken.
+
+    Attributes:
+        name: What messages call the rule.
+        op: Operators, with `*` for any part of a name: `aten.convolution.*`.
+        match: A pattern of the rule language; takes the place of `op`.
+        vars: Types of the pattern's variables.
+        dtype: Types of elements that every result has: `f32`, `i8`.
+        argument_dtype: Types of elements that every tensor argument has.
+        rank: How many dimensions every result has.
+        argument_rank: How many dimensions every tensor argument has.
+        nbytes: Sizes of all results together, at their upper bounds; sizes without a bound are not in any range.
+        static: Whether the sizes of results and arguments are all known; either will do when absent.
+        module: Paths of modules that the call comes from: `encoder.layers.*`.
+        where: Conditions of the rule language: over the names of the pattern; without one, over the call `x`, the bytes
+            `nbytes` of its results, and the `elements` and `macs` (multiplications with addition) that it computes.
+        leave: Whether such calls stay in the program.
+        priority: Rules of higher priority are asked first; of equal ones the one that is listed first.
+        backend: Where such calls go; the backend of the file when absent.
+        compile_specs: What is compiled for; what the file says when absent.
+        doc: Why.
+    """
+
+    name: RuleName | None = None
+    op: Globs = ()
+    match: Text | None = None
+    vars: dict[str, str] = Field(default_factory=dict)
+    dtype: Globs = ()
+    argument_dtype: Globs = ()
+    rank: RankRange | None = None
+    argument_rank: RankRange | None = None
+    nbytes: NbytesRange | None = None
+    static: bool | None = None
+    module: Globs = ()
+    where: Conditions = ()
+    leave: bool = False
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    backend: BackendId | None = None
+    compile_specs: CompileValues | None = None
+    doc: str | None = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> TakingRule:
+        if self.match is not None and self.op:
+            raise ValueError("a rule has `op` or `match`, not both")
+        if self.vars and self.match is None:
+            raise ValueError("`vars` are those of a pattern, and there is no `match`")
+        if self.leave and (self.backend is not None or self.compile_specs is not None):
+            raise ValueError("calls that stay go to no backend")
+        return self
+
+
+class Minimum(Strict):
+    """What a partition has to have; a smaller one stays in the program.
+
+    Attributes:
+        nodes: Calls of operators.
+        macs: Multiplications with addition, of matrix products and convolutions.
+        elements: Elements that its calls compute or move, all together.
+        nbytes: Bytes of all that its calls compute.
+    """
+
+    nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    macs: Count = 0
+    elements: Count = 0
+    nbytes: Nbytes = 0
+
+
+class WholeOperators(Strict):
+    """Operators that the backend wants whole, where they would be decomposed.
+
+    Attributes:
+        op: Operators: `aten.linear.default`.
+        where: Conditions over the call `x`, as in rules; a call has to agree with all of them.
+        doc: Why.
+    """
+
+    op: Annotated[Globs, Field(min_length=1)]
+    where: Conditions = ()
+    doc: str | None = None
+
+
+class Partitioning(Strict):
+    """Which parts of a program go to a backend.
+
+    Attributes:
+        partitioning: Version of the form: 1.
+        name: What it is called.
+        doc: What it is for.
+        backend: Name of the backend.
+        compile_specs: What is compiled for: values by key; each is handed on as UTF-8.
+        rules: Which calls are taken; the first rule that means a call decides, and what no rule means stays.
+        minimum: What a partition has to have.
+        join: What goes to one partition besides calls of which one reads the other: nothing (`touching`), calls that
+            read the same value (`readers`), or whatever can (`all`), which makes the fewest partitions.
+        state: What becomes of parameters, constants, and buffers that nobody writes to: a delegate can `keep` what only
+            delegates of one backend read, or is `handed` all of it at each call.
+        mutable_state: The same for buffers that are written to: a delegate can `keep` one that it alone reads and
+            writes, or is `handed` the value and hands back the new one.
+        keep_whole: Operators that are not decomposed in `to_edge_transform_and_lower`.
+    """
+
+    partitioning: Literal[1]
+    name: RuleName | None = None
+    doc: str | None = None
+    backend: BackendId
+    compile_specs: CompileValues = Field(default_factory=dict)
+    rules: Annotated[tuple[TakingRule, ...], Field(min_length=1, max_length=10_000)]
+    minimum: Minimum = Minimum()
+    join: Literal["touching", "readers", "all"] = "readers"
+    state: Literal["keep", "handed"] = "keep"
+    mutable_state: Literal["keep", "handed"] = "handed"
+    keep_whole: tuple[WholeOperators, ...] = ()
+
+    @property
+    def asked_rules(self) -> tuple[tuple[int, TakingRule], ...]:
+        """Rules with their places in the file, in the order in which they are asked."""
+        return tuple(sorted(enumerate(self.rules), key=lambda pair: -pair[1].priority))
+
+    def title_of(self, place: int) -> str:
+        """Return what messages call a rule: its name, or its number from 1."""
+        return self.rules[place].name or f"rule {place + 1}"

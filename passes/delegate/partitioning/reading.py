@@ -1,0 +1,123 @@
+"""From the text of a partitioning file to its model; what is wrong is said with line and column, all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+from torch._ops import OpOverload
+
+from exirkit.ir import Diagnostic, ModelError
+from exirkit.passes.node_names import has_wildcard
+from exirkit.passes.policy_files import (
+    TextAt,
+    condition_findings,
+    dtype_findings,
+    form_finding,
+    in_order,
+    is_empty_for_others,
+    keys_of,
+    operator_findings,
+    policy_source,
+    wrong,
+)
+from exirkit.passes.policy_words import NbytesRange
+from exirkit.patterns import OperatorTable, SourceText, YamlPath, compile_pattern
+
+from .model import Minimum, Partitioning, RankRange, TakingRule, WholeOperators
+
+CONDITION_NAMES = ("x", "nbytes", "elements", "macs")
+"""What a condition of a rule without a pattern may name."""
+_KEYS = keys_of((Partitioning, TakingRule, WholeOperators, Minimum, NbytesRange, RankRange))
+
+
+def load_partitioning(path: str | Path) -> Partitioning:
+    """Read what a partitioner takes from a YAML file.
+
+    Raises:
+        ModelError: EK494, it is no YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
+            it.
+        OSError: The file cannot be read.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            SourceText("", str(path)).diagnostic("EK494", f"this is no text in UTF-8: byte {error.start}")
+        ) from None
+    return parse_partitioning(text, str(path))
+
+
+def parse_partitioning(text: str, file: str = "<partitioning>") -> Partitioning:
+    """Read what a partitioner takes from its text.
+
+    Raises:
+        ModelError: As `load_partitioning`.
+    """
+    source = policy_source(text, file, "EK494")
+    try:
+        made = Partitioning.model_validate(source.data)
+    except ValidationError as error:
+        errors = [each for each in error.errors() if not is_empty_for_others(each, error.errors())]
+        raise ModelError(in_order(form_finding(each, source, "EK495", _KEYS) for each in errors)) from None
+    check_partitioning(made, lambda path, value: source.text(path, value))
+    return made
+
+
+def check_partitioning(partitioning: Partitioning, text_at: TextAt | None = None) -> None:
+    """Refuse what names an operator, dtype or word that does not exist.
+
+    Args:
+        partitioning: What was read.
+        text_at: The text at a path of the file, with its place; without, it was made in Python.
+
+    Raises:
+        ModelError: EK496, EK210 and following, all that is wrong.
+    """
+    at = text_at or (lambda path, value: SourceText(value, f"<partitioning>.{'.'.join(map(str, path))}"))
+    findings = [
+        *(one for place, rule in enumerate(partitioning.rules) for one in _rule_findings(place, rule, at)),
+        *(one for place, whole in enumerate(partitioning.keep_whole) for one in _whole_findings(place, whole, at)),
+    ]
+    if findings:
+        raise ModelError(in_order(findings) if text_at else findings)
+
+
+def _rule_findings(place: int, rule: TakingRule, at: TextAt) -> Iterator[Diagnostic]:
+    def paths(key: str) -> list[tuple[YamlPath, str]]:
+        # Where one stands without a list around it, the text of the list is found.
+        return [(("rules", place, key, number), name) for number, name in enumerate(getattr(rule, key))]
+
+    yield from operator_findings(paths("op"), at, "EK496")
+    yield from dtype_findings(paths("dtype"), at, "EK496")
+    yield from dtype_findings(paths("argument_dtype"), at, "EK496")
+    if rule.match is None:
+        yield from condition_findings(paths("where"), at, CONDITION_NAMES)
+        return
+    try:
+        compile_pattern(
+            at(("rules", place, "match"), rule.match),
+            {name: at(("rules", place, "vars", name), text) for name, text in rule.vars.items()},
+            [at(path, text) for path, text in paths("where")],
+        )
+    except ModelError as error:
+        yield from error.diagnostics
+
+
+def _whole_findings(place: int, whole: WholeOperators, at: TextAt) -> Iterator[Diagnostic]:
+    names: list[tuple[YamlPath, str]] = [
+        (("keep_whole", place, "op", number), name) for number, name in enumerate(whole.op)
+    ]
+    for path, name in names:
+        if has_wildcard(name):
+            yield wrong(at(path, name), "EK496", "operators that stay whole are named one by one")
+        elif not (found := list(operator_findings([(path, name)], at, "EK496"))):
+            if not isinstance(OperatorTable().find(name), OpOverload):
+                yield wrong(at(path, name), "EK496", f"{name} is no operator of torch, and is never decomposed")
+        else:
+            yield from found
+    conditions: list[tuple[YamlPath, str]] = [
+        (("keep_whole", place, "where", number), text) for number, text in enumerate(whole.where)
+    ]
+    yield from condition_findings(conditions, at, CONDITION_NAMES)
