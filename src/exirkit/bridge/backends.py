@@ -63,14 +63,8 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
 
 
 def _imported_backends() -> dict[str, type[Any]]:
-    """Return the official backends by name, as far as their modules are imported."""
-    found: dict[str, type[Any]] = {}
-    waiting = OfficialBackendDetails.__subclasses__()
-    while waiting:
-        one = waiting.pop(0)
-        found.setdefault(one.__name__, one)
-        waiting += one.__subclasses__()
-    return found
+    """Return the official backends by name, as far as their modules are imported; they cannot be derived from."""
+    return {one.__name__: one for one in OfficialBackendDetails.__subclasses__()}
 
 
 def _result(made: Any) -> PreprocessResult:
