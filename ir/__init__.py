@@ -1,7 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
 from .body_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
-from .cheap_tracing import cheap_tracing
 from .control_flow import (
     COND,
     MAP,
@@ -78,6 +77,7 @@ from .purity import has_effect, is_pure
 from .quick_execution import bare_tensor, has_quick_values, is_quick_on_ones, quick_value
 from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
+from .torch_economy import cheap_tracing
 
 __all__ = [
     "ALIGNMENT",

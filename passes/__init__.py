@@ -64,11 +64,11 @@ from .eliminate_dead_code import EliminateDeadCode
 from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
-from .expose_operators import expose_operators
 from .fold_constants import FoldConstants, FoldReport
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
 from .graph_calls import graph_call_findings
+from .hidden_operators import expose_operators
 from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport

@@ -193,8 +193,8 @@ def test_nodes_keep_what_was_known_of_their_source() -> None:
             made = traceback.get_current_meta()
             assert made == node.meta
             assert made is not node.meta
-            new = (Proxy(x) + 1).node
-        assert new.meta["stack_trace"] == "here"
+            new: Any = Proxy(x) + 1  # type: ignore[operator]
+        assert new.node.meta["stack_trace"] == "here"
         assert traceback.get_current_meta() == {}
 
 
