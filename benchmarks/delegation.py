@@ -4,7 +4,7 @@ Usage: python -m benchmarks.delegation [MODEL ...] [--json FILE]
 
 Seconds are processor time from the exported program to the bytes of the file, each chain in a process of its own, one
 thread. "work" counts operators that do not only move data. Errors are the largest differences from eager PyTorch on
-the official runtime.
+the official runtime, over the largest value.
 """
 
 from __future__ import annotations

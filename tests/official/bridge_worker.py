@@ -84,7 +84,7 @@ def provoke(request: Header) -> Reply:
 
     try:
         # What others have imported is not to be in the message.
-        with mock.patch("exirkit.bridge.backends._imported_backends", lambda: {"Outside": Outside}):
+        with mock.patch("exirkit.bridge.backends._imported_backends", return_value={"Outside": Outside}):
             backend = bridge.official_backend("Outside" if request["code"] == "EK752" else "Outsid")
         backend.preprocess_multimethod({"forward": [exported("any-batch")]}, {"forward": [[]]})
     except ours.DiagnosticError as error:
