@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 from tests.official.bridge_models import exported
+from tests.official.other_backends import OTHERS
 from torch.export import ExportedProgram
 
 from exirkit.fuzz.official.wire import Header, pack, unpack
@@ -55,6 +56,23 @@ def lower(request: Header) -> Reply:
     other = importlib.import_module("executorch.exir").to_edge_transform_and_lower(program, partitioner=[partitioner()])
     answer = {"ours": delegated(mine.exported_program()), "theirs": delegated(other.exported_program())}
     return answer, [bytes(mine.to_executorch().buffer), bytes(other.to_executorch().buffer)]
+
+
+def lower_for(request: Header) -> Reply:
+    """Lower a model for one of the other backends, through our chain and through theirs."""
+    other = OTHERS[request["backend"]]
+    module = importlib.import_module(f"executorch.backends.{other.module}")
+    program = exported("any-batch")
+
+    def asked() -> Any:
+        return getattr(module, other.partitioner)(**other.choices)
+
+    mine = importlib.import_module("exirkit").to_edge_transform_and_lower(
+        program, partitioner=[importlib.import_module("exirkit.bridge").OfficialPartitioner(asked())]
+    )
+    theirs = importlib.import_module("executorch.exir").to_edge_transform_and_lower(program, partitioner=[asked()])
+    answer = {"ours": delegated(mine.exported_program()), "theirs": delegated(theirs.exported_program())}
+    return answer, [bytes(mine.to_executorch().buffer)]
 
 
 def compare(request: Header) -> Reply:
@@ -100,7 +118,7 @@ def page(request: Header) -> Reply:
     return {"names": sorted(names)}, []
 
 
-ANSWERS = {"page": page, "compare": compare, "lower": lower, "provoke": provoke}
+ANSWERS = {"page": page, "compare": compare, "lower_for": lower_for, "lower": lower, "provoke": provoke}
 
 
 def main() -> int:
