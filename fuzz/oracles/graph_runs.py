@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, stride_from_dim_order
+from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, control_flow_call, stride_from_dim_order
 
 from .sizes import Sizes
 
@@ -153,6 +153,9 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     kwargs = _resolved(node.kwargs, values)
     target: Any = node.target
     made = target(*args, **kwargs)
+    if control_flow_call(node) is not None:
+        # What a body returns as it was given it is a value of its own, which torch does not see to.
+        made = pytree.tree_map_only(torch.Tensor, torch.clone, made)
     # Operators that write a list of tensors return nothing.
     written = kwargs.get("out")
     return written if isinstance(written, list | tuple) and (made is None or isinstance(made, list | tuple)) else made
