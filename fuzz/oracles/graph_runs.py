@@ -154,8 +154,10 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     target: Any = node.target
     made = target(*args, **kwargs)
     if control_flow_call(node) is not None:
-        # What a body returns as it was given it is a value of its own, which torch does not see to.
-        made = pytree.tree_map_only(torch.Tensor, torch.clone, made)
+        # What a body returns as it was given it is a value of its own, row-major once memory is planned: torch does
+        # not see to either.
+        layout = torch.contiguous_format if "spec" in node.meta else torch.preserve_format
+        made = pytree.tree_map_only(torch.Tensor, functools.partial(torch.clone, memory_format=layout), made)
     # Operators that write a list of tensors return nothing.
     written = kwargs.get("out")
     return written if isinstance(written, list | tuple) and (made is None or isinstance(made, list | tuple)) else made
