@@ -14,15 +14,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from torch.fx import Graph, Node
 
+Joins = Literal["touching", "readers", "all"]
 Unit = tuple[Node, ...]
 """Nodes that are one to the partitions."""
 
 
 def grown_partitions(
-    graph: Graph, takers: Mapping[Node, Hashable], together: Sequence[Sequence[Node]] = ()
+    graph: Graph,
+    takers: Mapping[Node, Hashable],
+    together: Sequence[Sequence[Node]] = (),
+    *,
+    joins: Joins = "readers",
 ) -> list[list[Node]]:
     """Return partitions of the nodes that something takes; partitions are made of nodes that touch.
 
@@ -31,6 +37,8 @@ def grown_partitions(
         takers: What takes a call; calls that are not there stay in the program.
         together: Calls of one taker that are in one partition in any case; no call is in two of these, and
             `circles_among` finds nothing about them.
+        joins: What is put together besides calls of which one reads the other: nothing (`touching`), calls that read
+            the same value (`readers`), or whatever can be (`all`), which makes the fewest partitions.
 
     Returns:
         Nodes of one taker each, in graph order; partitions in the order of their first nodes. Together they can be
@@ -46,7 +54,7 @@ def grown_partitions(
     whose = [_taker(unit[0], takers) for unit in net.units]
     counts = _counted(net, order, whose)
     _delay(net, order, whose, counts)
-    return _connected(net, whose, counts)
+    return _connected(net, whose, counts, joins)
 
 
 def circles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[int]]:
@@ -173,45 +181,70 @@ def _counted(net: _Net, order: Sequence[int], whose: Sequence[Hashable | None]) 
 
 
 def _delay(net: _Net, order: Sequence[int], whose: Sequence[Hashable | None], counts: list[int]) -> None:
-    """Let units that nothing of their own partition feeds wait for the users, so that they join these."""
+    """Let groups of units wait until they can join a group of users, where everything that needs them can as well.
+
+    Any counts will do that grow where the taker changes, and never shrink, along every edge.
+    """
+    groups = _Groups(len(net.units))
     for place in reversed(order):
-        users = net.users[place]
-        if whose[place] is None or not users or _is_read_at_end(net.units[place]):
+        for user in net.users[place]:
+            if whose[place] is not None and (whose[user], counts[user]) == (whose[place], counts[place]):
+                groups.join(user, place)
+    members: dict[int, list[int]] = {}
+    for place in reversed(order):
+        if whose[place] is not None:
+            members.setdefault(groups.head(place), []).append(place)
+    # Those that others wait for come last, so that they see where the others went.
+    for group in sorted(members.values(), key=lambda one: -counts[one[0]]):
+        inside = set(group)
+        users = [user for place in group for user in net.users[place] if user not in inside]
+        if not users:
             continue
-        latest = min(counts[user] - (whose[user] != whose[place]) for user in users)
-        feeds = any(counts[source] == counts[place] and whose[source] == whose[place] for source in net.sources[place])
-        if latest > counts[place] and not feeds:
-            counts[place] = latest
+        taker = whose[group[0]]
+        latest = min(counts[user] - (whose[user] != taker) for user in users)
+        if latest > counts[group[0]] and any(whose[user] == taker and counts[user] == latest for user in users):
+            for place in group:
+                counts[place] = latest
 
 
-def _is_read_at_end(unit: Unit) -> bool:
-    return any(user.op != "call_function" for node in unit for user in node.users)
+class _Groups:
+    """Units that go together, by their numbers."""
 
+    def __init__(self, count: int) -> None:
+        self._heads = list(range(count))
 
-def _connected(net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int]) -> list[list[Node]]:
-    """Join units of one taker and count that touch, or that read the same value."""
-    taken = [place for place, who in enumerate(whose) if who is not None]
-    heads = {place: place for place in taken}
-
-    def head(place: int) -> int:
+    def head(self, place: int) -> int:
+        heads = self._heads
         while heads[place] != place:
             heads[place] = heads[heads[place]]
             place = heads[place]
         return place
 
-    readers: dict[tuple[int, Hashable, int], int] = {}
+    def join(self, one: int, other: int) -> None:
+        self._heads[self.head(other)] = self.head(one)
+
+
+def _connected(net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int], joins: Joins) -> list[list[Node]]:
+    """Join units of one taker and count that touch, and others as wanted."""
+    taken = [place for place, who in enumerate(whose) if who is not None]
+    groups = _Groups(len(net.units))
+    readers: dict[tuple[Node, Hashable, int], int] = {}
     for place in taken:
         mine = whose[place], counts[place]
-        for source in net.sources[place]:
-            if source in heads and (whose[source], counts[source]) == mine:
-                heads[head(source)] = head(place)
-            else:
-                other = readers.setdefault((source, *mine), place)
-                heads[head(other)] = head(place)
-    groups: dict[int, list[Node]] = {}
+        for source in dict.fromkeys(one for node in net.units[place] for one in node.all_input_nodes):
+            at = net.number.get(source)
+            if at is not None and (whose[at], counts[at]) == mine:
+                groups.join(place, at)
+            elif joins == "readers":
+                # Inputs and parameters as well: what a delegate is handed once need not be handed to two.
+                groups.join(place, readers.setdefault((source, *mine), place))
+    alike: dict[tuple[Hashable, int], int] = {}
+    for place in taken if joins == "all" else ():
+        groups.join(place, alike.setdefault((whose[place], counts[place]), place))
+    made: dict[int, list[Node]] = {}
     # Nodes come in graph order, and so groups in the order of their first ones.
     for node in net.calls:
         place = net.number[node]
-        if place in heads:
-            groups.setdefault(head(place), []).append(node)
-    return list(groups.values())
+        if whose[place] is not None:
+            made.setdefault(groups.head(place), []).append(node)
+    return list(made.values())

@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from exirkit.ir import TensorSpec as TensorSpec
     from exirkit.ir import UsageError as UsageError
     from exirkit.ir import ops as ops
+    from exirkit.passes import AllNodePartitioner as AllNodePartitioner
     from exirkit.passes import ApplyRules as ApplyRules
     from exirkit.passes import BackendDetails as BackendDetails
+    from exirkit.passes import CapabilityBasedPartitioner as CapabilityBasedPartitioner
+    from exirkit.passes import DelegateMappingBuilder as DelegateMappingBuilder
+    from exirkit.passes import DelegationBreakdown as DelegationBreakdown
+    from exirkit.passes import DelegationInfo as DelegationInfo
     from exirkit.passes import DelegationSpec as DelegationSpec
     from exirkit.passes import DtypePolicy as DtypePolicy
     from exirkit.passes import EdgeCompileConfig as EdgeCompileConfig
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from exirkit.passes import ExportedProgramPassResult as ExportedProgramPassResult
     from exirkit.passes import ExportPass as ExportPass
     from exirkit.passes import FoldConstants as FoldConstants
+    from exirkit.passes import GroupBasedPartitioner as GroupBasedPartitioner
     from exirkit.passes import LegalizeDtypes as LegalizeDtypes
     from exirkit.passes import MemoryPlanningAlgorithmSuite as MemoryPlanningAlgorithmSuite
     from exirkit.passes import MemoryPlanningPass as MemoryPlanningPass
@@ -55,12 +61,25 @@ if TYPE_CHECKING:
     from exirkit.passes import ToOutVarPass as ToOutVarPass
     from exirkit.passes import UnfuseOperators as UnfuseOperators
     from exirkit.passes import exact as exact
+    from exirkit.passes import format_delegated_graph as format_delegated_graph
+    from exirkit.passes import (
+        generate_grouped_partitions_from_list_of_nodes as generate_grouped_partitions_from_list_of_nodes,
+    )
+    from exirkit.passes import generate_partitions_from_list_of_nodes as generate_partitions_from_list_of_nodes
+    from exirkit.passes import generate_pattern_op_partitions as generate_pattern_op_partitions
+    from exirkit.passes import get_delegates as get_delegates
+    from exirkit.passes import get_delegation_info as get_delegation_info
+    from exirkit.passes import get_non_lowered_nodes as get_non_lowered_nodes
     from exirkit.passes import greedy as greedy
     from exirkit.passes import load_memory_policy as load_memory_policy
     from exirkit.passes import load_partitioner as load_partitioner
     from exirkit.passes import map_args as map_args
     from exirkit.passes import naive as naive
     from exirkit.passes import portfolio as portfolio
+    from exirkit.passes import print_delegated_graph as print_delegated_graph
+    from exirkit.passes import print_delegation_info as print_delegation_info
+    from exirkit.passes import tag_constant_data as tag_constant_data
+    from exirkit.passes import tag_mutated_buffer as tag_mutated_buffer
     from exirkit.patterns import bind_pattern_to_op as bind_pattern_to_op
     from exirkit.patterns import bisect_rewrites as bisect_rewrites
     from exirkit.patterns import builder as builder
@@ -68,6 +87,8 @@ if TYPE_CHECKING:
     from exirkit.patterns import predicate as predicate
     from exirkit.patterns import unfuse as unfuse
     from exirkit.pictures import generate_memory_trace as generate_memory_trace
+    from exirkit.program import AddMulPartitionerDemo as AddMulPartitionerDemo
+    from exirkit.program import BackendWithCompilerDemo as BackendWithCompilerDemo
     from exirkit.program import EdgeProgramManager as EdgeProgramManager
     from exirkit.program import ExecutorchProgramManager as ExecutorchProgramManager
     from exirkit.program import LoweredBackendModule as LoweredBackendModule
@@ -84,10 +105,17 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Names are fetched on first use, so that `exirkit --help` does not wait for torch.
 _HOMES: dict[str, str] = {
+    "AddMulPartitionerDemo": "program",
+    "AllNodePartitioner": "passes",
     "ApplyRules": "passes",
     "BackendDetails": "passes",
+    "BackendWithCompilerDemo": "program",
+    "CapabilityBasedPartitioner": "passes",
     "CompileSpec": "ir",
     "ContractError": "ir",
+    "DelegateMappingBuilder": "passes",
+    "DelegationBreakdown": "passes",
+    "DelegationInfo": "passes",
     "DelegationSpec": "passes",
     "Diagnostic": "ir",
     "DiagnosticError": "ir",
@@ -105,6 +133,7 @@ _HOMES: dict[str, str] = {
     "ExportedProgramPassResult": "passes",
     "FoldConstants": "passes",
     "GraphEditor": "ir",
+    "GroupBasedPartitioner": "passes",
     "InternalError": "ir",
     "LegalizeDtypes": "passes",
     "LoweredBackendModule": "program",
@@ -136,7 +165,14 @@ _HOMES: dict[str, str] = {
     "check_program": "verifiers",
     "emit_program": "emit",
     "exact": "passes",
+    "format_delegated_graph": "passes",
+    "generate_grouped_partitions_from_list_of_nodes": "passes",
     "generate_memory_trace": "pictures",
+    "generate_partitions_from_list_of_nodes": "passes",
+    "generate_pattern_op_partitions": "passes",
+    "get_delegates": "passes",
+    "get_delegation_info": "passes",
+    "get_non_lowered_nodes": "passes",
     "greedy": "passes",
     "load_book": "patterns",
     "load_memory_policy": "passes",
@@ -146,7 +182,11 @@ _HOMES: dict[str, str] = {
     "ops": "ir",
     "portfolio": "passes",
     "predicate": "patterns",
+    "print_delegated_graph": "passes",
+    "print_delegation_info": "passes",
     "print_program": "emit",
+    "tag_constant_data": "passes",
+    "tag_mutated_buffer": "passes",
     "to_backend": "program",
     "to_edge": "program",
     "to_edge_transform_and_lower": "program",

@@ -7,7 +7,12 @@ from pathlib import Path
 from tests.diagnostics.provocation import provokes
 from tests.diagnostics.provoke_delegation import edge
 
-from exirkit import load_partitioner
+from exirkit import (
+    DelegateMappingBuilder,
+    generate_partitions_from_list_of_nodes,
+    load_partitioner,
+    to_backend,
+)
 from exirkit.passes import account_of
 
 HEAD = "partitioning: 1\nbackend: Npu\n"
@@ -40,3 +45,18 @@ def call_that_stays(scratch: Path) -> object:
     rules += "- {name: matrices, op: aten.sin.*, rank: {at_least: 2}}\n"
     account = account_of(edge().exported_program(), load_partitioner(npu(scratch, HEAD + rules)))
     return [one.diagnostic() for one in account.not_taken]
+
+
+@provokes("EK498")
+def entry_without_an_identifier(_: Path) -> None:
+    DelegateMappingBuilder().insert_delegate_mapping_entry(handles=3)
+
+
+@provokes("EK499")
+def partitions_of_nothing_in_particular(_: Path) -> None:
+    generate_partitions_from_list_of_nodes(edge().exported_program().graph_module)
+
+
+@provokes("EK744")
+def cosine_for_the_demo_backend(_: Path) -> None:
+    to_backend("BackendWithCompilerDemo", edge().exported_program(), [])

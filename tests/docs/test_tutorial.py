@@ -104,6 +104,35 @@ def test_transform_replaces_and_keeps_its_input(run: Run) -> None:
     torch.testing.assert_close(after.module()(x), expected)
 
 
+def executed(buffer: bytes, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return Runtime.get().load_program(buffer, knowing=True).load_method("forward").execute(inputs)
+
+
+def test_lower_to_a_backend(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("compose")
+    x = torch.tensor([0.7])
+    assert capsys.readouterr().out.count("BackendWithCompilerDemo") == 2
+    (alone,) = executed((tmp_path / "delegate.pte").read_bytes(), [x])
+    assert torch.equal(alone, x.sin())
+    assert count(names["exported_program"], "executorch_call_delegate") == 2
+    got = executed(names["edge_program"].to_executorch().buffer, [x])
+    for one, wanted in zip(got, (x.sin(), x.sin().sin(), x.sin() + x.sin().sin() + 0.3), strict=True):
+        torch.testing.assert_close(one, wanted)
+
+
+def test_partition(run: Run) -> None:
+    names = run("partition-a-manager")
+    inputs = [torch.randn(2, 2) for _ in range(3)]
+    for program in names["delegated_program"].exported_program(), run("partition")["delegated_program"]:
+        calls = [one for one in operators(program) if "getitem" not in one]
+        assert [("delegate" in one, "sub" in one) for one in calls] == [(True, False), (False, True), (True, False)]
+        module = program.graph_module
+        inner = [operators(one.original_module) for one in (module.lowered_module_0, module.lowered_module_1)]
+        assert [["mm" in name for name in one] for one in inner] == [[True, False]] * 2
+    (got,) = executed(names["delegated_program"].to_executorch().buffer, inputs)
+    torch.testing.assert_close(got, names["Foo"]()(*inputs))
+
+
 def test_passes_and_memory_planning(run: Run) -> None:
     names = run("passes-and-memory-planning")
     program = names["executorch_program"].exported_program()

@@ -1,4 +1,4 @@
-"""The blocks of the public tutorial 'Exporting to ExecuTorch' that need neither quantisation nor a backend.
+"""The blocks of the public tutorial 'Exporting to ExecuTorch' that do not need quantisation.
 
 The code is what users of the official package have in their files; only imports are changed, and comments are ours.
 Blocks run in one namespace, each after those that it needs.
@@ -171,7 +171,74 @@ print("Transformed Edge Dialect Graph")
 print(transformed_edge_program.exported_program())
 """
 
-# The tutorial hands this program to a backend before it goes on; here it goes on undelegated.
+LOWER_TO_A_BACKEND = """
+class LowerableModule(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return torch.sin(x)
+
+
+example_args = (torch.ones(1),)
+aten_dialect: ExportedProgram = export(LowerableModule(), example_args, strict=True)
+edge_program: EdgeProgramManager = to_edge(aten_dialect)
+to_be_lowered_module = edge_program.exported_program()
+
+from exirkit import LoweredBackendModule, to_backend
+
+from exirkit import (  # noqa
+    BackendWithCompilerDemo,
+)
+
+lowered_module: LoweredBackendModule = to_backend(
+    "BackendWithCompilerDemo", to_be_lowered_module, []
+)
+print(lowered_module)
+print(lowered_module.backend_id)
+print(lowered_module.processed_bytes)
+print(lowered_module.original_module)
+
+save_path = "delegate.pte"
+with open(save_path, "wb") as f:
+    f.write(lowered_module.buffer())
+"""
+
+COMPOSE = """
+class NotLowerableModule(torch.nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.bias = bias
+
+    def forward(self, a, b):
+        return torch.add(torch.add(a, b), self.bias)
+
+
+class ComposedModule(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.non_lowerable = NotLowerableModule(torch.ones(1) * 0.3)
+        self.lowerable = lowered_module
+
+    def forward(self, x):
+        a = self.lowerable(x)
+        b = self.lowerable(a)
+        ret = self.non_lowerable(a, b)
+        return a, b, ret
+
+
+example_args = (torch.ones(1),)
+aten_dialect: ExportedProgram = export(ComposedModule(), example_args, strict=True)
+edge_program: EdgeProgramManager = to_edge(aten_dialect)
+exported_program = edge_program.exported_program()
+print("Edge Dialect graph")
+print(exported_program)
+print("Lowered Module within the graph")
+print(exported_program.graph_module.lowered_module_0.backend_id)
+print(exported_program.graph_module.lowered_module_0.processed_bytes)
+print(exported_program.graph_module.lowered_module_0.original_module)
+"""
+
 MULTIPLY_AND_ADD = """
 class Foo(torch.nn.Module):
     def forward(self, a, x, b):
@@ -189,6 +256,24 @@ edge_program: EdgeProgramManager = to_edge(aten_dialect)
 exported_program = edge_program.exported_program()
 print("Edge Dialect graph")
 print(exported_program)
+"""
+
+PARTITION = """
+from exirkit import AddMulPartitionerDemo
+
+delegated_program = to_backend(exported_program, AddMulPartitionerDemo())
+print("Delegated program")
+print(delegated_program)
+print(delegated_program.graph_module.lowered_module_0.original_module)
+print(delegated_program.graph_module.lowered_module_1.original_module)
+"""
+
+PARTITION_A_MANAGER = """
+exported_program = edge_program.exported_program()
+delegated_program = edge_program.to_backend(AddMulPartitionerDemo())
+
+print("Delegated program")
+print(delegated_program.exported_program())
 """
 
 PASSES_AND_MEMORY_PLANNING = """
@@ -250,7 +335,15 @@ BLOCKS: dict[str, Block] = {
         Block("lower-to-edge", LOWER_TO_EDGE, ("export-a-model",)),
         Block("several-methods", SEVERAL_METHODS, ("export-a-model", "lower-to-edge")),
         Block("transform", TRANSFORM, ("export-a-model", "lower-to-edge")),
+        Block("lower-to-a-backend", LOWER_TO_A_BACKEND, ("export-a-model", "lower-to-edge")),
+        Block("compose", COMPOSE, ("export-a-model", "lower-to-edge", "lower-to-a-backend")),
         Block("multiply-and-add", MULTIPLY_AND_ADD, ("export-a-model", "lower-to-edge")),
+        Block("partition", PARTITION, ("export-a-model", "lower-to-edge", "lower-to-a-backend", "multiply-and-add")),
+        Block(
+            "partition-a-manager",
+            PARTITION_A_MANAGER,
+            ("export-a-model", "lower-to-edge", "lower-to-a-backend", "multiply-and-add", "partition"),
+        ),
         Block(
             "passes-and-memory-planning",
             PASSES_AND_MEMORY_PLANNING,

@@ -178,6 +178,17 @@ def test_a_match_around_another_call_would_wait_for_itself() -> None:
     assert same(Around(), edge.to_backend(whole), [(ROWS,)]) == 1
 
 
+@pytest.mark.parametrize(("join", "count"), [("touching", 4), ("readers", 2), ("all", 1)])
+def test_joining(join: str, count: int) -> None:
+    class Apart(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+            return x.sin(), x.cos(), y.exp(), y.tanh()
+
+    edge = to_edge(export(Apart(), (ROWS, ROWS + 1)))
+    made = partitioner("rules: [{op: '*'}]", f"join: {join}")
+    assert same(Apart(), edge.to_backend(made), [(ROWS, ROWS + 1)]) == count
+
+
 @pytest.mark.parametrize("mutable", ["keep", "handed"])
 @pytest.mark.parametrize("state", ["keep", "handed"])
 def test_state(counting: EdgeProgramManager, state: str, mutable: str) -> None:

@@ -114,7 +114,7 @@ class Decider:
             decision.circles += lost
         decision.claims = {node: one for one in claims for node in one.nodes}
         takers = {node: self._way_of(one) for node, one in decision.claims.items() if not self._leaves(one)}
-        grown = grown_partitions(graph, takers, [one.nodes for one in matches])
+        grown = grown_partitions(graph, takers, [one.nodes for one in matches], joins=self.partitioning.join)
         decision.partitions = [self._partition(nodes, decision) for nodes in grown]
         return decision
 

@@ -134,6 +134,8 @@ class Partitioning(Strict):
         compile_specs: What is compiled for: values by key; each is handed on as UTF-8.
         rules: Which calls are taken; the first rule that means a call decides, and what no rule means stays.
         minimum: What a partition has to have.
+        join: What goes to one partition besides calls of which one reads the other: nothing (`touching`), calls that
+            read the same value (`readers`), or whatever can (`all`), which makes the fewest partitions.
         state: What becomes of parameters, constants, and buffers that nobody writes to: a delegate can `keep` what only
             delegates of one backend read, or is `handed` all of it at each call.
         mutable_state: The same for buffers that are written to: a delegate can `keep` one that it alone reads and
@@ -148,6 +150,7 @@ class Partitioning(Strict):
     compile_specs: CompileValues = Field(default_factory=dict)
     rules: Annotated[tuple[TakingRule, ...], Field(min_length=1, max_length=10_000)]
     minimum: Minimum = Minimum()
+    join: Literal["touching", "readers", "all"] = "readers"
     state: Literal["keep", "handed"] = "keep"
     mutable_state: Literal["keep", "handed"] = "handed"
     keep_whole: tuple[WholeOperators, ...] = ()

@@ -1,12 +1,15 @@
 """The lowering chain: `to_edge`, the managers of its two halves, delegation, and nothing that another room can do."""
 
 from .delegation import LoweredBackendModule, to_backend
+from .demo_backend import AddMulPartitionerDemo, BackendWithCompilerDemo
 from .edge import EdgeProgramManager
 from .executorch import ExecutorchProgramManager
 from .lowering import to_edge, to_edge_keeping_whole, to_edge_transform_and_lower
 from .reference_backend import ReferenceBackend
 
 __all__ = [
+    "AddMulPartitionerDemo",
+    "BackendWithCompilerDemo",
     "EdgeProgramManager",
     "ExecutorchProgramManager",
     "LoweredBackendModule",

@@ -39,6 +39,7 @@ rules:
      where: ["rank(x) == 2", "macs > 100 and elements < 1000 and nbytes < 4096"], backend: Other, compile_specs: {}}
   - {op: aten.sub.*, leave: true}
 minimum: {nodes: 2, macs: 1, elements: 0, nbytes: 1 KiB}
+join: all
 state: handed
 mutable_state: keep
 keep_whole:
