@@ -71,6 +71,7 @@ class GraphSession:
                 if is_own:
                     self._kept[str(spec.target)] = self._lifted[str(name)]
         self._mutated = _mutated_targets(program)
+        self._declared = {node.name: node.meta.get("spec") for node in self._nodes if node.op == "placeholder"}
 
     def run(self, inputs: Sequence[Any], observe: Observer | None = None) -> GraphResult:
         """Run once.
@@ -83,7 +84,7 @@ class GraphSession:
             GraphFailedError: An operator raised.
         """
         given = {
-            name: one.detach().clone(memory_format=torch.preserve_format) if isinstance(one, torch.Tensor) else one
+            name: _as_declared(self._declared.get(name), one) if isinstance(one, torch.Tensor) else one
             for name, one in zip(self._inputs, inputs, strict=True)
         }
         with torch.no_grad():
@@ -171,6 +172,14 @@ def _as_planned(node: Node, value: Any) -> Any:
     strides = stride_from_dim_order(value.shape, spec.dim_order)
     if value.stride() == tuple(strides):
         return value
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+
+
+def _as_declared(spec: Any, value: torch.Tensor) -> torch.Tensor:
+    """Return a copy of an input, in the layout in which a file would take it if that is known."""
+    if not isinstance(spec, TensorSpec):
+        return value.detach().clone(memory_format=torch.preserve_format)
+    strides = [int(stride) for stride in stride_from_dim_order(value.shape, spec.dim_order)]
     return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
 
 
