@@ -30,7 +30,7 @@ class FreeUnbounded(Pass):
         kept: set[TensorSpec] = set()
         for node in editor.graph.nodes:
             if node.target is free:
-                kept.add(node.args[0])  # type: ignore[arg-type]
+                kept.add(node.args[0])
             elif node.op == "placeholder":
                 kept.update(_unbounded(node))
             elif node.op == "output":
