@@ -71,7 +71,8 @@ def select_specs(roles: SpecRoles, policy: AllocationPolicy) -> list[TensorSpec]
 
 
 def _is_left_to_the_runtime(spec: TensorSpec) -> bool:
-    return spec.is_dynamic_unbound_tensor and has_integer_sizes(spec)
+    # Sizes without a bound are 0 once they have been looked at.
+    return spec.is_dynamic_unbound_tensor and has_integer_sizes(spec) and 0 in spec.shape
 
 
 def _returned_view(roles: SpecRoles, spec: TensorSpec) -> Diagnostic:
