@@ -65,6 +65,7 @@ from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
 from .fold_constants import FoldConstants, FoldReport
+from .free_unbounded import FreeUnbounded
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
 from .graph_calls import graph_call_findings
@@ -182,6 +183,7 @@ __all__ = [
     "ExportedProgramPassResult",
     "FoldConstants",
     "FoldReport",
+    "FreeUnbounded",
     "Functionalize",
     "GenerateDebugHandles",
     "GroupBasedPartitioner",
