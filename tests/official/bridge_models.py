@@ -88,10 +88,12 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...], Any]]] = {
 }
 
 
-def exported(name: str) -> ExportedProgram:
-    """Return a model with the weights that it always has."""
+def exported(name: str, then: nn.Module | None = None) -> ExportedProgram:
+    """Return a model with the weights that it always has, and maybe a module behind it."""
     torch.manual_seed(7)
     model, inputs, sizes = MODELS[name]()
+    if then is not None:
+        model, sizes = nn.Sequential(model, then), sizes and {"input": sizes[0]}
     with warnings.catch_warnings():
         # torch warns of how its own LSTM is exported.
         warnings.simplefilter("ignore")

@@ -75,6 +75,34 @@ def lower_for(request: Header) -> Reply:
     return answer, [bytes(mine.to_executorch().buffer)]
 
 
+def take_in(request: Header) -> Reply:
+    """Take in what the official package has lowered to Edge: bare, then delegated by us, and delegated by it."""
+    bridge, theirs = importlib.import_module("exirkit.bridge"), importlib.import_module("executorch.exir")
+    program = exported(request["model"])
+    edge = theirs.to_edge(program)
+    text = str(edge.exported_program().graph)
+    bare = bridge.edge_from_official(edge)
+    after = bare.to_backend(bridge.OfficialPartitioner(partitioner()))
+    before = bridge.edge_from_official(
+        theirs.to_edge_transform_and_lower(program, partitioner=[partitioner()]).exported_program()
+    )
+    lowered = [one.to_executorch() for one in (bare, after, before)]
+    delegates = [len(one.executorch_program.execution_plan[0].delegates) for one in lowered]
+    same = text == str(edge.exported_program().graph)
+    return {"delegates": delegates, "same": same}, [bytes(one.buffer) for one in lowered]
+
+
+def share(request: Header) -> Reply:
+    """Lower two methods whose delegates have a weight in common."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    programs = {"forward": exported("any-batch"), "again": exported("any-batch", then=torch.nn.Tanh())}
+    partitioners = [bridge.OfficialPartitioner(partitioner())]
+    lowered = ours.to_edge_transform_and_lower(programs, partitioner=partitioners).to_executorch()
+    single = ours.to_edge_transform_and_lower(programs["forward"], partitioner=partitioners).to_executorch()
+    del request
+    return {}, [bytes(lowered.buffer), bytes(single.buffer)]
+
+
 def compare(request: Header) -> Reply:
     """Tell whether a backend makes the same of a model whether tracing is cheap or not."""
     ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
@@ -118,7 +146,15 @@ def page(request: Header) -> Reply:
     return {"names": sorted(names)}, []
 
 
-ANSWERS = {"page": page, "compare": compare, "lower_for": lower_for, "lower": lower, "provoke": provoke}
+ANSWERS = {
+    "compare": compare,
+    "lower": lower,
+    "lower_for": lower_for,
+    "page": page,
+    "provoke": provoke,
+    "share": share,
+    "take_in": take_in,
+}
 
 
 def main() -> int:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from tests.official.bridge_models import MODELS, exported
 from tests.official.bridge_process import ask_bridge
 from tests.official.oracle import OfficialRuntime
+
+from exirkit.emit import read_program
+from exirkit.runtime_ref import Runtime
+
+Calls = list[tuple[torch.Tensor, ...]]
 
 pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 
@@ -21,13 +28,48 @@ def test_xnnpack_through_our_chain(name: str, official_runtime: OfficialRuntime)
     assert set(theirs_taken - ours_taken) <= {"dim_order_ops._clone_dim_order.default"}
     assert answer["ours"]["left"] <= answer["theirs"]["left"]
     assert 0 < answer["ours"]["delegates"] <= answer["theirs"]["delegates"]
+    for pte in (ours, theirs):
+        check_outputs(name, lambda calls, pte=pte: official_runtime.run(pte, calls).unwrap())
+
+
+def check_outputs(name: str, run: Callable[[Calls], Sequence[Sequence[Any]]]) -> None:
+    """Compare with eager PyTorch."""
     calls = _calls(name)
     module = exported(name).module()
     wanted = [module(*inputs) for inputs in calls]
-    for pte in (ours, theirs):
-        for got, want in zip(official_runtime.run(pte, calls).unwrap(), wanted, strict=True):
-            for mine, other in zip(got, [want] if isinstance(want, torch.Tensor) else want, strict=True):
-                torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+    for got, want in zip(run(calls), wanted, strict=True):
+        for mine, other in zip(got, [want] if isinstance(want, torch.Tensor) else want, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["any-batch", "counting"])
+def test_official_edge_programs_come_in(name: str, official_runtime: OfficialRuntime) -> None:
+    answer, (bare, after, before) = ask_bridge({"op": "take_in", "model": name})
+    assert answer["same"], "what is taken in stays as it is"
+    assert answer["delegates"][0] == 0
+    assert answer["delegates"][1] == answer["delegates"][2] > 0
+    for pte in (bare, after, before):
+        check_outputs(name, lambda calls, pte=pte: official_runtime.run(pte, calls).unwrap())
+    method = Runtime.get().load_program(bare, knowing=True).load_method("forward")
+    check_outputs(name, lambda calls: [list(method.execute(list(one))) for one in calls])
+
+
+def test_methods_share_the_weights_of_their_delegates(official_runtime: OfficialRuntime) -> None:
+    _, (both, single) = ask_bridge({"op": "share"})
+    shared, alone = read_program(both), read_program(single)
+    keys = [entry.key for entry in shared.program.named_data or []]
+    assert keys == [entry.key for entry in alone.program.named_data or []]
+    # Weights and biases of three layers, each once.
+    assert len(keys) == 6
+    segments = {entry.segment_index for entry in shared.program.named_data or []}
+    assert len(segments) == len(keys)
+    assert all(shared.program.segments[number].offset % 16 == 0 for number in segments), "XNNPACK wants 16"
+    calls = _calls("any-batch")
+    first, second = (official_runtime.run(both, calls, method=name).unwrap() for name in ("forward", "again"))
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(torch.tanh(one[0]), other[0], rtol=1e-4, atol=1e-5)
+    wanted = exported("any-batch").module()
+    torch.testing.assert_close(first[0][0], wanted(*calls[0]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["convolutions", "any-batch"])
@@ -37,7 +79,7 @@ def test_cheap_tracing_changes_nothing_that_a_backend_makes(name: str) -> None:
     assert answer["same"]
 
 
-def _calls(name: str) -> list[tuple[torch.Tensor, ...]]:
+def _calls(name: str) -> Calls:
     """Return inputs of two calls, so that state of the first reaches the second; of two sizes where these vary."""
     _, inputs, sizes = MODELS[name]()
     return [inputs, tuple(torch.cat([one, one]) for one in inputs) if sizes else inputs]

@@ -4,7 +4,8 @@
 """
 
 from .backends import official_backend
+from .incoming import edge_from_official
 from .operators import official_program
 from .partitioners import OfficialPartitioner
 
-__all__ = ["OfficialPartitioner", "official_backend", "official_program"]
+__all__ = ["OfficialPartitioner", "edge_from_official", "official_backend", "official_program"]

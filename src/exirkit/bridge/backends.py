@@ -68,10 +68,17 @@ def _imported_backends() -> dict[str, type[Any]]:
 
 
 def _result(made: Any) -> PreprocessResult:
-    data: dict[str, bytes] = {}
-    store = made.data_store_output
-    if store is not None:
-        if store.external_data:
-            raise ModelError(Diagnostic(code="EK752", message="the backend wants data in files of their own"))
-        data = {key: bytes(store.buffers[entry.buffer_index]) for key, entry in store.pte_data.items()}
-    return PreprocessResult(bytes(made.processed_bytes), made.debug_handle_map, data)
+    return PreprocessResult(bytes(made.processed_bytes), made.debug_handle_map, named_data_of(made.data_store_output))
+
+
+def named_data_of(store: Any) -> dict[str, bytes]:
+    """Return what a backend has put in its `NamedDataStore`, by key.
+
+    Raises:
+        ModelError: EK752, some of it is to be in a file of its own.
+    """
+    if store is None:
+        return {}
+    if store.external_data:
+        raise ModelError(Diagnostic(code="EK752", message="the backend wants data in files of their own"))
+    return {key: bytes(store.buffers[entry.buffer_index]) for key, entry in store.pte_data.items()}

@@ -1,0 +1,85 @@
+"""Edge programs of the official package as programs of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from executorch.exir import EdgeProgramManager as OfficialManager
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.dialects.edge._ops import EdgeOpOverload as OfficialEdgeOperator
+from executorch.exir.lowered_backend_module import LoweredBackendModule as OfficialDelegate
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from exirkit.ir import (
+    CALL_DELEGATE,
+    CompileSpec,
+    EdgeProgramVerifier,
+    called_graphs,
+    copy_program,
+    edge_operator,
+    underlying,
+)
+from exirkit.passes import EdgeCompileConfig
+from exirkit.program import EdgeProgramManager, LoweredBackendModule
+
+from .backends import named_data_of
+
+
+def edge_from_official(programs: Any, compile_config: EdgeCompileConfig | None = None) -> EdgeProgramManager:
+    """Return a manager of ours with what the official package has lowered to Edge; delegates come along.
+
+    Args:
+        programs: An official `EdgeProgramManager`, one of its programs, or programs by method name; they are not
+            changed.
+        compile_config: Choices that later steps respect. Their programs may hold operators that ours do not, so by
+            default they are not checked for being core operators.
+
+    Raises:
+        ModelError: EK752, a delegate keeps data in files of its own.
+    """
+    config = compile_config or EdgeCompileConfig(_check_ir_validity=False)
+    if isinstance(programs, OfficialManager):
+        names = sorted(programs.methods)
+        return EdgeProgramManager(
+            {name: _ours(programs.exported_program(name)) for name in names}, programs._config_methods, config
+        )
+    named: Mapping[str, ExportedProgram] = programs if isinstance(programs, Mapping) else {"forward": programs}
+    return EdgeProgramManager({name: _ours(program) for name, program in named.items()}, None, config)
+
+
+def _ours(program: ExportedProgram) -> ExportedProgram:
+    made = copy_program(program, verifier=EdgeProgramVerifier)
+    for module in called_graphs(made.graph_module):
+        _take_delegates_over(module)
+        for node in module.graph.nodes:
+            if isinstance(node.target, OfficialEdgeOperator):
+                node.target = edge_operator(underlying(node.target))
+        module.recompile()
+    return made
+
+
+def _take_delegates_over(module: GraphModule) -> None:
+    taken: dict[str, LoweredBackendModule] = {}
+    for node in module.graph.nodes:
+        if node.target is not executorch_call_delegate:
+            continue
+        node.target = CALL_DELEGATE
+        attribute: Node = node.args[0]
+        name = str(attribute.target)
+        if name not in taken:
+            taken[name] = _delegate(getattr(module, name))
+            setattr(module, name, taken[name])
+
+
+def _delegate(theirs: OfficialDelegate) -> LoweredBackendModule:
+    specs = [CompileSpec(one.key, bytes(one.value)) for one in theirs.compile_specs]
+    return LoweredBackendModule(
+        _ours(theirs.original_module),
+        theirs.backend_id,
+        bytes(theirs.processed_bytes),
+        specs,
+        named_data_of(theirs.named_data_store_output),
+        theirs.meta.get("debug_handle_map") if theirs.meta else None,
+    )
