@@ -119,7 +119,7 @@ def _wrong_with(found: Sequence[Sequence[Node]], instance: Instance, groups: Seq
         yield "the partitions are not the calls that are taken, each once"
     if any(len({instance.takers[node] for node in nodes if node in instance.takers}) != 1 for nodes in found):
         yield "a partition has calls of two takers"
-    if any(len({home[node] for node in group}) != 1 for group in groups):
+    if any(len({home.get(node) for node in group}) != 1 for group in groups):
         yield "a group is apart"
     stuck = units_on_circles(instance.graph, {node: ("partition", place) for node, place in home.items()})
     if stuck:
