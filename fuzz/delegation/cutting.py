@@ -69,10 +69,15 @@ def cut_at_random(programs: Mapping[str, ExportedProgram]) -> bytes:
     return bytes(cut_manager(programs).to_executorch().buffer)
 
 
-def cut_manager(programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
-    """Return the Edge programs that `cut_at_random` lowers."""
+def cut_manager(programs: Mapping[str, ExportedProgram], salt: int = 0) -> EdgeProgramManager:
+    """Return the Edge programs that `cut_at_random` lowers.
+
+    Args:
+        programs: By method.
+        salt: Another one cuts in other places.
+    """
     text = "".join(f"{name}{program.graph}" for name, program in sorted(programs.items()))
-    draw = random.Random(zlib.crc32(text.encode()))
+    draw = random.Random(zlib.crc32(text.encode(), salt))
     manager = to_edge(dict(programs))
     backends = [CheckingBackend.__name__, OtherCheckingBackend.__name__]
     draw.shuffle(backends)
