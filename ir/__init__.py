@@ -77,6 +77,7 @@ from .purity import has_effect, is_pure
 from .quick_execution import bare_tensor, has_quick_values, is_quick_on_ones, quick_value
 from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
+from .torch_economy import cheap_tracing
 
 __all__ = [
     "ALIGNMENT",
@@ -131,6 +132,7 @@ __all__ = [
     "bodies_of",
     "body_calls",
     "called_graphs",
+    "cheap_tracing",
     "contiguous_stride",
     "control_flow_call",
     "copy_graph_module",

@@ -38,6 +38,10 @@ def infer_view_copy(view: OpOverload, args: Any, kwargs: Any) -> Any:
     args, kwargs = pytree.tree_map_only(torch.Tensor, _row_major, (args, kwargs))
     if view is torch.ops.aten.view.default and (sizes := _resolved(*args)) is not None:
         return args[0].new_empty(sizes)
+    if view is torch.ops.aten.select.int and not isinstance(args[0].shape[args[1]], int):
+        # torch asks whether the selected part ends inside of the memory, which it cannot tell of products of sizes.
+        dim = args[1] % args[0].dim()
+        return args[0].new_empty([*args[0].shape[:dim], *args[0].shape[dim + 1 :]])
     return pytree.tree_map_only(torch.Tensor, _row_major, view(*args, **kwargs))
 
 

@@ -67,9 +67,11 @@ from .eliminate_views import EliminateViews
 from .export_pass import ExportPass
 from .export_pass_values import NodeMetadata, ProxyValue, map_args
 from .fold_constants import FoldConstants, FoldReport
+from .free_unbounded import FreeUnbounded
 from .functionalize import Functionalize
 from .generate_debug_handles import GenerateDebugHandles
 from .graph_calls import graph_call_findings
+from .hidden_operators import expose_operators
 from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
@@ -183,6 +185,7 @@ __all__ = [
     "ExportedProgramPassResult",
     "FoldConstants",
     "FoldReport",
+    "FreeUnbounded",
     "Functionalize",
     "GenerateDebugHandles",
     "GroupBasedPartitioner",
@@ -263,6 +266,7 @@ __all__ = [
     "exact",
     "exact_placement",
     "executorch_settings",
+    "expose_operators",
     "find_backend",
     "format_delegated_graph",
     "generate_grouped_partitions_from_list_of_nodes",

@@ -32,11 +32,18 @@ class BoundSymbolicShapes(Pass):
     decide, from the operator that makes them: `nonzero` finds at most as many elements as there are. The sizes of the
     example inputs play no part.
 
+    Args:
+        allow_unbounded: Leave tensors without a largest size to the runtime, which finds memory for them.
+
     Requires: specs.
-    Ensures: all sizes in specs are integers; `shape_dynamism` is `DYNAMIC_BOUND` where a size was symbolic.
+    Ensures: all sizes in specs are integers; `shape_dynamism` is `DYNAMIC_BOUND` where a size was symbolic, or
+        `DYNAMIC_UNBOUND` where one has no bound: it is 0 then.
     """
 
     name = "bound-symbolic-shapes"
+
+    def __init__(self, *, allow_unbounded: bool = False) -> None:
+        self.allow_unbounded = allow_unbounded
 
     def edit(self, editor: GraphEditor) -> None:
         """Evaluate the bounds.
@@ -54,9 +61,10 @@ class BoundSymbolicShapes(Pass):
             for place, spec in _specs(node):
                 if spec not in bounded and not all(isinstance(size, int) for size in spec.shape):
                     sizes = [bounds.upper(size) for size in spec.shape]
-                    for dim in (dim for dim, size in enumerate(sizes) if size is None):
+                    missing = [dim for dim, size in enumerate(sizes) if size is None]
+                    for dim in () if self.allow_unbounded else missing:
                         findings.add(node, place, dim, spec.shape[dim])
-                    bounded[spec] = _with_bounds(spec, [size or 0 for size in sizes])
+                    bounded[spec] = _with_bounds(spec, [size or 0 for size in sizes], is_unbounded=bool(missing))
         if findings.diagnostics:
             raise ModelError(findings.diagnostics)
         if not bounded:
@@ -74,11 +82,12 @@ def _specs(node: Node) -> Iterator[tuple[int | None, TensorSpec]]:
         yield from ((place, one) for place, one in enumerate(spec) if one is not None)
 
 
-def _with_bounds(spec: TensorSpec, sizes: list[int]) -> TensorSpec:
+def _with_bounds(spec: TensorSpec, sizes: list[int], *, is_unbounded: bool) -> TensorSpec:
     result = copy.copy(spec)
     result.shape = list(sizes)
     result.stride = stride_from_dim_order(result.shape, spec.dim_order)
-    result.shape_dynamism = TensorShapeDynamism.DYNAMIC_BOUND
+    varies = TensorShapeDynamism
+    result.shape_dynamism = varies.DYNAMIC_UNBOUND if is_unbounded else varies.DYNAMIC_BOUND
     return result
 
 
@@ -101,8 +110,15 @@ def _bound_counts(node: Node, bounds: SizeBounds, bounded: dict[TensorSpec, Tens
 
 
 def _shape(node: Node, bounded: dict[TensorSpec, TensorSpec]) -> list[int]:
-    spec = node.meta["spec"]
-    return list(bounded.get(spec, spec).shape)
+    spec = bounded.get(node.meta["spec"], node.meta["spec"])
+    # What is found in a tensor of any size can be any number.
+    return [LARGEST_SIZE + 1] * len(spec.shape) if spec.is_dynamic_unbound_tensor else list(spec.shape)
+
+
+_OTHERWISE = (
+    "runtimes that allocate memory, unlike the official one, run programs that are lowered with "
+    "dynamic_memory_planning_mode=DynamicMemoryPlanningMode.SYMBOLIC"
+)
 
 
 class _Findings:
@@ -144,12 +160,13 @@ def _unbounded_input(node: Node, dim: int, expression: sympy.Expr) -> Diagnostic
         location=locate(node),
         expected=f"a largest size of at most {LARGEST_SIZE}, for which memory is planned",
         hint=f'give it one when exporting: dynamic_shapes={{"{node.name}": {{{dim}: Dim("size", max=...)}}}}',
+        notes=(_OTHERWISE,),
     )
 
 
 def _unbounded_result(node: Node, place: int | None, dim: int, expression: sympy.Expr, source: Node) -> Diagnostic:
     which = "" if place is None else f" of result {place}"
-    origin = () if source is node else (f"the size comes from %{source.name}",)
+    origin = (_OTHERWISE,) if source is node else (f"the size comes from %{source.name}", _OTHERWISE)
     return Diagnostic(
         code="EK434",
         message=f"%{node.name} has no upper bound for dim {dim}{which} ({expression})",

@@ -139,7 +139,8 @@ class _Owners:
     def may_share(self, node: Node, source: Node) -> bool:
         """Tell whether `node` may lie in the memory of `source`."""
         root = self.root(source)
-        if root in self._written:
+        # What the runtime finds memory for may lie elsewhere by the time when the view is used.
+        if root in self._written or root.meta["spec"].is_dynamic_unbound_tensor:
             return False
         if node not in self._outputs:
             return True

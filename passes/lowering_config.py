@@ -16,9 +16,16 @@ from .memory import MemoryPlanningPass
 
 
 class DynamicMemoryPlanningMode(Enum):
-    """How tensors of dynamic shape get memory."""
+    """How tensors of dynamic shape get memory.
+
+    Attributes:
+        UPPER_BOUND: Each has a place for its largest size; a size without a bound is an error.
+        SYMBOLIC: So has each whose size has a bound. The others get memory while the program runs and give it back
+            behind their last use, which runtimes can do that allocate; the official one does not.
+    """
 
     UPPER_BOUND = 0
+    SYMBOLIC = 1
 
 
 @dataclass
@@ -62,7 +69,8 @@ class ExecutorchBackendConfig:
         passes: Passes to run first, on the Edge program of each method.
         memory_planning_pass: Planner, or one for each method name.
         to_out_var_pass: Options of the conversion to out variants.
-        dynamic_memory_planning_mode: Memory of dynamic tensors: always their upper bound.
+        dynamic_memory_planning_mode: Memory of dynamic tensors: a place for their largest size, or, of those that have
+            none, memory that the runtime finds and frees.
         emit_stacktrace: Store the source lines of instructions in the program.
         extract_delegate_segments: Store delegate payloads in segments behind the program.
         segment_alignment: Alignment of segments in the file, in bytes.

@@ -42,6 +42,26 @@ class StepFailure(Exception):  # noqa: N818 - never leaves the room; the interpr
         self.hint = hint
 
 
+class Heap:
+    """Counts the memory that tensors without a largest size have while a method runs.
+
+    Attributes:
+        nbytes: Bytes that they have now.
+        peak_nbytes: Most bytes that they had at once.
+    """
+
+    __slots__ = ("nbytes", "peak_nbytes")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.peak_nbytes = 0
+
+    def count(self, nbytes: int) -> None:
+        """Count bytes that are found, or, if negative, given back."""
+        self.nbytes += nbytes
+        self.peak_nbytes = max(self.peak_nbytes, self.nbytes)
+
+
 class TensorCell:
     """A tensor value at run time.
 
@@ -59,6 +79,7 @@ class TensorCell:
         "_dim_order",
         "_dynamism",
         "_flat",
+        "_heap",
         "_offset",
         "_owns_memory",
         "current",
@@ -67,8 +88,9 @@ class TensorCell:
         "sizes",
     )
 
-    def __init__(self, index: int, declared: Tensor) -> None:
+    def __init__(self, index: int, declared: Tensor, heap: Heap | None = None) -> None:
         self.index = index
+        self._heap = heap or Heap()
         self.dtype = declared.scalar_type.dtype
         self.sizes = torch.Size(declared.sizes)
         self.current: torch.Tensor | None = None
@@ -160,6 +182,7 @@ class TensorCell:
     def free(self) -> None:
         """Give back memory that was found at run time; planned memory stays."""
         if self._owns_memory:
+            self._count(None)
             self._flat = None
             self.current = None
 
@@ -180,7 +203,12 @@ class TensorCell:
         flat = torch.empty(self._offset + elements, dtype=self.dtype)
         if self._flat is not None:
             flat[: len(self._flat)] = self._flat
+        self._count(flat)
         self._flat = flat
+
+    def _count(self, flat: torch.Tensor | None) -> None:
+        if self._dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND:
+            self._heap.count(sum(one.nbytes * sign for one, sign in ((flat, 1), (self._flat, -1)) if one is not None))
 
     def _show(self, sizes: torch.Size) -> torch.Tensor:
         assert self._flat is not None

@@ -22,7 +22,7 @@ from exirkit.emit import (
 from exirkit.ir import Diagnostic, Location, ModelError
 
 from .arguments import Environment
-from .cells import StepFailure, TensorCell
+from .cells import Heap, StepFailure, TensorCell
 from .inputs import bind_inputs, release_inputs, set_numbers
 from .limits import Limits
 from .plan_facts import PlanFacts, operator_name
@@ -35,15 +35,20 @@ _DEFAULT_SEED = 0
 class Interpreter:
     """One method with its memory. State in mutable buffers lives as long as the object.
 
+    Attributes:
+        plan: The method.
+        heap: Memory of tensors that have no place in an arena because their sizes have no bound.
+
     Requires: the plan has been checked, all its kernels exist, and it has no delegates.
     """
 
     def __init__(self, file: PteFile, plan: ExecutionPlan, facts: PlanFacts, arenas: Arenas, limits: Limits) -> None:
         self.plan = plan
+        self.heap = Heap()
         self._limits = limits
         generator = torch.Generator().manual_seed(_DEFAULT_SEED)
         with torch.inference_mode():
-            self._values = make_values(file, plan, arenas)
+            self._values = make_values(file, plan, arenas, self.heap)
             self._environment = Environment(plan, facts, self._values, generator)
             self._chains: list[list[Step]] = [
                 [make_step(self._environment, instruction) for instruction in chain.instructions]

@@ -80,6 +80,16 @@ class Method:
         """Facts about inputs, outputs and memory."""
         return MethodMetadata(self._interpreter.plan)
 
+    @property
+    def allocated_nbytes(self) -> int:
+        """Bytes that tensors without a largest size have now: what was not freed, such as outputs."""
+        return self._interpreter.heap.nbytes
+
+    @property
+    def peak_allocated_nbytes(self) -> int:
+        """Most bytes that tensors without a largest size have had at once, since the method was loaded."""
+        return self._interpreter.heap.peak_nbytes
+
     def manual_seed(self, seed: int) -> None:
         """Start the random numbers of this method anew; a method that is just loaded has seed 0."""
         self._interpreter.seed(seed)

@@ -24,7 +24,7 @@ from exirkit.emit import (
 )
 from exirkit.ir import Diagnostic, Location
 
-from .cells import TensorCell
+from .cells import Heap, TensorCell
 from .check_values import data_of, extent_nbytes, is_constant, is_external
 
 ALIGNMENT_NBYTES = 16
@@ -73,14 +73,14 @@ def _zeros(nbytes: int) -> torch.Tensor:
     return torch.from_numpy(np.zeros(rounded, dtype=np.uint8))
 
 
-def make_values(file: PteFile, plan: ExecutionPlan, arenas: Arenas) -> list[Any]:
+def make_values(file: PteFile, plan: ExecutionPlan, arenas: Arenas, heap: Heap) -> list[Any]:
     """Return the entries of the value table: a `TensorCell`, a number, a text, a list of numbers, or None.
 
     Lists of values (boxed integers, tensors) have None: whoever uses them reads the entries that they name.
 
     Requires: the plan has been checked.
     """
-    return [_entry(file, index, each.val, arenas) for index, each in enumerate(plan.values)]
+    return [_entry(file, index, each.val, arenas, heap) for index, each in enumerate(plan.values)]
 
 
 _CONTENT: Final[dict[type, Callable[[Any], Any]]] = {
@@ -93,15 +93,15 @@ _CONTENT: Final[dict[type, Callable[[Any], Any]]] = {
 }
 
 
-def _entry(file: PteFile, index: int, value: Any, arenas: Arenas) -> Any:
+def _entry(file: PteFile, index: int, value: Any, arenas: Arenas, heap: Heap) -> Any:
     read = _CONTENT.get(type(value))
     if read is not None:
         return read(value)
-    return _cell(file, index, value, arenas) if isinstance(value, Tensor) else None
+    return _cell(file, index, value, arenas, heap) if isinstance(value, Tensor) else None
 
 
-def _cell(file: PteFile, index: int, tensor: Tensor, arenas: Arenas) -> TensorCell:
-    cell = TensorCell(index, tensor)
+def _cell(file: PteFile, index: int, tensor: Tensor, arenas: Arenas, heap: Heap) -> TensorCell:
+    cell = TensorCell(index, tensor, heap)
     reach = extent_nbytes(tensor)
     if reach == 0:
         return cell

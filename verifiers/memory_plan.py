@@ -156,10 +156,17 @@ class _PlaceChecker:
             elif not self._is_planned(spec):
                 if spec.mem_offset is not None:
                     yield self._finding("EK348", "memory is planned that the caller provides", spec, node)
-            elif spec.mem_offset is None or spec.mem_id is None:
-                yield self._finding("EK344", "a tensor has no place in an arena", spec, node)
             else:
-                yield from self._check_place(spec, spec.mem_id, spec.mem_offset, node)
+                yield from self._check_planned(spec, node)
+
+    def _check_planned(self, spec: TensorSpec, node: Node) -> Iterator[Diagnostic]:
+        if spec.is_dynamic_unbound_tensor:
+            if spec.mem_offset is not None:
+                yield self._finding("EK348", "memory is planned that the runtime finds", spec, node)
+        elif spec.mem_offset is None or spec.mem_id is None:
+            yield self._finding("EK344", "a tensor has no place in an arena", spec, node)
+        else:
+            yield from self._check_place(spec, spec.mem_id, spec.mem_offset, node)
 
     def _sort_inputs(self, graph_module: GraphModule, signature: ExportGraphSignature | None) -> None:
         stored: set[str] = set()

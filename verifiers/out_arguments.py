@@ -118,6 +118,9 @@ def _sizes(graph: ProgramGraph, node: Node, outs: list[Any]) -> Iterator[Diagnos
         sizes, dtype = described
         spec = out.meta.get("spec")
         varies = isinstance(spec, TensorSpec) and spec.shape_dynamism != TensorShapeDynamism.STATIC
+        if isinstance(spec, TensorSpec) and spec.is_dynamic_unbound_tensor and dtype == result.dtype:
+            # The operator makes room.
+            continue
         if dtype != result.dtype or not _has_room(sizes, result, varies):
             yield _misfit(
                 graph,

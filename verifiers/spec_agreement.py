@@ -72,8 +72,10 @@ def _disagreement(graph: ProgramGraph, node: Node, spec: TensorSpec, value: torc
 def _bounds(spec: TensorSpec, value: torch.Tensor) -> bool:
     # A branch may write less into the result of the call than another branch does.
     varies = spec.shape_dynamism != TensorShapeDynamism.STATIC
+    # The runtime finds out how large the others are.
+    is_open = spec.is_dynamic_unbound_tensor
     return len(spec.shape) == value.dim() and all(
-        is_bound(bound, size) or (varies and type(size) is int and size <= bound)
+        is_bound(bound, size) or (varies and type(size) is int and size <= bound) or (is_open and bound == 0)
         for bound, size in zip(spec.shape, value.shape, strict=True)
     )
 

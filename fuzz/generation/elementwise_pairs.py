@@ -15,6 +15,8 @@ from .values import Fact, Value, fits, is_float, is_on_grid, promoted, promoted_
 _ALPHAS = (1, 2, -1, 3, 0.5)
 _MIXED = frozenset({"add", "sub", "rsub", "mul", "div", "compare"})
 """Rules of operators that take integers and a float."""
+_AS_EXPORTED = {f"aten.{name}.Scalar": f"aten.{name}.Tensor" for name in ("add", "sub", "mul", "div")}
+"""What torch.export writes for `x + 0.5`: the overload of two tensors, with a number in the place of one."""
 
 
 @proposes("binary")
@@ -62,9 +64,10 @@ def scalar(scope: Scope, operator: Operator) -> None:
         outcome = RULES[rule](_operand(value), constant)
     fact = _fact(operator, dtype, outcome, value.fact.bits is None)
     args = (number, value) if operator.option("first") else (value, number)
-    scope.call(
-        operator.name, args, fact._replace(sizes=value.sizes, is_dense=value.fact.is_dense), _modes(scope, operator)
-    )
+    name = operator.name
+    if name in _AS_EXPORTED and scope.choices.chance(0.5):
+        name = _AS_EXPORTED[name]
+    scope.call(name, args, fact._replace(sizes=value.sizes, is_dense=value.fact.is_dense), _modes(scope, operator))
 
 
 def _number(scope: Scope, rule: str, value: Value) -> float:

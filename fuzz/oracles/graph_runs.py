@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, stride_from_dim_order
+from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, control_flow_call, stride_from_dim_order
 
 from .sizes import Sizes
 
@@ -71,6 +71,7 @@ class GraphSession:
                 if is_own:
                     self._kept[str(spec.target)] = self._lifted[str(name)]
         self._mutated = _mutated_targets(program)
+        self._declared = {node.name: node.meta.get("spec") for node in self._nodes if node.op == "placeholder"}
 
     def run(self, inputs: Sequence[Any], observe: Observer | None = None) -> GraphResult:
         """Run once.
@@ -83,7 +84,7 @@ class GraphSession:
             GraphFailedError: An operator raised.
         """
         given = {
-            name: one.detach().clone(memory_format=torch.preserve_format) if isinstance(one, torch.Tensor) else one
+            name: _as_declared(self._declared.get(name), one) if isinstance(one, torch.Tensor) else one
             for name, one in zip(self._inputs, inputs, strict=True)
         }
         with torch.no_grad():
@@ -153,6 +154,11 @@ def _value(module: GraphModule, node: Node, values: Mapping[Node, Any], given: M
     kwargs = _resolved(node.kwargs, values)
     target: Any = node.target
     made = target(*args, **kwargs)
+    if control_flow_call(node) is not None:
+        # What a body returns as it was given it is a value of its own, row-major once memory is planned: torch does
+        # not see to either.
+        layout = torch.contiguous_format if "spec" in node.meta else torch.preserve_format
+        made = pytree.tree_map_only(torch.Tensor, functools.partial(torch.clone, memory_format=layout), made)
     # Operators that write a list of tensors return nothing.
     written = kwargs.get("out")
     return written if isinstance(written, list | tuple) and (made is None or isinstance(made, list | tuple)) else made
@@ -166,6 +172,14 @@ def _as_planned(node: Node, value: Any) -> Any:
     strides = stride_from_dim_order(value.shape, spec.dim_order)
     if value.stride() == tuple(strides):
         return value
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+
+
+def _as_declared(spec: Any, value: torch.Tensor) -> torch.Tensor:
+    """Return a copy of an input, in the layout in which a file would take it if that is known."""
+    if not isinstance(spec, TensorSpec):
+        return value.detach().clone(memory_format=torch.preserve_format)
+    strides = [int(stride) for stride in stride_from_dim_order(value.shape, spec.dim_order)]
     return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
 
 

@@ -61,13 +61,18 @@ def select_specs(roles: SpecRoles, policy: AllocationPolicy) -> list[TensorSpec]
     for one in roles.returned_views:
         if not policy.covers_places(roles.output_places[one]):
             raise ContractError(_returned_view(roles, one))
-    selected = [spec for spec in roles.owners if policy.covers(spec, roles)]
+    selected = [spec for spec in roles.owners if policy.covers(spec, roles) and not _is_left_to_the_runtime(spec)]
     for spec in selected:
         if spec.is_dynamic_unbound_tensor:
             raise ModelError(_unbounded(roles, spec))
         if not has_integer_sizes(spec):
             raise ModelError(still_symbolic(spec, locate(roles.owners[spec])))
     return selected
+
+
+def _is_left_to_the_runtime(spec: TensorSpec) -> bool:
+    # Sizes without a bound are 0 once they have been looked at.
+    return spec.is_dynamic_unbound_tensor and has_integer_sizes(spec) and 0 in spec.shape
 
 
 def _returned_view(roles: SpecRoles, spec: TensorSpec) -> Diagnostic:
@@ -87,7 +92,7 @@ def _unbounded(roles: SpecRoles, spec: TensorSpec) -> Diagnostic:
         location=locate(roles.owners[spec]),
         notes=(
             f"its spec is {spec!r}",
-            "memory that the runtime allocates and frees while the program runs is not supported yet",
+            "its sizes have not been given to the runtime either, as bound-symbolic-shapes does if it is told to",
         ),
         hint="bound the dimension: torch.export.Dim(..., max=...), or torch._check(size <= ...) in the model",
     )

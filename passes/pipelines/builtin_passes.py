@@ -20,6 +20,7 @@ from exirkit.passes.dtype_policy import DtypePolicy, read_dtype_policy
 from exirkit.passes.eliminate_dead_code import EliminateDeadCode
 from exirkit.passes.eliminate_views import EliminateViews
 from exirkit.passes.fold_constants import FoldConstants
+from exirkit.passes.free_unbounded import FreeUnbounded
 from exirkit.passes.functionalize import Functionalize
 from exirkit.passes.generate_debug_handles import GenerateDebugHandles
 from exirkit.passes.inline_grad_regions import InlineGradRegions
@@ -86,6 +87,16 @@ class SkipDimOrder(PassOptions):
     """
 
     skip_dim_order: bool = False
+
+
+class Bounds(PassOptions):
+    """Options of `bound-symbolic-shapes`.
+
+    Attributes:
+        allow_unbounded: Sizes without a bound are left to the runtime.
+    """
+
+    allow_unbounded: bool = False
 
 
 class Outputs(SkipDimOrder):
@@ -283,7 +294,8 @@ def _to_executorch() -> tuple[RegisteredPass, ...]:
             ensures=("specs",),
             invalidates=("bounded-shapes",),
         ),
-        registered(BoundSymbolicShapes, requires=("specs",), ensures=("bounded-shapes",)),
+        registered(BoundSymbolicShapes, options=Bounds, requires=("specs",), ensures=("bounded-shapes",)),
+        registered(FreeUnbounded, requires=("bounded-shapes",), after=("convert-to-out-variants",)),
         registered(EliminateViews, options=Views, requires=("specs", "bounded-shapes", "outputs-separate")),
         registered(
             ConvertToOutVariants,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from exirkit.passes.lowering_config import EdgeCompileConfig, ExecutorchBackendConfig
+from exirkit.passes.lowering_config import DynamicMemoryPlanningMode, EdgeCompileConfig, ExecutorchBackendConfig
 from exirkit.passes.memory import MemoryPlanningPass
 
 
@@ -37,6 +37,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         "out-variant-overrides": Setting(MappingProxyType({}), "out variants by the names of operators"),
         "alloc-graph-input": Setting(True, "`MemoryPlanningPass.alloc_graph_input`"),
         "alloc-graph-output": Setting(True, "`MemoryPlanningPass.alloc_graph_output`"),
+        "allow-unbounded": Setting(False, "`ExecutorchBackendConfig.dynamic_memory_planning_mode` is `SYMBOLIC`"),
     }
 )
 
@@ -64,4 +65,5 @@ def executorch_settings(config: ExecutorchBackendConfig, planner: MemoryPlanning
         "ignore-missing-out-variants": config.to_out_var_pass.ignore_to_out_var_failure,
         "alloc-graph-input": planner.alloc_graph_input,
         "alloc-graph-output": planner.alloc_graph_output,
+        "allow-unbounded": config.dynamic_memory_planning_mode is DynamicMemoryPlanningMode.SYMBOLIC,
     }

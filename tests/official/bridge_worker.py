@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -9,6 +10,7 @@ import traceback
 import warnings
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import torch
 from tests.official.bridge_models import exported
@@ -16,6 +18,7 @@ from torch.export import ExportedProgram
 
 from exirkit.fuzz.official.wire import Header, pack, unpack
 from exirkit.fuzz.official.worker import read_exactly, write_all
+from exirkit.ir import cheap_tracing
 
 Reply = tuple[Header, list[bytes]]
 
@@ -38,6 +41,12 @@ def delegated(program: ExportedProgram) -> Header:
     return {"delegates": len(delegates), "taken": dict(taken), "left": len(calls) - len(delegates)}
 
 
+def payloads(program: ExportedProgram) -> list[Any]:
+    """Return what backends made of the parts of a program."""
+    modules = [module for name, module in program.graph_module.named_children() if name.startswith("lowered_module")]
+    return [(module.processed_bytes, module.named_data) for module in modules]
+
+
 def lower(request: Header) -> Reply:
     """Lower a model through our chain and through theirs."""
     ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
@@ -46,6 +55,18 @@ def lower(request: Header) -> Reply:
     other = importlib.import_module("executorch.exir").to_edge_transform_and_lower(program, partitioner=[partitioner()])
     answer = {"ours": delegated(mine.exported_program()), "theirs": delegated(other.exported_program())}
     return answer, [bytes(mine.to_executorch().buffer), bytes(other.to_executorch().buffer)]
+
+
+def compare(request: Header) -> Reply:
+    """Tell whether a backend makes the same of a model whether tracing is cheap or not."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    program = exported(request["model"])
+    made = []
+    for tracing in (contextlib.nullcontext, cheap_tracing):
+        with mock.patch("exirkit.bridge.backends.cheap_tracing", tracing):
+            edge = ours.to_edge_transform_and_lower(program, partitioner=[bridge.OfficialPartitioner(partitioner())])
+        made.append(payloads(edge.exported_program()))
+    return {"same": made[0] == made[1], "count": len(made[0])}, []
 
 
 def provoke(request: Header) -> Reply:
@@ -62,14 +83,24 @@ def provoke(request: Header) -> Reply:
             return details.PreprocessResult(b"light", data_store_output=kept.get_named_data_store_output())
 
     try:
-        backend = bridge.official_backend("Outside" if request["code"] == "EK752" else "Outsid")
-        backend.preprocess_multimethod({"forward": [exported("perceptron")]}, {"forward": [[]]})
+        # What others have imported is not to be in the message.
+        with mock.patch("exirkit.bridge.backends._imported_backends", return_value={"Outside": Outside}):
+            backend = bridge.official_backend("Outside" if request["code"] == "EK752" else "Outsid")
+        backend.preprocess_multimethod({"forward": [exported("any-batch")]}, {"forward": [[]]})
     except ours.DiagnosticError as error:
         return {"diagnostic": error.diagnostics[0].model_dump_json()}, []
     return {}, []
 
 
-ANSWERS = {"lower": lower, "provoke": provoke}
+def page(request: Header) -> Reply:
+    """Run the blocks of a page, in their order."""
+    names: dict[str, Any] = {}
+    for block in request["blocks"]:
+        exec(compile(block, "page", "exec"), names)
+    return {"names": sorted(names)}, []
+
+
+ANSWERS = {"page": page, "compare": compare, "lower": lower, "provoke": provoke}
 
 
 def main() -> int:

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import torch
 from tests.official.bridge_models import MODELS, exported
-from tests.official.oracle import ROOT, OfficialRuntime
-
-from exirkit.fuzz.official.process import WorkerProcess
-from exirkit.fuzz.official.wire import Header
+from tests.official.bridge_process import ask_bridge
+from tests.official.oracle import OfficialRuntime
 
 pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[WorkerProcess]:
-    """The official package with our chain, in a process of its own."""
-    with WorkerProcess("tests.official.bridge_worker", ROOT) as process:
-        yield process
-
-
-def ask(worker: WorkerProcess, request: Header) -> tuple[Header, list[bytes]]:
-    answer, blobs = worker.request(request, timeout_s=180.0)
-    assert "failure" not in answer, answer["failure"]
-    return answer, blobs
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_xnnpack_through_our_chain(name: str, worker: WorkerProcess, official_runtime: OfficialRuntime) -> None:
-    answer, (ours, theirs) = ask(worker, {"op": "lower", "model": name})
+def test_xnnpack_through_our_chain(name: str, official_runtime: OfficialRuntime) -> None:
+    answer, (ours, theirs) = ask_bridge({"op": "lower", "model": name})
     ours_taken, theirs_taken = (Counter(answer[one]["taken"]) for one in ("ours", "theirs"))
     # Copies that change nothing are not there in our Edge programs, so nobody can take them.
     assert set(theirs_taken - ours_taken) <= {"dim_order_ops._clone_dim_order.default"}
@@ -44,6 +28,13 @@ def test_xnnpack_through_our_chain(name: str, worker: WorkerProcess, official_ru
         for got, want in zip(official_runtime.run(pte, calls).unwrap(), wanted, strict=True):
             for mine, other in zip(got, [want] if isinstance(want, torch.Tensor) else want, strict=True):
                 torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["convolutions", "any-batch"])
+def test_cheap_tracing_changes_nothing_that_a_backend_makes(name: str) -> None:
+    answer, _ = ask_bridge({"op": "compare", "model": name})
+    assert answer["count"]
+    assert answer["same"]
 
 
 def _calls(name: str) -> list[tuple[torch.Tensor, ...]]:

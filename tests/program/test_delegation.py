@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -174,6 +175,44 @@ def test_operators_stay_whole_for_a_backend() -> None:
     with pytest.raises(ModelError) as raised:
         to_edge_transform_and_lower(program, partitioner=[Wanting(names("cosh"))])
     assert raised.value.code == "EK743"
+
+
+class Gates(nn.Module):
+    """Linear layers that no call names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, batch_first=True)
+        self.norm = nn.LayerNorm(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.norm(self.lstm(x[None])[0])
+        return result
+
+
+def test_operators_within_others_stay_whole_for_a_backend() -> None:
+    class Wanting(Picking):
+        def ops_to_not_decompose(self, ep: ExportedProgram) -> Any:
+            return [torch.ops.aten.linear.default], None
+
+    model = Gates().eval().requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = export(model, (ROWS,))
+    before = str(program.graph)
+    linear = torch.ops.aten.linear.default.decompose
+    lowered = to_edge_transform_and_lower(program, partitioner=[Wanting(names("linear"), "Checking")])
+    assert str(program.graph) == before
+    assert torch.ops.aten.linear.default.decompose == linear
+    assert not any("addmm" in str(node.target) for node in lowered.exported_program().graph.nodes)
+    # One for the sequence, one for each of its two steps.
+    assert same(model, lowered, [(ROWS,), (-ROWS,)]) == 3
+    handles = {
+        node.meta["debug_handle"]
+        for node in lowered.exported_program().graph.nodes
+        if node.op == "call_function" and any(word in str(node.target) for word in ("sigmoid", "tanh"))
+    }
+    assert len(handles) == 1, "all parts of the LSTM share a handle"
 
 
 def test_backends_tell_of_operators_by_their_handles() -> None:

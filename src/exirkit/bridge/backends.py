@@ -8,7 +8,7 @@ from executorch.exir.backend.backend_details import BackendDetails as OfficialBa
 from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialCompileSpec
 from torch.export import ExportedProgram
 
-from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError
+from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError, cheap_tracing
 from exirkit.passes import BackendDetails, PreprocessResult
 
 from .operators import official_program
@@ -23,13 +23,14 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
     known = BackendDetails.defined.get(backend_id)
     if known is not None:
         return known
-    theirs = next((one for one in OfficialBackendDetails.__subclasses__() if one.__name__ == backend_id), None)
+    imported = _imported_backends()
+    theirs = imported.get(backend_id)
     if theirs is None:
         raise UsageError(
             Diagnostic(
                 code="EK751",
                 message=f"the official package knows no backend {backend_id!r}",
-                expected=", ".join(sorted(one.__name__ for one in OfficialBackendDetails.__subclasses__())),
+                expected=", ".join(sorted(imported)),
                 hint="import the module that defines it",
             )
         )
@@ -44,7 +45,8 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
             name: [[OfficialCompileSpec(spec.key, spec.value) for spec in specs] for specs in lists]
             for name, lists in compile_specs.items()
         }
-        made = theirs.preprocess_multimethod(edge_programs, given)
+        with cheap_tracing():
+            made = theirs.preprocess_multimethod(edge_programs, given)
         return {name: [_result(one) for one in results] for name, results in made.items()}
 
     def copy_exported_program_for_preprocess(exported_program: ExportedProgram) -> ExportedProgram:
@@ -58,6 +60,11 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
             "copy_exported_program_for_preprocess": staticmethod(copy_exported_program_for_preprocess),
         },
     )
+
+
+def _imported_backends() -> dict[str, type[Any]]:
+    """Return the official backends by name, as far as their modules are imported; they cannot be derived from."""
+    return {one.__name__: one for one in OfficialBackendDetails.__subclasses__()}
 
 
 def _result(made: Any) -> PreprocessResult:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic, ModelError, called_graphs, locate, underlying
-from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, keep_whole
+from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, expose_operators, keep_whole
 
 from .arguments import Programs, Progress, by_method, method_of, pipeline_between, refuse, say
 from .edge import EdgeProgramManager
@@ -111,7 +112,7 @@ def _keeping_whole(
 ) -> tuple[EdgeProgramManager, dict[str, list[Any]]]:
     """Return the Edge programs, and by method the operators that stayed whole."""
     config = compile_config or EdgeCompileConfig()
-    whole = {name: keep_whole(program, chosen[name]) for name, program in named.items()}
+    whole = {name: _kept_whole(program, chosen[name]) for name, program in named.items()}
     kept = dict.fromkeys(op for _, ops in whole.values() for op in ops)
     accepting = replace(config, _core_aten_ops_exception_list=[*config._core_aten_ops_exception_list, *kept])
     marked = {name: program for name, (program, _) in whole.items()}
@@ -127,6 +128,13 @@ def _partitioners(
     for name in given:
         method_of(programs, name)
     return {name: list(given.get(name, ())) for name in programs}
+
+
+def _kept_whole(
+    program: ExportedProgram, partitioners: Sequence[Partitioner]
+) -> tuple[ExportedProgram, list[OpOverload]]:
+    wanted = [op for partitioner in partitioners for op in partitioner.ops_to_not_decompose(program)[0]]
+    return keep_whole(expose_operators(program, wanted) if wanted else program, partitioners)
 
 
 def _check_taken(programs: Mapping[str, ExportedProgram], kept: Mapping[str, Sequence[Any]]) -> None:
