@@ -12,6 +12,7 @@ from torch.fx import Graph, Node
 
 from exirkit.fuzz.delegation import __main__ as command
 from exirkit.fuzz.delegation import campaign, draw_instance, run_campaign, run_chunk, units_on_circles
+from exirkit.ir import ContractError
 from exirkit.passes import Partition, circles_among, grown_partitions, partitions_of
 
 
@@ -53,7 +54,7 @@ def all_circles(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[list[int
 def any_order(graph: Graph) -> list[Partition]:
     try:
         return partitions_of(graph)
-    except campaign.ContractError:
+    except ContractError:
         return []
 
 
