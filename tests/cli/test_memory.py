@@ -151,7 +151,8 @@ def test_names_from_files_cannot_speak_to_the_terminal(invoke: Invoke, tmp_path:
 def test_lowering_by_a_memory_policy(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(
-        "policy: 1\nplanner: greedy\npools:\n- {name: fast, limit: 40}\n- {name: slow}\nrules:\n- {kind: input, pool: slow}\n"
+        "policy: 1\nplanner: greedy\npools:\n- {name: fast, limit: 40}\n- {name: slow}\n"
+        "rules:\n- {kind: input, pool: slow}\n"
     )
     made = tmp_path / "pooled.pte"
     result = invoke("lower", f"{model_file}:tiny", "-o", made, "--memory-policy", policy)
