@@ -5,6 +5,7 @@ from .bound_symbolic_shapes import BoundSymbolicShapes
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
 from .convert_to_out_variants import ConvertToOutVariants
+from .decompose_counting import DecomposeCounting
 from .decompose_to_core import DecomposeToCore, beyond_core
 from .decompose_whole_graph import DecomposeWholeGraph
 from .delegate import (
@@ -167,6 +168,7 @@ __all__ = [
     "ConvertToEdgeOperators",
     "ConvertToOutVariants",
     "DataPartitioner",
+    "DecomposeCounting",
     "DecomposeToCore",
     "DecomposeWholeGraph",
     "DelegateMappingBuilder",

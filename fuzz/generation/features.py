@@ -205,6 +205,11 @@ def _is_quantized(view: _View) -> bool:
     return rounds and bool({torch.int8, torch.uint8} & {one for one in casts if isinstance(one, torch.dtype)})
 
 
+def _has_similar_calls(view: _View) -> bool:
+    """Whether an operator is called twice with one tensor and equal numbers, however they are written."""
+    return any(count > 1 for count in Counter((id(one), call.op, call.args) for one, _, call in view.calls).values())
+
+
 def _has_great_integers(view: _View) -> bool:
     return any(abs(number) > _GREAT for stored in view.program.stored for number in stored.contents.numbers)
 
@@ -255,6 +260,7 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
     "inexact_numbers": lambda view: any(
         isinstance(number, float) and bits_of(number) is None for number in _numbers(view)
     ),
+    "similar_calls": _has_similar_calls,
 }
 
 

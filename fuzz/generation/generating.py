@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -21,6 +21,7 @@ from .operator_catalogue import Operator, shipped_operators
 from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
 from .registry import PROPOSERS
 from .scope import Scope, preferred
+from .similar import similar_call
 from .state import Writes
 from .values import FLOATS, Fact
 
@@ -184,16 +185,11 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
             acts.append(partial(_propose, scope, _of_families(building.plan.policy, families)))
     if building.wishes("other_optional_arguments") and scope.choices.chance(0.5):
         acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=_OF_OPTIONS)))
-    if building.wishes("quantized"):
-        acts.append(partial(_quantize, scope))
+    acts += [partial(act, scope) for feature, act in _SINGLE_ACTS.items() if building.wishes(feature)]
     for kind in CONTROL_FLOW:
         if building.wishes(kind):
             inner = _of_families(building.plan.policy, BODY_FAMILIES)
             acts.append(partial(propose_control_flow, scope, kind, inner))
-    if building.wishes("endless_slice"):
-        acts.append(partial(viewing.endless_slice, scope))
-    if building.wishes("inexact_numbers"):
-        acts.append(partial(elementwise_pairs.inexact_product, scope))
     if building.wishes("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
@@ -213,6 +209,14 @@ def _quantize(scope: Scope) -> None:
     made = creating.quantized(scope, value)
     if scope.choices.chance(0.8):
         scope.urgent.append(creating.dequantize(scope, made))
+
+
+_SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
+    "quantized": _quantize,
+    "endless_slice": viewing.endless_slice,
+    "inexact_numbers": elementwise_pairs.inexact_product,
+    "similar_calls": similar_call,
+}
 
 
 def _propose(scope: Scope, catalogue: tuple[Sequence[Operator], Sequence[float]]) -> None:

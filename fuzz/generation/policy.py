@@ -45,6 +45,7 @@ FLOORS: Mapping[str, float] = {
     "great_integers": 0.03,
     "endless_slice": 0.05,
     "inexact_numbers": 0.03,
+    "similar_calls": 0.15,
 }
 """Features of programs, and the share of all programs that shall have each at least; see `features_of`."""
 

@@ -108,7 +108,12 @@ def lower(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.pte", show_default=False)],
     alloc_graph_input: Annotated[bool, typer.Option(help="Plan memory of inputs.")] = True,
     alloc_graph_output: Annotated[bool, typer.Option(help="Plan memory of outputs.")] = True,
-    planner: Annotated[Planner, typer.Option(help="How to plan memory.")] = Planner.PORTFOLIO,
+    planner: Annotated[
+        Planner | None, typer.Option(help="How to plan memory; portfolio if neither this nor a policy says.")
+    ] = None,
+    memory_policy: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Plan memory by a policy of pools.", show_default=False)
+    ] = None,
     alignment: Annotated[int, typer.Option(min=1, help="Of tensors in memory, in bytes.")] = 16,
     segment_alignment: Annotated[int, typer.Option(min=1, help="Of the parts of the file, in bytes.")] = 128,
     strict: Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")] = False,
@@ -160,9 +165,9 @@ def lower(
             from .lowering import LowerOptions, Optimization, lower_source
 
         choices = LowerOptions(
-            output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict,
-            tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
-            Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule,
+            output, alloc_graph_input, alloc_graph_output, planner and planner.value, alignment, segment_alignment,
+            strict, tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
+            Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule, memory_policy,
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:
