@@ -5,6 +5,7 @@ from .bound_symbolic_shapes import BoundSymbolicShapes
 from .contract import Pass, PassReport, run_passes
 from .convert_to_edge_operators import ConvertToEdgeOperators
 from .convert_to_out_variants import ConvertToOutVariants
+from .decompose_counting import DecomposeCounting
 from .decompose_to_core import DecomposeToCore, beyond_core
 from .decompose_whole_graph import DecomposeWholeGraph
 from .delegate import (
@@ -48,6 +49,7 @@ from .delegate import (
     leave_writes,
     load_partitioner,
     load_partitioning,
+    obstacle_to_taking,
     parse_partitioning,
     partitioning_schema,
     partitioning_schema_text,
@@ -57,6 +59,7 @@ from .delegate import (
     sort_for_delegates,
     subprogram_of,
     tag_constant_data,
+    tag_kept_state,
     tag_mutated_buffer,
 )
 from .dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
@@ -165,6 +168,7 @@ __all__ = [
     "ConvertToEdgeOperators",
     "ConvertToOutVariants",
     "DataPartitioner",
+    "DecomposeCounting",
     "DecomposeToCore",
     "DecomposeWholeGraph",
     "DelegateMappingBuilder",
@@ -289,6 +293,7 @@ __all__ = [
     "memory_policy_schema_text",
     "missing_out_variants",
     "naive",
+    "obstacle_to_taking",
     "parse_dtype_policy",
     "parse_memory_policy",
     "parse_partitioning",
@@ -312,6 +317,7 @@ __all__ = [
     "sort_for_delegates",
     "subprogram_of",
     "tag_constant_data",
+    "tag_kept_state",
     "tag_mutated_buffer",
     "to_edge_passes",
     "to_executorch_passes",

@@ -14,6 +14,7 @@ from exirkit.ir import ops, underlying
 from exirkit.passes.bound_symbolic_shapes import BoundSymbolicShapes
 from exirkit.passes.convert_to_edge_operators import ConvertToEdgeOperators
 from exirkit.passes.convert_to_out_variants import ConvertToOutVariants
+from exirkit.passes.decompose_counting import DecomposeCounting
 from exirkit.passes.decompose_to_core import DecomposeToCore
 from exirkit.passes.decompose_whole_graph import DecomposeWholeGraph
 from exirkit.passes.dtype_policy import DtypePolicy, read_dtype_policy
@@ -182,6 +183,12 @@ def _to_aten() -> tuple[RegisteredPass, ...]:
     return (
         registered(GenerateDebugHandles, ensures=("debug-handles",)),
         registered(InlineGradRegions, ensures=("no-grad-regions",), invalidates=("debug-handles",)),
+        registered(
+            DecomposeCounting,
+            build=lambda given: DecomposeCounting(frozenset(given.preserve)),
+            options=Preserving,
+            invalidates=("core-operators",),
+        ),
         registered(
             DecomposeToCore,
             build=lambda given: DecomposeToCore(frozenset(given.preserve)),

@@ -9,6 +9,7 @@ from tests.cli.conftest import Invoke, write_program
 from tests.runtime_ref.assembly import Assembly
 
 from exirkit.cli.memory_reports import MemoryReport
+from exirkit.emit import read_program
 
 
 def report(invoke: Invoke, *args: str | Path) -> MemoryReport:
@@ -145,3 +146,20 @@ def test_names_from_files_cannot_speak_to_the_terminal(invoke: Invoke, tmp_path:
     assert "\x1b" not in result.stdout
     assert "\\x1b[31mred" in result.stdout
     assert "\x1b" not in (tmp_path / "x.html").read_text() + (tmp_path / "x.svg").read_text()
+
+
+def test_lowering_by_a_memory_policy(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "policy: 1\nplanner: greedy\npools:\n- {name: fast, limit: 40}\n- {name: slow}\n"
+        "rules:\n- {kind: input, pool: slow}\n"
+    )
+    made = tmp_path / "pooled.pte"
+    result = invoke("lower", f"{model_file}:tiny", "-o", made, "--memory-policy", policy)
+    assert result.exit_code == 0, result.stderr
+    (plan,) = read_program(made.read_bytes()).program.execution_plan
+    _, fast, slow = plan.non_const_buffer_sizes
+    assert 0 < fast <= 40
+    assert slow > 0
+    twice = invoke("lower", f"{model_file}:tiny", "-o", made, "--memory-policy", policy, "--planner", "naive")
+    assert "EK486" in twice.stderr

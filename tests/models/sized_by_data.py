@@ -55,3 +55,24 @@ def sizes_of_sizes(x: Any) -> Any:
 @model(*((T(flag), numbers(4)) for flag in (True, False, True)))
 def branches_of_two_sizes(flag: Any, x: Any) -> Any:
     return torch.cond(flag, lambda y: y[:2] + 1, lambda y: y[:3] * 2, (x,))
+
+
+REPEATED = tuple(
+    (T(values).reshape(2, 3), T(counts))
+    for values, counts in (([3.0, 1, 1, 3, 3, 2], [1, 0, 4]), ([0.0] * 6, [0, 0, 5]), ([1.0, 2, 3, 4, 5, 6], [5, 0, 0]))
+)
+
+
+@model(*REPEATED)
+def counted_and_repeated(x: Any, counts: Any) -> Any:
+    values, places = torch.unique(x, return_inverse=True)
+    runs, groups = torch.unique_consecutive(x, return_inverse=True)
+    return (
+        values * 2,
+        places,
+        runs,
+        groups + 1,
+        torch.masked_select(x, x[0] > 1),
+        torch.repeat_interleave(x, counts, dim=1, output_size=5),
+        torch.cond(x.sum() > 0, lambda y: torch.unique(y).sum(), lambda y: y.amax() - 1, (x,)),
+    )

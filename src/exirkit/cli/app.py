@@ -22,7 +22,7 @@ from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wan
 from .fuzz_commands import fuzz_app
 from .interrupts import INTERRUPTED, noticed_interrupts
 from .memory_command import memory
-from .partition_command import partition
+from .partition_command import new_backend, partition
 from .planners import Planner
 from .rule_commands import rule_app
 
@@ -78,6 +78,7 @@ app = typer.Typer(
 app.add_typer(rule_app, name="rule")
 app.command()(memory)
 app.command()(partition)
+app.command("new-backend")(new_backend)
 app.add_typer(fuzz_app, name="fuzz")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -107,7 +108,12 @@ def lower(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.pte", show_default=False)],
     alloc_graph_input: Annotated[bool, typer.Option(help="Plan memory of inputs.")] = True,
     alloc_graph_output: Annotated[bool, typer.Option(help="Plan memory of outputs.")] = True,
-    planner: Annotated[Planner, typer.Option(help="How to plan memory.")] = Planner.PORTFOLIO,
+    planner: Annotated[
+        Planner | None, typer.Option(help="How to plan memory; portfolio if neither this nor a policy says.")
+    ] = None,
+    memory_policy: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Plan memory by a policy of pools.", show_default=False)
+    ] = None,
     alignment: Annotated[int, typer.Option(min=1, help="Of tensors in memory, in bytes.")] = 16,
     segment_alignment: Annotated[int, typer.Option(min=1, help="Of the parts of the file, in bytes.")] = 128,
     strict: Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")] = False,
@@ -159,9 +165,9 @@ def lower(
             from .lowering import LowerOptions, Optimization, lower_source
 
         choices = LowerOptions(
-            output, alloc_graph_input, alloc_graph_output, planner.value, alignment, segment_alignment, strict,
-            tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
-            Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule,
+            output, alloc_graph_input, alloc_graph_output, planner and planner.value, alignment, segment_alignment,
+            strict, tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
+            Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule, memory_policy,
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:

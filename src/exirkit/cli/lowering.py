@@ -51,7 +51,7 @@ class LowerOptions:
         output: Where to write the program; ends in `.pte`.
         alloc_graph_input: Plan memory of inputs; without, the caller supplies it.
         alloc_graph_output: Plan memory of outputs.
-        planner: `portfolio`, `greedy`, `naive` or `exact`.
+        planner: `portfolio`, `greedy`, `naive` or `exact`; what the policy says, or `portfolio`, when absent.
         alignment: Of planned tensors, in bytes.
         segment_alignment: Of the parts of the file, in bytes.
         strict: Whether `torch.export` traces with TorchDynamo.
@@ -62,12 +62,13 @@ class LowerOptions:
         optimization: How to make the program fast or small.
         in_place: Let results take the place of arguments that nothing needs any more.
         schedule: Put independent instructions into an order in which less is live at once.
+        memory_policy: File that says which memories there are and what lies in which.
     """
 
     output: Path
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
-    planner: str = "portfolio"
+    planner: str | None = None
     alignment: int = 16
     segment_alignment: int = 128
     strict: bool = False
@@ -78,6 +79,7 @@ class LowerOptions:
     optimization: Optimization = field(default_factory=Optimization)
     in_place: bool = False
     schedule: bool = False
+    memory_policy: Path | None = None
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -146,12 +148,13 @@ def exported_methods(source: ModelSource, steps: Steps, *, strict: bool = False)
 
 def _config(options: LowerOptions) -> ExecutorchBackendConfig:
     planning = MemoryPlanningPass(
-        memory_planning_algo=PLANNERS[options.planner],
+        memory_planning_algo=None if options.planner is None else PLANNERS[options.planner],
         alloc_graph_input=options.alloc_graph_input,
         alloc_graph_output=options.alloc_graph_output,
         alignment=options.alignment,
         in_place=options.in_place,
         schedule=options.schedule,
+        policy=options.memory_policy,
     )
     chosen = options.optimization
     return ExecutorchBackendConfig(
