@@ -244,7 +244,8 @@ class PlanEmitter:
         if handles is not None:
             self._delegate_handles[len(self._instructions)] = {"name": delegate.backend_id, "delegate_map": handles}
         args = [self._where(value) for value in node.args[1:]]
-        results = self._place(node, node.meta["spec"])
+        # One that only writes to what it keeps has no results.
+        results = self._place(node, node.meta.get("spec", []))
         outs = [results] if isinstance(results, int) else results
         call = make_table(DelegateCall, delegate_index=index, args=[*args, *outs])
         return self._add(node, call, len(outs), results)

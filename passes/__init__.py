@@ -49,6 +49,7 @@ from .delegate import (
     leave_writes,
     load_partitioner,
     load_partitioning,
+    obstacle_to_taking,
     parse_partitioning,
     partitioning_schema,
     partitioning_schema_text,
@@ -58,6 +59,7 @@ from .delegate import (
     sort_for_delegates,
     subprogram_of,
     tag_constant_data,
+    tag_kept_state,
     tag_mutated_buffer,
 )
 from .dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
@@ -291,6 +293,7 @@ __all__ = [
     "memory_policy_schema_text",
     "missing_out_variants",
     "naive",
+    "obstacle_to_taking",
     "parse_dtype_policy",
     "parse_memory_policy",
     "parse_partitioning",
@@ -314,6 +317,7 @@ __all__ = [
     "sort_for_delegates",
     "subprogram_of",
     "tag_constant_data",
+    "tag_kept_state",
     "tag_mutated_buffer",
     "to_edge_passes",
     "to_executorch_passes",

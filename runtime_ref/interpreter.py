@@ -23,7 +23,7 @@ from exirkit.ir import Diagnostic, Location, ModelError
 
 from .arguments import Environment
 from .cells import Heap, StepFailure, TensorCell
-from .inputs import bind_inputs, release_inputs
+from .inputs import bind_inputs, release_inputs, set_numbers
 from .limits import Limits
 from .plan_facts import PlanFacts, operator_name
 from .steps import Step, make_step
@@ -60,16 +60,22 @@ class Interpreter:
         """Start the random numbers of this method anew."""
         self._environment.generator.manual_seed(seed)
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], *, numbers_vary: bool = False) -> list[Any]:
         """Run the method once and return copies of its outputs.
+
+        Args:
+            inputs: One entry per input.
+            numbers_vary: Whether numbers may be others than those with which the program was made.
 
         Raises:
             UsageError: EK640 to EK645, wrong inputs.
             ModelError: EK650 to EK655, an instruction failed. Counters start anew at the next run, but buffers that
                 were written keep what was written.
         """
+        made_with = {index: self._values[index] for index in self.plan.inputs} if numbers_vary else {}
         with torch.inference_mode():
             try:
+                set_numbers(self.plan, self._values, inputs if numbers_vary else ())
                 self._start(inputs)
                 for number, steps in enumerate(self._chains):
                     self._run_chain(number, steps)
@@ -81,6 +87,8 @@ class Interpreter:
                 raise
             finally:
                 release_inputs(self.plan, self._values)
+                for index, entry in made_with.items():
+                    self._values[index] = entry
         # Outside of inference mode, so that copies are ordinary tensors.
         return [_copy(one) for one in shown]
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from exirkit.emit import (
+    Bool,
+    Double,
     ExecutionPlan,
     FreeCall,
+    Int,
     IntList,
     KernelCall,
     MoveCall,
@@ -78,6 +81,8 @@ def gather_facts(plan: ExecutionPlan, kernels: Sequence[Kernel | None]) -> PlanF
     """
     facts = PlanFacts(kernels)
     facts.reshown.update(_unplanned_inputs(plan))
+    # Delegates that are programs are handed numbers that vary.
+    facts.rebound.update(index for index in plan.inputs if isinstance(plan.values[index].val, Int | Double | Bool))
     number = 0
     for chain in plan.chains:
         for instruction in chain.instructions:

@@ -56,12 +56,14 @@ class Method:
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
 
-    def execute(self, inputs: Sequence[Any]) -> list[Any]:
+    def execute(self, inputs: Sequence[Any], *, numbers_vary: bool = False) -> list[Any]:
         """Run the method once.
 
         Args:
             inputs: One entry per input: tensors of the declared dtype and shape (any shape within the bound where
                 it is dynamic), and the numbers, texts and None with which the program was made.
+            numbers_vary: Whether numbers may be others of the same kind: for backends whose delegates are programs,
+                since these are handed sizes that vary.
 
         Returns:
             One entry per output: new tensors, numbers, texts, None, or lists of these.
@@ -71,7 +73,7 @@ class Method:
             ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given; EK660 to
                 EK666 if the program was loaded to be run knowingly and uses memory wrongly.
         """
-        return self._interpreter.run(inputs)
+        return self._interpreter.run(inputs, numbers_vary=numbers_vary)
 
     @property
     def metadata(self) -> MethodMetadata:

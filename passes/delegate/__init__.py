@@ -37,13 +37,14 @@ from .partitioning import (
     account_of,
     load_partitioner,
     load_partitioning,
+    obstacle_to_taking,
     parse_partitioning,
     partitioning_schema,
     partitioning_schema_text,
 )
 from .partitions import Partition, partitions_of
 from .registry import find_backend
-from .state_tags import tag_constant_data, tag_mutated_buffer
+from .state_tags import tag_constant_data, tag_kept_state, tag_mutated_buffer
 from .subprogram import Subprogram, subprogram_of
 from .whole_operators import is_kept_whole, keep_whole
 
@@ -89,6 +90,7 @@ __all__ = [
     "leave_writes",
     "load_partitioner",
     "load_partitioning",
+    "obstacle_to_taking",
     "parse_partitioning",
     "partitioning_schema",
     "partitioning_schema_text",
@@ -98,5 +100,6 @@ __all__ = [
     "sort_for_delegates",
     "subprogram_of",
     "tag_constant_data",
+    "tag_kept_state",
     "tag_mutated_buffer",
 ]

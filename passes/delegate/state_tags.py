@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from .partitioner import TAG
+from .partitioner import TAG, DelegationSpec
 
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -32,6 +32,39 @@ def tag_mutated_buffer(edge_program: ExportedProgram) -> None:
         tags = _tags_of_users(node)
         if tags and target in written:
             node.meta[TAG] = tags[0]
+
+
+def tag_kept_state(
+    program: ExportedProgram, specs: Mapping[str, DelegationSpec], *, constants: bool, mutable: bool
+) -> None:
+    """Tag stored tensors that only delegates read, where they can be kept without a second copy in the program.
+
+    Args:
+        program: Its calls are tagged.
+        specs: Where the partition of each tag goes.
+        constants: Whether to tag what nobody writes to and delegates of one backend alone read.
+        mutable: Whether to tag buffers that one partition alone reads and writes.
+    """
+    results = program.graph.output_node().args[0]
+    assert isinstance(results, list | tuple), "a program returns a sequence"
+    writes = {
+        str(spec.target): value
+        for value, spec in zip(results, program.graph_signature.output_specs, strict=True)
+        if spec.target is not None
+    }
+    for node, target in _stored(program):
+        tags = {user.meta.get(TAG) if user.op == "call_function" else None for user in node.users}
+        if not tags or None in tags:
+            continue
+        if target not in writes:
+            keeps = constants and len({specs[tag].backend_id for tag in tags if tag}) == 1
+        else:
+            value = writes[target]
+            is_call = isinstance(value, Node) and value.op == "call_function"
+            keeps = mutable and is_call and len(tags) == 1 and value.meta.get(TAG) in tags
+        if keeps:
+            # The first reader's; whoever else reads it keeps it as well.
+            node.meta[TAG] = next(iter(node.users)).meta[TAG]
 
 
 def _stored(program: ExportedProgram) -> Iterator[tuple[Node, str]]:

@@ -22,12 +22,21 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import ContractError, Diagnostic, EdgeProgramVerifier, delegate_attribute, locate
+from exirkit.ir import (
+    ContractError,
+    Diagnostic,
+    EdgeProgramVerifier,
+    delegate_attribute,
+    dim_order_from_stride,
+    locate,
+    ops,
+)
 
 from .partitioner import TAG
 from .partitions import Partition
 
 _KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.USER_INPUT)
+_CLONE = ops.edge.dim_order_ops._clone_dim_order.default
 _WRITES = {
     OutputKind.BUFFER_MUTATION: InputKind.BUFFER,
     OutputKind.PARAMETER_MUTATION: InputKind.PARAMETER,
@@ -160,10 +169,11 @@ class _Builder:
 
     def program(self, results: Sequence[Node], written: Mapping[str, Node]) -> ExportedProgram:
         """Return the program with these results behind what it writes."""
-        ends = [self._copies[node] for node in (*written.values(), *results)]
+        writes = self._writes(written)
+        ends = [*writes.values(), *(self._copies[node] for node in results)]
         output = self._graph.output(tuple(ends))
         output.meta["val"] = tuple(end.meta.get("val") for end in ends)
-        signature = self._signature(results, written)
+        signature = self._signature(results, writes)
         inputs = tuple(node.name for node in self._arguments)
         in_spec = pytree.tree_flatten((inputs, {}))[1]
         out_spec = pytree.tree_flatten(tuple(results))[1]
@@ -180,7 +190,20 @@ class _Builder:
             verifiers=[EdgeProgramVerifier],
         )
 
-    def _signature(self, results: Sequence[Node], written: Mapping[str, Node]) -> ExportGraphSignature:
+    def _writes(self, written: Mapping[str, Node]) -> dict[str, Node]:
+        """Return the copies of what is written; of a value that is written twice a clone, as torch asks for it."""
+        found: dict[str, Node] = {}
+        for target, node in written.items():
+            made = self._copies[node]
+            if made in found.values():
+                value = made.meta["val"]
+                order = list(dim_order_from_stride(value.stride(), value.shape))
+                made = self._graph.call_function(_CLONE, (made,), {"dim_order": order})
+                made.meta = dict(self._copies[node].meta)
+            found[target] = made
+        return found
+
+    def _signature(self, results: Sequence[Node], writes: Mapping[str, Node]) -> ExportGraphSignature:
         inputs = [
             InputSpec(spec.kind, TensorArgument(self._copies[node].name), spec.target, spec.persistent)
             for node, spec in self._owned
@@ -190,10 +213,10 @@ class _Builder:
         outputs = [
             OutputSpec(
                 OutputKind.BUFFER_MUTATION if kinds[target] is InputKind.BUFFER else OutputKind.PARAMETER_MUTATION,
-                TensorArgument(self._copies[node].name),
+                TensorArgument(node.name),
                 target,
             )
-            for target, node in written.items()
+            for target, node in writes.items()
         ]
         outputs += [OutputSpec(OutputKind.USER_OUTPUT, _argument(self._copies[node]), None) for node in results]
         return ExportGraphSignature(inputs, outputs)

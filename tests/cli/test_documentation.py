@@ -10,7 +10,15 @@ from tests.cli.conftest import Invoke
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from exirkit.cli import fuzz_reports, memory_reports, partition_reports, reports, rule_reports, rule_use_reports
+from exirkit.cli import (
+    fuzz_reports,
+    memory_reports,
+    new_backend,
+    partition_reports,
+    reports,
+    rule_reports,
+    rule_use_reports,
+)
 from exirkit.cli.app import app
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text()
@@ -21,6 +29,7 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "verify": reports.VerifyReport,
     "memory": memory_reports.MemoryReport,
     "partition": partition_reports.PartitionReport,
+    "new-backend": new_backend.NewBackendReport,
     "demo": reports.DemoReport,
     "explain": reports.ExplainReport,
     "fuzz": fuzz_reports.FuzzReport,

@@ -13,6 +13,7 @@ from exirkit import (
     load_partitioner,
     to_backend,
 )
+from exirkit.cli.new_backend import write_backend
 from exirkit.passes import account_of
 
 HEAD = "partitioning: 1\nbackend: Npu\n"
@@ -60,3 +61,8 @@ def partitions_of_nothing_in_particular(_: Path) -> None:
 @provokes("EK744")
 def cosine_for_the_demo_backend(_: Path) -> None:
     to_backend("BackendWithCompilerDemo", edge().exported_program(), [])
+
+
+@provokes("EK725")
+def backend_with_a_hyphen(scratch: Path) -> None:
+    write_backend("tiny-npu", scratch)

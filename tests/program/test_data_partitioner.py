@@ -206,6 +206,27 @@ def test_state(counting: EdgeProgramManager, state: str, mutable: str) -> None:
     assert same(MODEL, delegated, [(ROWS,), (ROWS * 3,)]) == 1
 
 
+def test_a_delegate_writes_one_value_to_two_buffers() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one: Tensor
+            self.two: Tensor
+            self.register_buffer("one", torch.zeros(2, 4))
+            self.register_buffer("two", torch.ones(2, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.one - self.two
+            z = torch.relu(x)
+            self.one.copy_(z)
+            self.two.copy_(z)
+            return y + x
+
+    edge = to_edge(export(Twice(), (ROWS,))).to_backend(partitioner("rules: [{op: '*'}]", "mutable_state: keep"))
+    assert not edge.exported_program().graph_signature.buffers_to_mutate
+    assert same(Twice(), edge, [(ROWS,), (ROWS - 1,), (ROWS,)]) == 1
+
+
 def test_two_backends_in_one_file(counting: EdgeProgramManager) -> None:
     made = partitioner(
         "compile_specs: {asked: 'yes'}",

@@ -1,5 +1,6 @@
 """Partitioning as data: which calls a backend takes, stated as rules in a YAML file that gives a partitioner."""
 
+from .call_facts import obstacle_to_taking
 from .data_partitioner import DataPartitioner, load_partitioner
 from .model import Minimum, Partitioning, RankRange, TakingRule, WholeOperators
 from .reading import check_partitioning, load_partitioning, parse_partitioning
@@ -20,6 +21,7 @@ __all__ = [
     "check_partitioning",
     "load_partitioner",
     "load_partitioning",
+    "obstacle_to_taking",
     "parse_partitioning",
     "partitioning_schema",
     "partitioning_schema_text",

@@ -8,19 +8,17 @@ from pathlib import Path
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import CompileSpec, GraphEditor, bodies_of
 from exirkit.passes.delegate.partitioner import TAG, DelegationSpec, Partitioner, PartitionResult
+from exirkit.passes.delegate.state_tags import tag_kept_state
 from exirkit.patterns import OperatorTable, ProgramFacts, SourceText, compile_condition
 
 from .call_facts import CallFacts
 from .deciding import Decider, Decision, FoundPartition
 from .model import Partitioning, WholeOperators
 from .reading import CONDITION_NAMES, check_partitioning, load_partitioning
-
-_STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,8 @@ class DataPartitioner(Partitioner):
                     specs[tag] = _delegation_spec(partition)
                     for node in partition.nodes:
                         node.meta[TAG] = tag
-        self._tag_state(exported_program, specs)
+        said = self.partitioning
+        tag_kept_state(exported_program, specs, constants=said.state == "keep", mutable=said.mutable_state == "keep")
         return PartitionResult(exported_program, specs)
 
     def decisions(self, exported_program: ExportedProgram) -> Iterator[GraphDecision]:
@@ -97,25 +96,6 @@ class DataPartitioner(Partitioner):
             return any(node.target in operators and _agrees(whole, call) for whole, operators in wanted)
 
         return list(dict.fromkeys(op for _, operators in wanted for op in operators)), is_wanted
-
-    def _tag_state(self, program: ExportedProgram, specs: dict[str, DelegationSpec]) -> None:
-        """Tag stored tensors that delegates keep."""
-        stored = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.kind in _STORED}
-        writes = _writes(program)
-        for node in program.graph.find_nodes(op="placeholder"):
-            if node.name not in stored or not node.users:
-                continue
-            written = writes.get(str(stored[node.name]))
-            tags = {user.meta.get(TAG) if user.op == "call_function" else None for user in node.users}
-            if written is None:
-                keeps = self.partitioning.state == "keep" and None not in tags
-                keeps = keeps and len({specs[tag].backend_id for tag in tags if tag}) == 1
-            else:
-                keeps = self.partitioning.mutable_state == "keep" and None not in tags and len(tags) == 1
-                keeps = keeps and written.op == "call_function" and written.meta.get(TAG) in tags
-            if keeps:
-                # The first reader's; whoever else reads it keeps it as well.
-                node.meta[TAG] = next(iter(node.users)).meta[TAG]
 
 
 def load_partitioner(path: str | Path) -> DataPartitioner:
@@ -142,17 +122,6 @@ def _graphs(program: ExportedProgram) -> Iterator[tuple[str, GraphEditor, Progra
 def _delegation_spec(partition: FoundPartition) -> DelegationSpec:
     specs = [CompileSpec(key, value.encode()) for key, value in partition.compile_specs]
     return DelegationSpec(partition.backend, specs)
-
-
-def _writes(program: ExportedProgram) -> dict[str, Node]:
-    """Return what is written back to stored tensors, by target."""
-    results = program.graph.output_node().args[0]
-    assert isinstance(results, list | tuple), "a program returns a sequence"
-    return {
-        str(spec.target): value
-        for value, spec in zip(results, program.graph_signature.output_specs, strict=True)
-        if spec.target is not None and isinstance(value, Node)
-    }
 
 
 def _operators(whole: WholeOperators) -> list[OpOverload]:

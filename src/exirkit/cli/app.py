@@ -22,7 +22,7 @@ from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wan
 from .fuzz_commands import fuzz_app
 from .interrupts import INTERRUPTED, noticed_interrupts
 from .memory_command import memory
-from .partition_command import partition
+from .partition_command import new_backend, partition
 from .planners import Planner
 from .rule_commands import rule_app
 
@@ -78,6 +78,7 @@ app = typer.Typer(
 app.add_typer(rule_app, name="rule")
 app.command()(memory)
 app.command()(partition)
+app.command("new-backend")(new_backend)
 app.add_typer(fuzz_app, name="fuzz")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

@@ -1,4 +1,4 @@
-"""`exirkit partition`: its options."""
+"""`exirkit partition` and `exirkit new-backend`: their options."""
 
 from __future__ import annotations
 
@@ -39,3 +39,25 @@ def partition(
         print_json(report)
         return
     print_partitions(report, texts, lists_all=why_not)
+
+
+def new_backend(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As a class is called: TinyNpu.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to; else a directory like the package.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Write a small package with a backend that works, to start from.
+
+    It has rewrite rules, a partitioning, a compiler, a runtime in Python, tests and a README, and passes its own tests.
+    """
+    from .new_backend import write_backend
+
+    report = write_backend(name, output)
+    if json:
+        print_json(report)
+        return
+    for file in report.files:
+        typer.echo(f"{report.directory}/{file}")
+    typer.echo(f"\ntests: cd {report.directory} && pytest")

@@ -35,7 +35,7 @@ class _ReferenceDelegate(LoadedDelegate):
         return self._method.metadata.num_outputs()
 
     def execute(self, inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
-        return self._method.execute(inputs)
+        return self._method.execute(inputs, numbers_vary=True)
 
 
 Runtime.get().backend_registry.register(ReferenceBackend.__name__, _ReferenceDelegate)
