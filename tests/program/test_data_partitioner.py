@@ -234,7 +234,9 @@ def test_what_others_read_is_not_stored_twice() -> None:
             return torch.mul(x, self.weight) * self.own - self.weight
 
     edge = to_edge(export(Reading(), (ROWS,))).to_backend(partitioner("rules: [{op: aten.mul.*}]"))
-    assert set(edge.exported_program().graph_signature.parameters) == {"weight"}
+    program = edge.exported_program()
+    assert set(program.graph_signature.parameters) == {"weight"}
+    assert program.graph_module.lowered_module_0.original_module.state_dict.keys() == {"own"}
     assert same(Reading(), edge, [(ROWS,)]) == 1
 
 
