@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 from exirkit.emit import (
     Bool,
@@ -13,6 +13,7 @@ from exirkit.emit import (
     ExecutionPlan,
     FreeCall,
     Instruction,
+    Int,
     JumpFalseCall,
     KernelCall,
     MoveCall,
@@ -117,7 +118,29 @@ def effects_of(
                 effects.append(_effect(plan, facts, instruction, len(effects), start))
             else:
                 effects.append(unknown(len(effects), args))
+        for number in range(start, len(effects) - 2):
+            if _enters_a_loop(plan, facts, [one.instr_args for one in chain.instructions[number - start :][:3]]):
+                # The test in front of the first round is known to succeed, so nothing behind the loop comes next.
+                effects[number] = replace(effects[number], following=(number + 3,))
     return effects
+
+
+def _enters_a_loop(plan: ExecutionPlan, facts: PlanFacts, steps: Sequence[Any]) -> bool:
+    """Tell whether instructions begin to count, test whether that is below a number that it is, and jump if not."""
+    begin, test, jump = steps
+    if not (isinstance(begin, MoveCall) and isinstance(test, KernelCall) and isinstance(jump, JumpFalseCall)):
+        return False
+    if operator_name(plan, test.op_index) != "executorch_prim::lt.Scalar" or len(test.args) != 3:
+        return False
+    counter, end, answer = test.args
+    ends = begin.move_from, end
+    numbers = [plan.values[index].val for index in ends]
+    if (begin.move_to, answer) != (counter, jump.cond_value_index) or not (facts.rebound | facts.numbers).isdisjoint(
+        ends
+    ):
+        return False
+    first, last = numbers
+    return isinstance(first, Int) and isinstance(last, Int) and first.int_val < last.int_val
 
 
 def _foreign_arguments(facts: PlanFacts, instruction: Instruction) -> Sequence[int] | None:

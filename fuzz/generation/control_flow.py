@@ -21,6 +21,9 @@ BODY_FAMILIES = ("unary", "binary", "scalar", "reduce", "shape", "product", "cla
 _DEEPEST = 2
 _MOST_TURNS = 4
 
+# What functions call in their turn.
+_NESTED = ("cond", "cond", "map", "scan", "while_loop")
+
 
 class BodyScope(Scope):
     """A function in the making: it has its operands, and what it computes of them.
@@ -91,8 +94,8 @@ def _fill(scope: BodyScope, catalogue: Catalogue) -> Value:
     for _ in range(scope.choices.integer(1, 3)):
         operator = operators[scope.choices.weighted(sums)]
         PROPOSERS[operator.family](scope, operator)
-    if scope.depth < _DEEPEST and scope.choices.chance(0.2):
-        _cond(scope, catalogue)
+    if scope.depth < _DEEPEST and scope.choices.chance(0.3):
+        _KINDS[scope.choices.pick(_NESTED)](scope, catalogue)
     results = [value for value in scope.values if value.source == "result"]
     return results[-1] if results else scope.values[-1]
 

@@ -71,7 +71,8 @@ def subprogram_of(source: ExportedProgram, module: GraphModule, partition: Parti
         partition: What to take out.
 
     Raises:
-        ContractError: EK493, an input of the user is tagged, or a buffer that others use while the partition writes it.
+        ContractError: EK491, others read something of it that is no tensor; EK493, an input of the user is tagged, or a
+            buffer that others use while the partition writes it.
     """
     is_body = module is not source.graph_module
     specs = {} if is_body else {spec.arg.name: spec for spec in source.graph_signature.input_specs}
@@ -79,6 +80,9 @@ def subprogram_of(source: ExportedProgram, module: GraphModule, partition: Parti
     written = {} if is_body else _written(source, partition, owned)
     arguments = _arguments(partition, owned)
     results = tuple(node for node in partition.calls if _is_result(node, partition, written.values()))
+    for node in results:
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            raise ContractError(_no_tensor(node, partition.tag))
     builder = _Builder(source, owned, arguments)
     builder.add_calls(partition.calls)
     program = builder.program(results, written)
@@ -242,6 +246,16 @@ def _no_state(node: Node, tag: str) -> Diagnostic:
         location=locate(node),
         expected="tags on calls, and on stored tensors that the delegate is to keep",
         hint="leave the tag away: what is handed to a delegate is found from the calls",
+    )
+
+
+def _no_tensor(node: Node, tag: str) -> Diagnostic:
+    return Diagnostic(
+        code="EK491",
+        message=f"%{node.name} is tagged {tag!r}, is no tensor, and is read by others",
+        location=locate(node),
+        expected="delegates that hand back tensors",
+        hint="leave its tag away: delegates can be handed numbers",
     )
 
 

@@ -80,6 +80,7 @@ def test_why_not(counting: EdgeProgramManager) -> None:
         "- {name: bytes, op: 'aten.[ap]*', dtype: i8}",
         "- {name: small, op: aten.relu.default}",
         "- {op: aten.sum.*, leave: true}",
+        "- {name: never, op: aten.addmm.*, dtype: i8, leave: true}",
         "- name: fused",
         "  match: 'return aten.mul.Tensor(aten.add.Tensor(x, y), z)'",
         "  vars: {x: any, y: any, z: any}",
@@ -204,6 +205,39 @@ def test_state(counting: EdgeProgramManager, state: str, mutable: str) -> None:
     assert ("p_first_weight" in left) == (state == "handed")
     assert ("b_total" in left) == (mutable == "handed")
     assert same(MODEL, delegated, [(ROWS,), (ROWS * 3,)]) == 1
+
+
+def test_a_call_is_in_one_match() -> None:
+    class Shared(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = torch.sin(x)
+            return y + x, y + 2 * x
+
+    made = partitioner(
+        "rules: [{name: a, match: 'return aten.add.Tensor(aten.sin.default(x), y)', vars: {x: any, y: any}}]"
+    )
+    edge = to_edge(export(Shared(), (ROWS,)))
+    found = account(edge.exported_program(), made)
+    assert [sorted(one.operators) for one in found.taken] == [["aten.add.Tensor", "aten.sin.default"]]
+    (why,) = [one for one in found.not_taken if one.operator == "aten.add.Tensor"]
+    assert (why.kind, why.reason) == ("refused", "its pattern matches, but another rule has %aten_sin_default")
+    assert same(Shared(), edge.to_backend(made), [(ROWS,)]) == 1
+
+
+def test_what_others_read_is_not_stored_twice() -> None:
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.own = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4) * 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.mul(x, self.weight) * self.own - self.weight
+
+    edge = to_edge(export(Reading(), (ROWS,))).to_backend(partitioner("rules: [{op: aten.mul.*}]"))
+    program = edge.exported_program()
+    assert set(program.graph_signature.parameters) == {"weight"}
+    assert program.graph_module.lowered_module_0.original_module.state_dict.keys() == {"own"}
+    assert same(Reading(), edge, [(ROWS,)]) == 1
 
 
 def test_a_delegate_writes_one_value_to_two_buffers() -> None:

@@ -20,6 +20,8 @@ class Summing(nn.Module):
         returns_sum: Return the buffer; a number made of the input otherwise.
     """
 
+    total: Tensor
+
     def __init__(self, returns_sum: bool) -> None:
         super().__init__()
         self.register_buffer("total", torch.zeros(3))
@@ -80,6 +82,8 @@ def test_a_buffer_that_others_read_stays_outside() -> None:
 
 def test_a_buffer_that_others_write_stays_outside() -> None:
     class Doubling(nn.Module):
+        total: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("total", torch.zeros(3))
@@ -108,6 +112,9 @@ def test_calls_have_handles_of_their_own() -> None:
 
 def test_a_tag_on_what_a_delegate_does_not_read_says_nothing() -> None:
     class Two(nn.Module):
+        first: Tensor
+        second: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("first", torch.ones(3))
