@@ -9,7 +9,7 @@ from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {"EK751", "EK752"}
+NEEDING_EXECUTORCH |= {"EK751", "EK752", "EK753", "EK754"}
 
 
 def found(code: str) -> list[Diagnostic]:
@@ -26,3 +26,13 @@ def backend_that_nobody_imported(_: Path) -> list[Diagnostic]:
 @provokes("EK752")
 def data_outside_of_the_file(_: Path) -> list[Diagnostic]:
     return found("EK752")
+
+
+@provokes("EK753")
+def pools_on_devices(_: Path) -> list[Diagnostic]:
+    return found("EK753")
+
+
+@provokes("EK754")
+def planner_for_control_flow(_: Path) -> list[Diagnostic]:
+    return found("EK754")

@@ -74,6 +74,14 @@ class Counting(nn.Module):
         return torch.sigmoid(self.linear(y) * 2 + self.total) * self.total
 
 
+class Choosing(nn.Module):
+    """A branch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.cond(x.sum() > 0, lambda one: one.sin(), lambda one: one.cos() * 2, (x,))
+        return y + x
+
+
 def perceptron() -> nn.Module:
     """Return a few layers that become one delegate."""
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -91,7 +99,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...], Any]]] = {
 def exported(name: str, then: nn.Module | None = None) -> ExportedProgram:
     """Return a model with the weights that it always has, and maybe a module behind it."""
     torch.manual_seed(7)
-    model, inputs, sizes = MODELS[name]()
+    model, inputs, sizes = (Choosing(), (torch.randn(3),), None) if name == "choosing" else MODELS[name]()
     if then is not None:
         model, sizes = nn.Sequential(model, then), sizes and {"input": sizes[0]}
     with warnings.catch_warnings():

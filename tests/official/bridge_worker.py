@@ -103,6 +103,17 @@ def share(request: Header) -> Reply:
     return {}, [bytes(lowered.buffer), bytes(single.buffer)]
 
 
+def plan(request: Header) -> Reply:
+    """Lower a model in the official chain, with memory planned there by a policy of ours."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    theirs = importlib.import_module("executorch.exir")
+    policy = importlib.import_module("exirkit.passes").parse_memory_policy(request["policy"])
+    planner = bridge.OfficialMemoryPlanning(ours.MemoryPlanningPass(policy=policy))
+    programs = {name: exported(name) for name in request["models"]}
+    config = theirs.ExecutorchBackendConfig(memory_planning_pass=planner, emit_mutable_buffer_names=True)
+    return {}, [bytes(theirs.to_edge(programs).to_executorch(config).buffer)]
+
+
 def compare(request: Header) -> Reply:
     """Tell whether a backend makes the same of a model whether tracing is cheap or not."""
     ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
@@ -129,6 +140,11 @@ def provoke(request: Header) -> Reply:
             return details.PreprocessResult(b"light", data_store_output=kept.get_named_data_store_output())
 
     try:
+        if request["code"] == "EK753":
+            policy = "policy: 1\npools: [{name: npu, device: 'cuda:0'}]\n"
+            return plan({"models": ["any-batch"], "policy": policy})
+        if request["code"] == "EK754":
+            return plan({"models": ["choosing"], "policy": "policy: 1\npools: [{name: sram}]\n"})
         # What others have imported is not to be in the message.
         with mock.patch("exirkit.bridge.backends._imported_backends", return_value={"Outside": Outside}):
             backend = bridge.official_backend("Outside" if request["code"] == "EK752" else "Outsid")
@@ -151,6 +167,7 @@ ANSWERS = {
     "lower": lower,
     "lower_for": lower_for,
     "page": page,
+    "plan": plan,
     "provoke": provoke,
     "share": share,
     "take_in": take_in,

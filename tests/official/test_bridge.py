@@ -72,6 +72,31 @@ def test_methods_share_the_weights_of_their_delegates(official_runtime: Official
     torch.testing.assert_close(first[0][0], wanted(*calls[0]), rtol=1e-4, atol=1e-5)
 
 
+POLICY = """
+policy: 1
+in_place: true
+pools:
+  - {name: sram, limit: 1 KiB, alignment: 64, priority: 1}
+  - {name: dram}
+rules:
+  - {name: the caller reads these, kind: output, pool: dram}
+"""
+
+
+def test_memory_policies_in_the_official_chain(official_runtime: OfficialRuntime) -> None:
+    names = ["convolutions", "attention", "any-batch", "counting"]
+    _, (pte,) = ask_bridge({"op": "plan", "models": names, "policy": POLICY})
+    program = read_program(pte).program
+    for plan in program.execution_plan:
+        _, sram, dram = plan.non_const_buffer_sizes
+        assert 0 < sram <= 1024
+        assert dram > 0
+        places = [getattr(plan.values[number].val, "allocation_info", None) for number in plan.outputs]
+        assert {one.memory_id for one in places if one is not None} == {2}
+    for name in names:
+        check_outputs(name, official_runtime.run(pte, _calls(name), method=name).unwrap())
+
+
 @pytest.mark.parametrize("name", ["convolutions", "any-batch"])
 def test_cheap_tracing_changes_nothing_that_a_backend_makes(name: str) -> None:
     answer, _ = ask_bridge({"op": "compare", "model": name})

@@ -5,7 +5,14 @@
 
 from .backends import official_backend
 from .incoming import edge_from_official
+from .memory_planning import OfficialMemoryPlanning
 from .operators import official_program
 from .partitioners import OfficialPartitioner
 
-__all__ = ["OfficialPartitioner", "edge_from_official", "official_backend", "official_program"]
+__all__ = [
+    "OfficialMemoryPlanning",
+    "OfficialPartitioner",
+    "edge_from_official",
+    "official_backend",
+    "official_program",
+]

@@ -1,0 +1,157 @@
+"""Memory planning of ours, with its policies, in the official `ExecutorchBackendConfig`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from executorch.exir import memory as their_memory
+from executorch.exir.passes import MemoryPlanningPass as OfficialPlanningPass
+from executorch.exir.tensor import TensorSpec as OfficialSpec
+from torch import nn
+from torch.export import ExportGraphSignature
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
+from torch.utils import _pytree as pytree
+
+from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, alloc, free, locate, view
+from exirkit.passes import MemoryPlanningPass
+
+_OURS = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
+
+
+@dataclass(frozen=True)
+class _Method:
+    """What sharing of buffers asks of a planned program."""
+
+    graph_module: GraphModule
+    graph_signature: ExportGraphSignature | None
+
+
+class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
+    """Lets a planning pass of ours plan graphs of the official package.
+
+    For the official `ExecutorchBackendConfig(memory_planning_pass=...)`. The plan is made and checked on a copy of the
+    graph, and then written into the official specs.
+
+    Args:
+        planner: Plans, by a policy if it has one.
+    """
+
+    def __init__(self, planner: MemoryPlanningPass) -> None:
+        super().__init__(
+            alloc_graph_input=planner.alloc_graph_input,
+            alloc_graph_output=planner.alloc_graph_output,
+            alloc_mutable_buffers=planner.alloc_mutable_buffers,
+            share_mutable_buffers=planner.share_mutable_buffers,
+            alignment=planner.alignment,
+        )
+        self._planner = planner
+        self._methods: list[tuple[GraphModule, _Twin, _Method]] = []
+
+    def run(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None) -> PassResult:
+        """Plan one method.
+
+        Raises:
+            ModelError: EK753, the policy places values on devices; EK754, there is control flow; or as the planner.
+        """
+        _refuse_control_flow(graph_module)
+        self._set_alloc_node_spec(graph_module)
+        twin = _Twin()
+        ours = twin.module(graph_module)
+        self._planner.run(ours, graph_signature)
+        if ours.meta.get("non_const_buffer_device"):
+            raise ModelError(
+                Diagnostic(
+                    code="EK753",
+                    message="the memory policy has pools on devices",
+                    expected="pools in the memory of the CPU, as the official package plans those of devices itself",
+                    hint="leave `device` away, or lower with exirkit's `to_executorch`",
+                )
+            )
+        twin.write_back(graph_module, ours)
+        self._methods.append((graph_module, twin, _Method(ours, graph_signature)))
+        return PassResult(graph_module, True)
+
+    def run_multimethod(self) -> None:
+        """Give buffers of one name one place in all methods, if the planner is to."""
+        self._planner.share_buffers({str(number): method for number, (*_, method) in enumerate(self._methods)})  # type: ignore[misc]
+        for module, twin, method in self._methods:
+            twin.write_back(module, method.graph_module)
+        self._methods.clear()
+
+
+def _refuse_control_flow(module: GraphModule) -> None:
+    for node in module.graph.find_nodes(op="get_attr"):
+        if isinstance(getattr(module, str(node.target)), GraphModule):
+            call = next(iter(node.users))
+            raise ModelError(
+                Diagnostic(
+                    code="EK754",
+                    message=f"%{call.name} is control flow, whose memory the official package plans otherwise",
+                    location=locate(call),
+                    hint="lower programs with control flow with exirkit's `to_executorch`",
+                )
+            )
+
+
+class _Twin:
+    """A copy of an official graph with specs of ours."""
+
+    def __init__(self) -> None:
+        self._specs: dict[int, tuple[OfficialSpec, TensorSpec]] = {}
+
+    def module(self, theirs: GraphModule) -> GraphModule:
+        """Return a copy of a graph and of the graphs that it calls; all else is shared."""
+        root = nn.Module()
+        for name in {str(node.target) for node in theirs.graph.find_nodes(op="get_attr")}:
+            found = getattr(theirs, name)
+            setattr(root, name, self.module(found) if isinstance(found, GraphModule) else found)
+        graph = Graph()
+        copies: dict[Node, Node] = {}
+        for node in theirs.graph.nodes:
+            copies[node] = made = graph.node_copy(node, copies.__getitem__)
+            if made.op == "call_function":
+                made.target = _OURS.get(node.target, node.target)
+            if "spec" in node.meta:
+                made.meta["spec"] = self._of_view(node) if made.target is view else self._all(node.meta["spec"])
+        return GraphModule(root, graph)
+
+    def write_back(self, theirs: GraphModule, ours: GraphModule) -> None:
+        """Write a plan into the official specs."""
+        for official, mine in self._specs.values():
+            official.mem_id, official.mem_obj_id, official.mem_offset = mine.mem_id, mine.mem_obj_id, mine.mem_offset
+            official.lifetime, official.alignment = list(mine.lifetime), mine.alignment
+        theirs.meta["non_const_buffer_sizes"] = list(ours.meta["non_const_buffer_sizes"])
+
+    def _all(self, specs: Any) -> Any:
+        return pytree.tree_map_only(OfficialSpec, self._one, specs)
+
+    def _one(self, theirs: OfficialSpec) -> TensorSpec:
+        if id(theirs) not in self._specs:
+            # The official spec is kept as well, or another one might get its identity.
+            self._specs[id(theirs)] = theirs, _spec(theirs)
+            if theirs.storage_base is not None:
+                made = self._specs[id(theirs)][1]
+                made.storage_base = self._one(theirs.storage_base)
+                made.storage_offset_bytes = theirs.storage_base_offset
+        return self._specs[id(theirs)][1]
+
+    def _of_view(self, node: Node) -> TensorSpec:
+        """Return the spec of a view; the official one refers to its base for all but its sizes."""
+        source: Any = node.args[0]
+        while source.target is their_memory.view:
+            source = source.args[0]
+        made = _spec(node.meta["spec"])
+        made.storage_base = self._one(source.meta["spec"])
+        return made
+
+
+def _spec(theirs: OfficialSpec) -> TensorSpec:
+    made = TensorSpec(theirs.dtype, theirs.shape, theirs.layout, theirs.is_sparse, theirs.const, theirs.requires_grad)
+    made.dim_order = [int(dim) for dim in theirs.dim_order]
+    made.stride = list(theirs.stride)
+    made.storage = theirs.storage
+    made.shape_dynamism = TensorShapeDynamism(int(theirs.shape_dynamism))
+    made.mem_id, made.mem_offset = theirs.mem_id, theirs.mem_offset
+    return made
