@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +31,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def fuzz_pass(request: pytest.FixtureRequest) -> PassFuzzer:
+def fuzz_pass(request: pytest.FixtureRequest) -> Iterator[PassFuzzer]:
     """Call it with a pass: it is run on generated programs, and the test fails with a small one that it makes wrong."""
     from .campaigns.user_tests import PassFuzzer
 
     directory = Path(request.config.rootpath, request.config.getoption("--exirkit-repro-dir"))
-    return PassFuzzer(request.config.getoption("--exirkit-seeds"), directory, request.node.name)
+    with _without_traces(request.config):
+        yield PassFuzzer(request.config.getoption("--exirkit-seeds"), directory, request.node.name)
+
+
+@contextmanager
+def _without_traces(config: pytest.Config) -> Iterator[None]:
+    """Keep empty lines of torch's out of the report of a failure: it logs a thousand of them for every program."""
+    logging_plugin = config.pluginmanager.get_plugin("logging-plugin")
+    handler = getattr(logging_plugin, "report_handler", None)
+    if handler is None:
+        yield
+        return
+    handler.addFilter(_is_no_trace)
+    try:
+        yield
+    finally:
+        handler.removeFilter(_is_no_trace)
+
+
+def _is_no_trace(record: logging.LogRecord) -> bool:
+    return record.name != "torch.__trace"
