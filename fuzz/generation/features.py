@@ -206,7 +206,7 @@ def _is_quantized(view: _View) -> bool:
 
 
 def _has_similar_calls(view: _View) -> bool:
-    """Whether an operator is called twice with one tensor and equal numbers, however they are written."""
+    """Whether a method calls an operator twice with equal arguments, however their numbers are written."""
     return any(count > 1 for count in Counter((id(one), call.op, call.args) for one, _, call in view.calls).values())
 
 

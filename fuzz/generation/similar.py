@@ -2,41 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
 from exirkit.fuzz.programs import Argument, Call, Ref
 
+from .binary_rules import RULES, Operand, number_operand
+from .guards import calm, cast
+from .operator_catalogue import Operator, shipped_operators
 from .scope import Scope
-from .values import Fact, Value, is_float
+from .values import Fact, Value
 
-_SUMS = frozenset(
-    {f"aten.{name}.{overload}" for name in ("add", "sub", "mul") for overload in ("Scalar", "Tensor")}
-    | {"aten.rsub.Scalar"}
-)
-"""Operators of a tensor and a number, with results on the grid of both."""
+_INTEGERS = (torch.int64, torch.int32)
+_SUMS = {"aten.rsub.Scalar": "rsub", "aten.add.Tensor": "add", "aten.mul.Tensor": "mul"}
 
 
 def similar_call(scope: Scope) -> None:
-    """Make a call once more: as it is, or with an integer written as a float, which is another call."""
+    """Make a call once more: as it is, in another dtype, or with an integer written as a float."""
+    ways: list[Callable[[Scope], bool]] = scope.choices.shuffled([_again, _in_doubles, _with_a_float])
+    # Where one way is not to be had, another is.
+    any(way(scope) for way in ways)
+
+
+def _again(scope: Scope) -> bool:
+    """Repeat a call."""
     values = {value.name: value for value in scope.values}
     found = [step for step in scope.steps if _is_known(step, values)]
-    numbered = [step for step in found if step.op in _SUMS and type(step.args[1]) is int]
-    if numbered and scope.choices.chance(0.5):
-        step = scope.choices.pick(numbered)
-        result = values[str(step.results[0])]
-        args = [_given(step.args[0], values), float(step.args[1]), *step.args[2:]]  # type: ignore[arg-type]
-        scope.urgent.append(scope.call(step.op, args, _beside_float(result.fact), step.kwargs))
-    elif found:
-        step = scope.choices.pick(found)
-        results = [values[str(name)] for name in step.results]
-        root = next((values[one.root] for one in results if one.root in values), None)
-        named = [(name, _given(given, values)) for name, given in step.kwargs]
-        facts = [one.fact for one in results]
-        args = [_given(given, values) for given in step.args]
-        scope.urgent.append(scope.call_several(step.op, args, facts, named, root=root)[0])
+    if not found:
+        return False
+    step = scope.choices.pick(found)
+    results = [values[str(name)] for name in step.results]
+    root = next((values[one.root] for one in results if one.root in values), None)
+    _call(scope, step, lambda given: values[given.name], [one.fact for one in results], root)
+    return True
+
+
+def _in_doubles(scope: Scope) -> bool:
+    """Repeat a call of floats with the same numbers as doubles."""
+    values = {value.name: value for value in scope.values}
+    found = [step for step in scope.steps if _is_known(step, values) and _takes_doubles(step, values)]
+    if not found or torch.float64 not in scope.building.plan.policy.dtypes:
+        return False
+    step = scope.choices.pick(found)
+    doubles = {name: cast(scope, values[name], torch.float64) for name in _operands(step)}
+    facts = [values[str(name)].fact._replace(dtype=torch.float64) for name in step.results]
+    _call(scope, step, lambda given: doubles[given.name], facts, None)
+    return True
+
+
+def _with_a_float(scope: Scope) -> bool:
+    """Combine integers with a number, written as an integer and as a float."""
+    dtypes = [dtype for dtype in _INTEGERS if dtype in scope.building.plan.policy.dtypes]
+    if not dtypes:
+        return False
+    value = calm(scope, scope.pick(dtypes))
+    op, number = scope.choices.pick(tuple(_SUMS)), scope.choices.pick((1, 2, -1))
+    outcome = RULES[_SUMS[op]](Operand(value.fact.low, value.fact.high, 0), number_operand(number))
+    fact = value.fact._replace(low=outcome.low, high=outcome.high, bits=0)
+    for written, dtype in ((number, value.dtype), (float(number), torch.float32)):
+        scope.urgent.append(scope.call(op, (value, written), fact._replace(dtype=dtype)))
+    return True
+
+
+def _call(scope: Scope, step: Call, take: Callable[[Ref], Value], facts: list[Fact], root: Value | None) -> None:
+    def given(argument: Argument) -> Any:
+        if isinstance(argument, tuple):
+            return tuple(map(given, argument))
+        return take(argument) if isinstance(argument, Ref) else argument
+
+    named = [(name, given(one)) for name, one in step.kwargs]
+    scope.urgent.append(scope.call_several(step.op, [given(one) for one in step.args], facts, named, root=root)[0])
 
 
 def _is_known(step: Call, values: Mapping[str, Value]) -> bool:
@@ -44,12 +82,24 @@ def _is_known(step: Call, values: Mapping[str, Value]) -> bool:
     return not step.bodies and bool(step.results) and all(name in values for name in step.results)
 
 
-def _given(argument: Argument, values: Mapping[str, Value]) -> Any:
-    if isinstance(argument, tuple):
-        return tuple(_given(each, values) for each in argument)
-    return values[argument.name] if isinstance(argument, Ref) else argument
+def _takes_doubles(step: Call, values: Mapping[str, Value]) -> bool:
+    """Tell whether a call of floats means the same for doubles."""
+    names = [*_operands(step), *map(str, step.results)]
+    is_plain = not any(isinstance(one, torch.dtype) for _, one in step.kwargs)
+    is_of_floats = all(values[name].dtype == torch.float32 and not values[name].root for name in names)
+    operator = _catalogue().get(step.op)
+    return is_plain and is_of_floats and operator is not None and torch.float64 in operator.dtypes
 
 
-def _beside_float(fact: Fact) -> Fact:
-    """Return what a call gives whose integer is written as a float."""
-    return fact if is_float(fact.dtype) else fact._replace(dtype=torch.float32, bits=0)
+def _operands(step: Call) -> list[str]:
+    def names(argument: Argument) -> list[str]:
+        if isinstance(argument, tuple):
+            return [name for one in argument for name in names(one)]
+        return [argument.name] if isinstance(argument, Ref) else []
+
+    return list(dict.fromkeys(names((*step.args, *(one for _, one in step.kwargs)))))
+
+
+@cache
+def _catalogue() -> Mapping[str, Operator]:
+    return {operator.name: operator for operator in shipped_operators()}
