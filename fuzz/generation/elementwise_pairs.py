@@ -65,8 +65,9 @@ def scalar(scope: Scope, operator: Operator) -> None:
     fact = _fact(operator, dtype, outcome, value.fact.bits is None)
     args = (number, value) if operator.option("first") else (value, number)
     name = operator.name
-    if name in _AS_EXPORTED and scope.choices.chance(0.5):
-        name = _AS_EXPORTED[name]
+    exported = _AS_EXPORTED.get(name)
+    if exported is not None and scope.building.plan.policy.allows(exported) and scope.choices.chance(0.5):
+        name = exported
     scope.call(name, args, fact._replace(sizes=value.sizes, is_dense=value.fact.is_dense), _modes(scope, operator))
 
 

@@ -97,6 +97,10 @@ class Policy:
     special: float = 0.0
     control_flow: bool = False
 
+    def allows(self, operator: str) -> bool:
+        """Tell whether calls of an operator may be made for their own sake."""
+        return (not self.operators or operator in self.operators) and operator not in self.without
+
     def share(self, feature: str) -> float:
         """Return the share of programs that shall have a feature: a little more than the floor."""
         if feature in self.shares:

@@ -55,11 +55,13 @@ def _in_doubles(scope: Scope) -> bool:
 
 def _with_a_float(scope: Scope) -> bool:
     """Combine integers with a number, written as an integer and as a float."""
-    dtypes = [dtype for dtype in _INTEGERS if dtype in scope.building.plan.policy.dtypes]
-    if not dtypes:
+    policy = scope.building.plan.policy
+    dtypes = [dtype for dtype in _INTEGERS if dtype in policy.dtypes]
+    operators = [operator for operator in _SUMS if policy.allows(operator)]
+    if not dtypes or not operators:
         return False
     value = calm(scope, scope.pick(dtypes))
-    op, number = scope.choices.pick(tuple(_SUMS)), scope.choices.pick((1, 2, -1))
+    op, number = scope.choices.pick(operators), scope.choices.pick((1, 2, -1))
     outcome = RULES[_SUMS[op]](Operand(value.fact.low, value.fact.high, 0), number_operand(number))
     fact = value.fact._replace(low=outcome.low, high=outcome.high, bits=0)
     for written, dtype in ((number, value.dtype), (float(number), torch.float32)):
