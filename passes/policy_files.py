@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from exirkit.ir import Diagnostic, Location, ModelError
 from exirkit.patterns import (
@@ -25,7 +26,54 @@ from .node_names import has_wildcard
 
 LARGEST_CHARACTERS = 1 << 20
 
+_Model = TypeVar("_Model", bound=BaseModel)
+
 TextAt = Callable[[YamlPath, str], SourceText]
+
+
+def policy_text(path: str | Path, code: str) -> str:
+    """Return the text of a policy file.
+
+    Args:
+        path: The file.
+        code: That of the finding if it is no text.
+
+    Raises:
+        ModelError: It is no text in UTF-8.
+        OSError: The file cannot be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        message = f"this is no text in UTF-8: byte {error.start}"
+        raise ModelError(SourceText("", str(path)).diagnostic(code, message)) from None
+
+
+def read_policy(
+    model: type[_Model],
+    source: YamlSource,
+    code: str,
+    known: Sequence[str],
+    is_echo: Callable[[Any, Sequence[Any]], bool] | None = None,
+) -> _Model:
+    """Return what a policy says as a model.
+
+    Args:
+        model: The model.
+        source: The YAML.
+        code: Code of findings.
+        known: Keys that a wrong key may have meant.
+        is_echo: Tells whether a complaint of pydantic follows from others, which are all given, too.
+
+    Raises:
+        ModelError: It is of another form; all findings, in order.
+    """
+    try:
+        return model.model_validate(source.data)
+    except ValidationError as error:
+        errors = error.errors()
+        told = [one for one in errors if not (is_echo or is_empty_for_others)(one, errors)]
+        raise ModelError(in_order(form_finding(one, source, code, known) for one in told)) from None
 
 
 def policy_source(text: str, file: str, code: str) -> YamlSource:

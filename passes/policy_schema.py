@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel
+
+from exirkit.patterns import describe_model
 
 from .policy_words import NBYTES_PATTERN
 
@@ -35,7 +36,7 @@ def policy_schema(
     """
     schema = root.model_json_schema()
     for name, entry in {**schema.get("$defs", {}), root.__name__: schema}.items():
-        _describe(entry, models[name])
+        describe_model(entry, models[name])
         for key in sizes.get(name, ()):
             entry["properties"][key] = _or_text(entry["properties"][key])
         for key in lists.get(name, ()):
@@ -60,20 +61,3 @@ def _or_one(entry: dict[str, Any]) -> dict[str, Any]:
     """Accept one element instead of a list of them."""
     rest = {key: value for key, value in entry.items() if key not in ("type", "items")}
     return {**rest, "anyOf": [entry["items"], {"type": "array", "items": entry["items"]}]}
-
-
-def _describe(entry: dict[str, Any], documented: type[BaseModel]) -> None:
-    """Put what the docstring of a model says where editors show it."""
-    head, _, attributes = inspect.cleandoc(documented.__doc__ or "").partition("\nAttributes:\n")
-    entry["description"] = " ".join(head.split())
-    told: dict[str, str] = {}
-    name = ""
-    for line in attributes.splitlines():
-        if line.startswith("    ") and not line.startswith("     ") and ":" in line:
-            name, _, said = line.strip().partition(":")
-            told[name] = said.strip()
-        elif line.strip():
-            told[name] += f" {line.strip()}"
-    for key, each in entry["properties"].items():
-        each["description"] = told[key]
-        each.pop("title", None)

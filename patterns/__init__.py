@@ -1,7 +1,7 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
 from .book_pages import rule_pages
-from .book_schema import rulebook_schema, rulebook_schema_text
+from .book_schema import describe_model, rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .bound_patterns import bind_pattern_to_op, bound_book
 from .compiled_rule import CompiledRule
@@ -96,6 +96,7 @@ __all__ = [
     "check_rule",
     "compile_condition",
     "compile_pattern",
+    "describe_model",
     "explain_rule",
     "language_words",
     "load_book",

@@ -27,7 +27,7 @@ def rulebook_schema() -> dict[str, Any]:
     for name, entry in {**definitions, "RuleBook": schema}.items():
         documented = getattr(model, name)
         assert issubclass(documented, BaseModel), f"{name} is a model"
-        _describe(entry, documented)
+        describe_model(entry, documented)
         for each in entry["properties"].values():
             if "patternProperties" in each:
                 each["additionalProperties"] = False
@@ -61,7 +61,7 @@ def _or_one(entry: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "anyOf": [element, {"type": "array", "items": element}]}
 
 
-def _describe(entry: dict[str, Any], documented: type[BaseModel]) -> None:
+def describe_model(entry: dict[str, Any], documented: type[BaseModel]) -> None:
     """Put what the docstring of a model says where editors show it: one sentence for the model, and one per field."""
     text = inspect.cleandoc(documented.__doc__ or "")
     head, _, attributes = text.partition("\nAttributes:\n")

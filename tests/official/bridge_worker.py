@@ -109,7 +109,7 @@ def plan(request: Header) -> Reply:
     theirs = importlib.import_module("executorch.exir")
     policy = importlib.import_module("exirkit.passes").parse_memory_policy(request["policy"])
     planner = bridge.OfficialMemoryPlanning(ours.MemoryPlanningPass(policy=policy))
-    programs = {name: exported(name) for name in request["models"]}
+    programs = {method: exported(model) for method, model in request["methods"].items()}
     config = theirs.ExecutorchBackendConfig(memory_planning_pass=planner, emit_mutable_buffer_names=True)
     return {}, [bytes(theirs.to_edge(programs).to_executorch(config).buffer)]
 
@@ -142,9 +142,9 @@ def provoke(request: Header) -> Reply:
     try:
         if request["code"] == "EK753":
             policy = "policy: 1\npools: [{name: npu, device: 'cuda:0'}]\n"
-            return plan({"models": ["any-batch"], "policy": policy})
+            return plan({"methods": {"forward": "any-batch"}, "policy": policy})
         if request["code"] == "EK754":
-            return plan({"models": ["choosing"], "policy": "policy: 1\npools: [{name: sram}]\n"})
+            return plan({"methods": {"forward": "choosing"}, "policy": "policy: 1\npools: [{name: sram}]\n"})
         # What others have imported is not to be in the message.
         with mock.patch("exirkit.bridge.backends._imported_backends", return_value={"Outside": Outside}):
             backend = bridge.official_backend("Outside" if request["code"] == "EK752" else "Outsid")

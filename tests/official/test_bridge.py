@@ -85,7 +85,7 @@ rules:
 
 def test_memory_policies_in_the_official_chain(official_runtime: OfficialRuntime) -> None:
     names = ["convolutions", "attention", "any-batch", "counting"]
-    _, (pte,) = ask_bridge({"op": "plan", "models": names, "policy": POLICY})
+    _, (pte,) = ask_bridge({"op": "plan", "methods": {name: name for name in names}, "policy": POLICY})
     program = read_program(pte).program
     for plan in program.execution_plan:
         _, sram, dram = plan.non_const_buffer_sizes
@@ -95,6 +95,23 @@ def test_memory_policies_in_the_official_chain(official_runtime: OfficialRuntime
         assert {one.memory_id for one in places if one is not None} == {2}
     for name in names:
         check_outputs(name, official_runtime.run(pte, _calls(name), method=name).unwrap())
+
+
+def test_buffers_shared_in_the_official_chain() -> None:
+    policy = "policy: 1\npools: [{name: sram}]\nbuffers: shared\n"
+    _, (pte,) = ask_bridge({"op": "plan", "methods": {"forward": "counting", "again": "counting"}, "policy": policy})
+    places = []
+    for plan in read_program(pte).program.execution_plan:
+        values: list[Any] = [value.val for value in plan.values]
+        (buffer,) = (one for one in values if _name_of(one) == "total")
+        places.append((buffer.allocation_info.memory_id, buffer.allocation_info.memory_offset_low))
+        assert len(plan.non_const_buffer_sizes) == 3
+    assert places == [(2, 0), (2, 0)]
+
+
+def _name_of(value: Any) -> str | None:
+    extra = getattr(value, "extra_tensor_info", None)
+    return None if extra is None else extra.fully_qualified_name
 
 
 @pytest.mark.parametrize("name", ["convolutions", "any-batch"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
 from torch._ops import OpOverload
 
 from exirkit.ir import Diagnostic, ModelError
@@ -14,12 +13,12 @@ from exirkit.passes.policy_files import (
     TextAt,
     condition_findings,
     dtype_findings,
-    form_finding,
     in_order,
-    is_empty_for_others,
     keys_of,
     operator_findings,
     policy_source,
+    policy_text,
+    read_policy,
     wrong,
 )
 from exirkit.passes.policy_words import NbytesRange
@@ -40,13 +39,7 @@ def load_partitioning(path: str | Path) -> Partitioning:
             it.
         OSError: The file cannot be read.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ModelError(
-            SourceText("", str(path)).diagnostic("EK494", f"this is no text in UTF-8: byte {error.start}")
-        ) from None
-    return parse_partitioning(text, str(path))
+    return parse_partitioning(policy_text(path, "EK494"), str(path))
 
 
 def parse_partitioning(text: str, file: str = "<partitioning>") -> Partitioning:
@@ -56,11 +49,7 @@ def parse_partitioning(text: str, file: str = "<partitioning>") -> Partitioning:
         ModelError: As `load_partitioning`.
     """
     source = policy_source(text, file, "EK494")
-    try:
-        made = Partitioning.model_validate(source.data)
-    except ValidationError as error:
-        errors = [each for each in error.errors() if not is_empty_for_others(each, error.errors())]
-        raise ModelError(in_order(form_finding(each, source, "EK495", _KEYS) for each in errors)) from None
+    made = read_policy(Partitioning, source, "EK495", _KEYS)
     check_partitioning(made, lambda path, value: source.text(path, value))
     return made
 

@@ -6,20 +6,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.passes.policy_files import (
     TextAt,
     condition_findings,
     did_you_mean,
     dtype_findings,
-    form_finding,
     in_order,
     is_empty_for_others,
     keys_of,
     operator_findings,
     policy_source,
+    policy_text,
+    read_policy,
     wrong,
 )
 from exirkit.passes.policy_words import NbytesRange
@@ -39,7 +38,7 @@ def load_memory_policy(path: str | Path) -> MemoryPolicy:
         ModelError: EK480, it is no YAML that is read here; EK481, EK482, EK220, all that is wrong with it.
         OSError: The file cannot be read.
     """
-    return parse_memory_policy(Path(path).read_text(encoding="utf-8"), str(path))
+    return parse_memory_policy(policy_text(path, "EK480"), str(path))
 
 
 def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
@@ -49,13 +48,7 @@ def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
         ModelError: As `load_memory_policy`.
     """
     source = policy_source(text, file, "EK480")
-    try:
-        policy = MemoryPolicy.model_validate(source.data)
-    except ValidationError as error:
-        findings = [
-            form_finding(each, source, "EK481", _KEYS) for each in error.errors() if not _is_echo(each, error.errors())
-        ]
-        raise ModelError(in_order(findings)) from None
+    policy = read_policy(MemoryPolicy, source, "EK481", _KEYS, _is_echo)
     check_policy(policy, lambda path, value: source.text(path, value))
     return policy
 

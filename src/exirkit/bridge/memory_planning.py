@@ -55,6 +55,14 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
         Raises:
             ModelError: EK753, the policy places values on devices; EK754, there is control flow; or as the planner.
         """
+        try:
+            return self._plan(graph_module, graph_signature)
+        except Exception:
+            # Nothing of a lowering that ends here is to reach the next one.
+            self._methods.clear()
+            raise
+
+    def _plan(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None) -> PassResult:
         _refuse_control_flow(graph_module)
         self._set_alloc_node_spec(graph_module)
         twin = _Twin()
@@ -122,7 +130,8 @@ class _Twin:
         for official, mine in self._specs.values():
             official.mem_id, official.mem_obj_id, official.mem_offset = mine.mem_id, mine.mem_obj_id, mine.mem_offset
             official.lifetime, official.alignment = list(mine.lifetime), mine.alignment
-        theirs.meta["non_const_buffer_sizes"] = list(ours.meta["non_const_buffer_sizes"])
+        # The official chain has copied the module when buffers get their places, but not this list.
+        theirs.meta.setdefault("non_const_buffer_sizes", [])[:] = ours.meta["non_const_buffer_sizes"]
 
     def _all(self, specs: Any) -> Any:
         return pytree.tree_map_only(OfficialSpec, self._one, specs)

@@ -183,3 +183,11 @@ def test_every_key_is_described() -> None:
     for entry in (schema, *schema["$defs"].values()):
         assert entry["description"]
         assert all(each["description"] for each in entry["properties"].values())
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "board.yaml"
+    path.write_bytes(b"policy: 1\nname: \xff\n")
+    with pytest.raises(ModelError) as caught:
+        load_memory_policy(path)
+    assert (caught.value.code, caught.value.diagnostics[0].location.file) == ("EK480", str(path))
