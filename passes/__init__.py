@@ -117,6 +117,7 @@ from .memory import (
     value_uses,
 )
 from .memory import refuse_readers as refuse_readers_of_shared_buffers
+from .memory import settle_methods as settle_methods
 from .memory import solve as solve_planning_problem
 from .merge_equal_nodes import MergeEqualNodes, MergeReport
 from .out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
@@ -310,6 +311,7 @@ __all__ = [
     "read_out_variants",
     "refuse_readers_of_shared_buffers",
     "run_passes",
+    "settle_methods",
     "shipped_out_variants",
     "shipped_pipelines",
     "shipped_text",

@@ -4,6 +4,7 @@ from .algorithms import MemoryAlgoResult, MemoryAlgorithm, MemoryPlanningAlgorit
 from .exact import exact_placement
 from .greedy import greedy
 from .lifetimes import compute_lifetimes, update_lifetimes
+from .methods import settle_methods
 from .naive import naive
 from .planners import PLANNERS, solve
 from .planning_pass import MemoryPlanningPass
@@ -54,6 +55,7 @@ __all__ = [
     "plan_pools",
     "portfolio",
     "refuse_readers",
+    "settle_methods",
     "solve",
     "update_lifetimes",
     "value_uses",

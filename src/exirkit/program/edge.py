@@ -25,6 +25,7 @@ from exirkit.passes import (
     edge_settings,
     executorch_settings,
     refuse_readers_of_shared_buffers,
+    settle_methods,
 )
 from exirkit.verifiers import check_edge_program
 
@@ -183,10 +184,12 @@ class EdgeProgramManager:
         _raise_all(ModelError, findings)
         lowered: dict[str, ExportedProgram] = {}
         for name, program in programs.items():
-            lowering = MethodLowering(name, pipeline, planners[name], settings[name], progress)
+            planner = planners[name]
+            planner = planner.beside({other: done for other, done in lowered.items() if planners[other] is planner})
+            lowering = MethodLowering(name, pipeline, planner, settings[name], progress)
             lowered[name] = lowering.optimized(program, config)
-        for planner, names in _by_planner(planners).items():
-            planner.share_buffers({name: lowered[name] for name in names})
+        settle_methods(lowered, planners)
+        for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
 
