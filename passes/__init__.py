@@ -116,6 +116,7 @@ from .memory import (
     portfolio,
     value_uses,
 )
+from .memory import pool_of_arenas as pool_of_arenas
 from .memory import refuse_readers as refuse_readers_of_shared_buffers
 from .memory import settle_methods as settle_methods
 from .memory import solve as solve_planning_problem
@@ -304,6 +305,7 @@ __all__ = [
     "peak_nbytes",
     "plan_pools",
     "planned_nbytes",
+    "pool_of_arenas",
     "portfolio",
     "print_delegated_graph",
     "print_delegation_info",

@@ -38,7 +38,7 @@ def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[st
         raise ModelError(findings)
     sharing = [planner for planner in groups if planner.share_mutable_buffers]
     for planner in sharing:
-        arena = max(len(sizes_of(program)) for program in programs.values())
+        arena = max(pools + 1, *(len(sizes_of(program)) for program in programs.values()))
         share_buffers(groups[planner], planner.alignment, arena)
     if len(programs) > 1 or sharing:
         _check(programs, planners, separate)
