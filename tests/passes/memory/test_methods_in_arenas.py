@@ -134,7 +134,7 @@ def test_results_of_separate_methods_wait_in_their_arenas(
     steps += [SessionStep(name, outputs=False) for name in first]
     steps += [SessionStep(name, execute=False) for name in first]
     got = official_runtime.session(manager.buffer, steps).unwrap()
-    agree = [torch.allclose(result, right) for (result,), (_, right) in zip(got, first.values(), strict=True)]
+    agree = [torch.allclose(torch.as_tensor(result), right) for (result,), (_, right) in zip(got, first.values(), strict=True)]
     assert all(agree) == separate, agree
 
 
