@@ -9,7 +9,8 @@ from torch.export import ExportedProgram
 from exirkit.ir import ContractError, Diagnostic, Location, ModelError
 from exirkit.verifiers import check_method_memory
 
-from .method_arenas import arrange_arenas, pool_of_arenas, sizes_of
+from .arena_limits import left_of
+from .method_arenas import arrange_arenas, pool_of_arenas, sizes_of, state_nbytes
 from .planning_pass import MemoryPlanningPass
 from .shared_buffers import share_buffers
 
@@ -22,13 +23,16 @@ def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[st
         planners: The object that planned each of them; one object for all methods that follow one policy.
 
     Raises:
-        ModelError: EK468, the methods of a planner need more of a pool together than there is; EK489, shared buffers of
-            one name have different types or sizes.
+        ModelError: EK466, EK484, what other methods leave of a pool is too little for one; EK468, methods need more of
+            a pool together than there is; EK489, shared buffers of one name have different types or sizes.
         ContractError: EK341 to EK349, EK355, a plan does not hold.
     """
     groups: dict[MemoryPlanningPass, dict[str, ExportedProgram]] = {}
     for name, program in programs.items():
         groups.setdefault(planners[name], {})[name] = program
+    for planner, group in groups.items():
+        if planner.limits and len(group) > 1:
+            _fit_together(planner, group)
     policies = [planner.policy for planner in groups if planner.policy is not None]
     pools = max((number for policy in policies for number, _ in policy.numbered_pools()), default=0)
     separate = {name for name in programs if planners[name].separate_methods}
@@ -42,6 +46,23 @@ def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[st
         share_buffers(groups[planner], planner.alignment, arena)
     if len(programs) > 1 or sharing:
         _check(programs, planners, separate)
+
+
+def _fit_together(planner: MemoryPlanningPass, programs: Mapping[str, ExportedProgram]) -> None:
+    """Plan those methods again that use more of a pool than the others leave."""
+    for name, program in programs.items():
+        taken: dict[int, dict[str, int]] = {}
+        for other, planned in programs.items():
+            if other == name and planner.separate_methods:
+                # What comes later has to do with what is left.
+                break
+            needs = dict(enumerate(sizes_of(planned))) if planner.separate_methods else state_nbytes(planned)
+            for arena, nbytes in needs.items() if other != name else ():
+                if nbytes and arena in planner.limits:
+                    taken.setdefault(arena, {})[other] = nbytes
+        left = left_of(planner.limits, taken)
+        if any(arena in taken and size > left[arena] for arena, size in enumerate(sizes_of(program))):
+            planner.beside(taken).run(program.graph_module, program.graph_signature)
 
 
 def _check(

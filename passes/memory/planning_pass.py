@@ -23,7 +23,7 @@ from .graph_planner import GraphPlanner
 from .graph_schedule import GraphSchedule, plan_scheduled
 from .graph_specs import node_specs, user_inputs, user_results
 from .greedy import greedy
-from .method_arenas import pool_of_arenas, sizes_of, state_nbytes
+from .method_arenas import pool_of_arenas, sizes_of
 from .naive import naive
 from .policy import (
     MemoryPolicy,
@@ -194,22 +194,12 @@ class MemoryPlanningPass:
             self._check(graph_module, graph_signature, sizes, planned, alignment)
         return sum(sizes)
 
-    def beside(self, programs: Mapping[str, ExportedProgram]) -> MemoryPlanningPass:
-        """Return this pass, or one like it whose limits leave out what other methods of it have taken already.
+    def beside(self, taken: Mapping[int, Mapping[str, int]]) -> MemoryPlanningPass:
+        """Return a pass like this one whose limits leave out what other methods have taken already.
 
         Args:
-            programs: Programs that this object has planned, by the names of their methods.
+            taken: Bytes that they have, by number of the arena and method.
         """
-        if not self.limits:
-            return self
-        taken: dict[int, dict[str, int]] = {}
-        for method, program in programs.items():
-            needs = dict(enumerate(sizes_of(program))) if self.separate_methods else state_nbytes(program)
-            for arena, nbytes in needs.items():
-                if nbytes and arena in self.limits:
-                    taken.setdefault(arena, {})[method] = nbytes
-        if not taken:
-            return self
         found = copy(self)
         found._taken = taken
         return found

@@ -184,9 +184,7 @@ class EdgeProgramManager:
         _raise_all(ModelError, findings)
         lowered: dict[str, ExportedProgram] = {}
         for name, program in programs.items():
-            planner = planners[name]
-            planner = planner.beside({other: done for other, done in lowered.items() if planners[other] is planner})
-            lowering = MethodLowering(name, pipeline, planner, settings[name], progress)
+            lowering = MethodLowering(name, pipeline, planners[name], settings[name], progress)
             lowered[name] = lowering.optimized(program, config)
         settle_methods(lowered, planners)
         for planner in _by_planner(planners):

@@ -134,7 +134,8 @@ def test_results_of_separate_methods_wait_in_their_arenas(
     steps += [SessionStep(name, outputs=False) for name in first]
     steps += [SessionStep(name, execute=False) for name in first]
     got = official_runtime.session(manager.buffer, steps).unwrap()
-    agree = [torch.allclose(torch.as_tensor(result), right) for (result,), (_, right) in zip(got, first.values(), strict=True)]
+    found = [(torch.as_tensor(result), right) for (result,), (_, right) in zip(got, first.values(), strict=True)]
+    agree = [torch.allclose(result, right) for result, right in found]
     assert all(agree) == separate, agree
 
 
@@ -188,14 +189,14 @@ def test_an_overflow_names_the_methods(edge: Any) -> None:
     assert finding.code == "EK466"
     assert f"average has {sizes['average']}, branching has {sizes['branching']}" in finding.notes[-1]
     lowered(edge, MemoryPlanningPass(separate_methods=True, arena_limits={1: limit + 1}))
-    # Each of them fits, and what two of them keep does not fit beside the largest, which is planned first.
-    backwards = exirkit.to_edge({name: exported()[name] for name in ("plain", "branching", "average")})
+    # Each of them fits, and what two of them keep does not fit beside the largest.
     with pytest.raises(ModelError) as caught:
-        lowered(backwards, MemoryPlanningPass(arena_limits={1: sizes["plain"]}))
+        lowered(edge, MemoryPlanningPass(arena_limits={1: max(sizes.values())}))
     (finding,) = caught.value.diagnostics
-    assert finding.code == "EK468"
-    assert all(name in " ".join(finding.notes) for name in MODULES)
-    policy = "policy: 1\nmethods: separate\npools: [{name: fast, limit: 512}, {name: slow}]\nspill: []\n"
+    assert finding.code == "EK466"
+    assert all(f"{name} has" in finding.notes[-1] for name in ("average", "branching"))
+    pool = f"{{name: fast, limit: {sizes['plain'] + 64}}}"
+    policy = f"policy: 1\nmethods: separate\npools: [{pool}, {{name: slow}}]\nspill: []\n"
     with pytest.raises(ModelError) as caught:
         lowered(edge, MemoryPlanningPass(policy=parse_memory_policy(policy)))
     assert caught.value.diagnostics[0].code == "EK484"
