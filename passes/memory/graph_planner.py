@@ -17,7 +17,7 @@ from .graph_specs import SpecRoles, leave_out, node_specs, settle_aliases, spec_
 from .in_place import Chain, find_chains
 from .lifetimes import update_lifetimes
 from .policy import PooledPlanner
-from .portfolio import portfolio
+from .portfolio import exact, portfolio
 from .selection import AllocationPolicy, select_specs
 from .tree_plan import PlacedGraph, smaller_without_blocks
 from .xnnpack_padding import padding_of
@@ -67,7 +67,7 @@ class GraphPlanner:
             nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
         for called in self._plans:
             _place_views_of_outer(called)
-        if self._plans and self._algorithm is portfolio:
+        if self._plans and getattr(self._algorithm, "func", self._algorithm) in (portfolio, exact):
             nbytes = smaller_without_blocks(
                 graph_module, graph_signature, self._graphs, nbytes, self._alignment, padding
             )
