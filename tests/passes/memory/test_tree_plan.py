@@ -155,11 +155,17 @@ def place_of(spec: TensorSpec) -> tuple[int, int]:
     return spec.mem_offset, spec.mem_offset + spec.nbytes()
 
 
+def ways(turn: int, draw: random.Random) -> Iterator[bool]:
+    """Yield which branches are taken: always the one, always the other, or any."""
+    while True:
+        yield turn == 0 if turn < 2 else draw.random() < 0.5
+
+
 def carry_out(tree: Tree) -> None:
     """Run a program twice, with the same state, for many ways through its branches."""
     draw = random.Random(1)
     for turn in range(8):
-        paint = Paint(iter(lambda turn=turn: turn == 0 if turn < 2 else draw.random() < 0.5, None))
+        paint = Paint(ways(turn, draw))
         inputs = tree.module.graph.find_nodes(op="placeholder")
         for one in inputs:
             paint.write(one.meta["spec"])
