@@ -36,7 +36,7 @@ from exirkit.ir import TensorSpec, alloc, control_flow_call, free, view
 
 from .emission_of_control_flow import number_results, walk_control_flow
 
-_ET_VIEW = "executorch_prim::et_view"
+_ET_VIEW = "executorch_prim::et_view.default"
 _NO_OUTPUTS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 
@@ -206,13 +206,12 @@ class Walk:
 
     def _view(self, node: Node) -> None:
         spec: TensorSpec = node.meta["spec"]
-        following = self._instructions[self.at] if self.at < len(self._instructions) else None
-        if spec.is_static_shape_tensor or not isinstance(following, KernelCall):
+        if spec.const or (spec.is_static_shape_tensor and spec.mem_offset is not None):
+            # The value has the place of its base.
             return
-        if self.plan.operators[following.op_index].name == _ET_VIEW:
-            self.at += 1
-            self.argument(node.args[0], following.args[0], "self")
-            self.same(spec, following.args[2])
+        base, _, result = self.kernel(_ET_VIEW)
+        self.argument(node.args[0], base, "self")
+        self.same(spec, result)
 
     def _kernel(self, node: Node, target: Any) -> None:
         found = self.take(KernelCall)

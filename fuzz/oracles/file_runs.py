@@ -33,6 +33,7 @@ def run_file(
     *,
     is_knowing: bool = True,
     views: Mapping[int, int] | None = None,
+    in_place: bool = False,
 ) -> list[FileResult]:
     """Load a program and run one of its methods again and again.
 
@@ -43,17 +44,23 @@ def run_file(
         buffers: Names of buffers to look at after every run.
         is_knowing: Watch every byte of the arenas, which are poisoned before.
         views: For a knowing run: the value whose memory each view without instruction shows.
+        in_place: For a knowing run: results may lie over arguments where their kernels allow it.
 
     Raises:
         DiagnosticError: Whatever is wrong with the file or with a run.
     """
     given = None if views is None else {method: views}
     program = Runtime.get().load_program(
-        data, verification=Verification.Minimal, knowing=is_knowing, views=given if is_knowing else None
+        data,
+        verification=Verification.Minimal,
+        knowing=is_knowing,
+        views=given if is_knowing else None,
+        in_place=in_place and is_knowing,
     )
     loaded = program.load_method(method)
     results: list[FileResult] = []
     for inputs in calls:
-        outputs = loaded.execute(inputs)
+        # Inputs that lie where the caller has them are written there, and are wanted again as they were.
+        outputs = loaded.execute([one.clone() if isinstance(one, torch.Tensor) else one for one in inputs])
         results.append(FileResult(outputs, {name: loaded.get_attribute(name) for name in buffers}))
     return results
