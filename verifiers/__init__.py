@@ -26,6 +26,7 @@ from .reference_verifiers import (
     EXIREdgeDialectVerifier,
     get_aten_verifier,
 )
+from .separate_outputs import check_separate_outputs
 from .signature_agreement import check_signature
 from .spec_agreement import check_specs
 from .symbolic_shapes import check_symbols
@@ -54,6 +55,7 @@ __all__ = [
     "check_metadata",
     "check_out_arguments",
     "check_program",
+    "check_separate_outputs",
     "check_signature",
     "check_specs",
     "check_structure",

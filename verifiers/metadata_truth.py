@@ -126,6 +126,8 @@ class _Comparison:
             yield _difference(graph, node, "EK316", which, "shape", _sizes(said), _sizes(found))
         elif node.target is not view and _dim_order(said) != _dim_order(found):
             yield _difference(graph, node, "EK317", which, "dim order", _dim_order(said), _dim_order(found))
+        elif node.target is not view and _repeated_dims(said) != _repeated_dims(found):
+            yield _difference(graph, node, "EK317", which, "strides", said.stride(), found.stride())
 
 
 def _is_recorded(node: Node) -> bool:
@@ -184,3 +186,9 @@ def _sizes(tensor: torch.Tensor) -> str:
 
 def _dim_order(tensor: torch.Tensor) -> list[int]:
     return dim_order_from_stride(tensor.stride(), tensor.shape)
+
+
+def _repeated_dims(tensor: torch.Tensor) -> list[int]:
+    """Return the dims along which all elements are one piece of memory, of which dim orders say nothing."""
+    pairs = enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+    return [dim for dim, (size, step) in pairs if type(step) is int and not step and type(size) is int and size > 1]

@@ -207,7 +207,9 @@ class Walk:
     def _view(self, node: Node) -> None:
         spec: TensorSpec = node.meta["spec"]
         following = self._instructions[self.at] if self.at < len(self._instructions) else None
-        if spec.is_static_shape_tensor or not isinstance(following, KernelCall):
+        # Memory that the caller provides has no place that a view could have, too.
+        is_settled = spec.is_static_shape_tensor and (spec.const or spec.mem_offset is not None)
+        if is_settled or not isinstance(following, KernelCall):
             return
         if self.plan.operators[following.op_index].name == _ET_VIEW:
             self.at += 1

@@ -54,6 +54,7 @@ def run_file(
     loaded = program.load_method(method)
     results: list[FileResult] = []
     for inputs in calls:
-        outputs = loaded.execute(inputs)
+        # A program whose inputs have no planned memory writes to what it is given, and others will be given it, too.
+        outputs = loaded.execute([one.clone() if isinstance(one, torch.Tensor) else one for one in inputs])
         results.append(FileResult(outputs, {name: loaded.get_attribute(name) for name in buffers}))
     return results

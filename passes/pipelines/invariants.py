@@ -22,6 +22,7 @@ from exirkit.verifiers import (
     check_layouts,
     check_metadata,
     check_out_arguments,
+    check_separate_outputs,
     check_specs,
 )
 
@@ -116,6 +117,14 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
             lambda program, settings: [*check_edge_program(program), *check_dtypes(program)],
         ),
         "layouts": Check(frozenset({"dim-orders-agree"}), lambda program, settings: check_layouts(program)),
+        "outputs": Check(
+            frozenset({"outputs-separate"}),
+            lambda program, settings: check_separate_outputs(
+                program,
+                alloc_graph_input=settings["alloc-graph-input"],
+                alloc_graph_output=settings["alloc-graph-output"],
+            ),
+        ),
         "specs": Check(frozenset({"specs"}), lambda program, settings: check_specs(program, bounded=False)),
         "bounds": Check(frozenset({"specs", "bounded-shapes"}), lambda program, settings: check_specs(program)),
         "executorch-dialect": Check(
