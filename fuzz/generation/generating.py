@@ -12,7 +12,7 @@ import torch
 from exirkit.fuzz.programs import Argument, Contents, Method, Program, Ref
 from exirkit.ir import Diagnostic, UsageError
 
-from . import creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing
+from . import counting, creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing
 from .building import Building
 from .choices import Choices, SeededChoices
 from .control_flow import BODY_FAMILIES, propose_control_flow
@@ -109,7 +109,7 @@ def fill_method(scope: Scope, name: str, *, is_first: bool, extra: Sequence[Call
     use_urgent(scope)
     writes.finish(is_reader=is_reader)
     updates = writes.references()
-    outputs = outputs_of(scope)
+    outputs = (*outputs_of(scope), *(Ref(value.name) for value in scope.outputs_of_unknown_size))
     method = Method(name, tuple(scope.inputs), (), outputs, updates)
     used = set(_names_in(method))
     for step in scope.steps:
@@ -134,9 +134,13 @@ def _start(scope: Scope) -> None:
             scope.urgent.append(scope.new_input(other, sizes, building.contents(other)))
     _start_stored(scope)
     if building.wishes("channels_last"):
-        shape = (2, 3, 5, 2) if choices.chance(0.5) else building.draw_sizes((4, 4), nonempty=True)
+        is_fixed = building.wishes("stored_beside_channels_last")
+        drawn = building.draw_sizes((4, 4), is_static=is_fixed, nonempty=True)
+        shape = (2, 3, 5, 2) if choices.chance(0.5) else drawn
         contents = replace(building.contents(torch.float32), layout="channels_last")
         scope.urgent.append(scope.new_input(torch.float32, shape, contents))
+        if is_fixed:
+            layers.combine_with_stored(scope, scope.urgent[-1])
     if building.wishes("mixed_dtypes") and len(building.plan.dtypes) > 1:
         other = choices.pick(building.plan.dtypes[1:])
         scope.urgent.append(scope.fresh(other, building.draw_sizes((0, 3))))
@@ -185,6 +189,8 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
             acts.append(partial(_propose, scope, _of_families(building.plan.policy, families)))
     if building.wishes("other_optional_arguments") and scope.choices.chance(0.5):
         acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=_OF_OPTIONS)))
+    if building.wishes("whole_number_for_float"):
+        acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=images.WITH_EPSILON)))
     acts += [partial(act, scope) for feature, act in _SINGLE_ACTS.items() if building.wishes(feature)]
     for kind in CONTROL_FLOW:
         if building.wishes(kind):
@@ -216,6 +222,7 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "endless_slice": viewing.endless_slice,
     "inexact_numbers": elementwise_pairs.inexact_product,
     "similar_calls": similar_call,
+    "data_sized": counting.data_sized,
 }
 
 

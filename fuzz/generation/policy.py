@@ -46,10 +46,13 @@ FLOORS: Mapping[str, float] = {
     "endless_slice": 0.05,
     "inexact_numbers": 0.03,
     "similar_calls": 0.15,
+    "stored_beside_channels_last": 0.04,
+    "data_sized": 0.04,
+    "whole_number_for_float": 0.02,
 }
 """Features of programs, and the share of all programs that shall have each at least; see `features_of`."""
 
-_SURPLUS: Mapping[str, float] = {"two_writes": 1.5, "similar_calls": 1.6}
+_SURPLUS: Mapping[str, float] = {"two_writes": 1.5, "similar_calls": 1.6, "data_sized": 1.5}
 """How many times the floor is wished for: other wishes undo some features, and of others not all is counted."""
 
 CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
@@ -165,6 +168,7 @@ _PARENTS: Mapping[str, tuple[str, ...]] = {
     "same_output_twice": ("odd_outputs",),
     "none_returned": ("odd_outputs",),
     "unused_result": ("several_results",),
+    "stored_beside_channels_last": ("channels_last",),
 }
 """Features that come only together with others: the first is wished for among programs that have the second."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ class Scope:
         steps: Calls so far.
         urgent: Values that the next fitting call shall take.
         extents: Sizes with symbols that inputs of this method have.
+        outputs_of_unknown_size: What is returned although calls cannot find it: values of a size that data decide.
     """
 
     def __init__(self, building: Building) -> None:
@@ -43,6 +45,7 @@ class Scope:
         self.steps: list[Call] = []
         self.urgent: list[Value] = []
         self.extents: list[Affine] = []
+        self.outputs_of_unknown_size: list[Value] = []
 
     # Calls.
 
@@ -215,6 +218,8 @@ class Scope:
         contents = self.building.contents(dtype, low, high, bits)
         if is_static(sizes) and (stored or self._wants_stored()):
             kind = self.choices.pick(("parameter", "constant", "buffer", "parameter"))
+            if len(sizes) == 4 and self.building.wishes("channels_last") and self.choices.chance(0.5):
+                contents = replace(contents, layout="channels_last")
             value = self.building.store(kind, dtype, sizes, contents)
             self.values.append(value)
             return value

@@ -37,7 +37,8 @@ class MetadataTruth:
 
     def observe(self, node: Node, value: Any) -> None:
         """Look at one value."""
-        self._sizes.learn(node.meta.get("val"), value)
+        if node.target is not alloc:
+            self._sizes.learn(node.meta.get("val"), value)
         fact = self._facts[node]
         if fact is None or value is None:
             return
