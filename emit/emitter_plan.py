@@ -137,11 +137,13 @@ class PlanEmitter:
                 self._node(node)
         devices = arena_devices(self._program.graph_module)
         mark_devices(self._values.values, devices)
+        # `call_spec` of the program makes a class whenever it is asked.
+        form = next((entry.signature for entry in self._program.module_call_graph if not entry.fqn), None)
         plan = ExecutionPlan(
             name=self._name,
             container_meta_type=ContainerMetadata(
-                encoded_inp_str=container_text(self._program.call_spec.in_spec),
-                encoded_out_str=container_text(self._program.call_spec.out_spec),
+                encoded_inp_str=container_text(form and form.in_spec),
+                encoded_out_str=container_text(form and form.out_spec),
             ),
             values=self._values.values,
             inputs=self._inputs.user_inputs,

@@ -1,5 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
+from .bare_tensors import bare_tensor
 from .body_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
 from .control_flow import (
     COND,
@@ -51,7 +52,7 @@ from .in_place import (
 )
 from .inference import Inference, no_new_guards, no_torch_logs
 from .memory_ops import AllocSpec, alloc, free, view
-from .metadata import has_unbacked_symbols, same_argument, same_value
+from .metadata import has_unbacked_symbols, is_static, same_argument, same_value
 from .operators import (
     BackendOpOverload,
     EdgeOpOverload,
@@ -74,7 +75,7 @@ from .programs import (
 )
 from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
 from .purity import has_effect, is_pure
-from .quick_execution import bare_tensor, has_quick_values, is_quick_on_ones, quick_value
+from .quick_execution import has_quick_values, is_quick_on_ones, quick_value
 from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 from .torch_economy import cheap_tracing
@@ -166,6 +167,7 @@ __all__ = [
     "is_module_program",
     "is_pure",
     "is_quick_on_ones",
+    "is_static",
     "load_plugin",
     "load_plugins",
     "locate",

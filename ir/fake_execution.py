@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from .bare_tensors import bare_tensor
 from .diagnostics import Diagnostic, ModelError
-from .metadata import is_static
+from .metadata import is_static, same_argument
 from .operators import underlying
 from .provenance import locate
-from .quick_execution import bare_tensor, quick_value
+from .quick_execution import quick_value
 from .view_copies import infer_view_copy, view_of_copy
 
 
@@ -44,16 +46,25 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
     schema = getattr(target, "_schema", None)
     take = partial(_private if schema is not None and schema.is_mutable else _recorded, mode)
     values: Any = map_aggregate((tuple(args), dict(kwargs)), take)
+    if target is torch.ops.aten.copy_.default and _is_plain_copy(*values[0]):
+        return values[0][0]
     env = mode.shape_env
     view = view_of_copy(underlying(target))
     with nullcontext() if env is None else env.error_on_new_guards(), mode, torch.no_grad():
         if _all_static(values):
             return target(*values[0], **values[1])
-        if view is not None:
-            return infer_view_copy(view, *values)
-        # Composite operators such as `constant_pad_nd` ask for numbers, but for their decompositions in Python.
-        with enable_python_dispatcher():
-            return target(*values[0], **values[1])
+        # Questions about symbols of one program hardly come twice, and torch takes longer to remember than to answer.
+        with disable_fake_tensor_cache(mode):
+            if view is not None:
+                return infer_view_copy(view, *values)
+            # Composite operators such as `constant_pad_nd` ask for numbers, but for their decompositions in Python.
+            with enable_python_dispatcher():
+                return target(*values[0], **values[1])
+
+
+def _is_plain_copy(target: torch.Tensor, source: Any, *rest: Any) -> bool:
+    """Tell whether a tensor is copied into one of its own sizes, so that torch need not be asked whether it fits."""
+    return isinstance(source, torch.Tensor) and same_argument(tuple(target.shape), tuple(source.shape))
 
 
 def infer_static_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -15,6 +15,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
+from .bare_tensors import bare_tensor
 from .defined_operators import DefinedOperator
 from .memory_ops import view
 from .operators import underlying
@@ -138,14 +139,6 @@ def _lies_row_by_row(value: torch.Tensor) -> bool:
             return False
         step *= size
     return True
-
-
-def bare_tensor(dtype: torch.dtype, sizes: Any, strides: Any, offset: Any = 0) -> torch.Tensor:
-    """Return a tensor without memory; sizes, strides and offset may be symbolic."""
-    with torch._C._DisableTorchDispatch():
-        bare = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
-        # To ask whether an offset that varies is 0 would make torch settle that it is, or is not.
-        return bare if type(offset) is int and not offset else bare.as_strided(tuple(sizes), tuple(strides), offset)
 
 
 def _with_ones(argument: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from .quick_execution import bare_tensor
+from .bare_tensors import bare_tensor
 
 _WIDEST = 97
 """Above its least size no symbol is tried higher than by this."""

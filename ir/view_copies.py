@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 
+from .bare_tensors import bare_tensor
 from .dim_order import contiguous_stride
 from .metadata import same_argument
 
@@ -37,11 +39,11 @@ def infer_view_copy(view: OpOverload, args: Any, kwargs: Any) -> Any:
     """Return the copy of what a view of fake tensors shows; called under their mode."""
     args, kwargs = pytree.tree_map_only(torch.Tensor, _row_major, (args, kwargs))
     if view is torch.ops.aten.view.default and (sizes := _resolved(*args)) is not None:
-        return args[0].new_empty(sizes)
+        return _empty(args[0], sizes)
     if view is torch.ops.aten.select.int and not isinstance(args[0].shape[args[1]], int):
         # torch asks whether the selected part ends inside of the memory, which it cannot tell of products of sizes.
         dim = args[1] % args[0].dim()
-        return args[0].new_empty([*args[0].shape[:dim], *args[0].shape[dim + 1 :]])
+        return _empty(args[0], [*args[0].shape[:dim], *args[0].shape[dim + 1 :]])
     return pytree.tree_map_only(torch.Tensor, _row_major, view(*args, **kwargs))
 
 
@@ -61,4 +63,9 @@ def _resolved(source: torch.Tensor, sizes: Sequence[Any]) -> list[Any] | None:
 
 
 def _row_major(value: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(value.shape, contiguous_stride(value.shape), dtype=value.dtype, device=value.device)
+    return _empty(value, value.shape)
+
+
+def _empty(like: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    assert isinstance(like, FakeTensor)
+    return FakeTensor(like.fake_mode, bare_tensor(like.dtype, sizes, contiguous_stride(sizes)), like.device)

@@ -116,7 +116,9 @@ from .memory import (
     portfolio,
     value_uses,
 )
+from .memory import pool_of_arenas as pool_of_arenas
 from .memory import refuse_readers as refuse_readers_of_shared_buffers
+from .memory import settle_methods as settle_methods
 from .memory import solve as solve_planning_problem
 from .merge_equal_nodes import MergeEqualNodes, MergeReport
 from .out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
@@ -303,6 +305,7 @@ __all__ = [
     "peak_nbytes",
     "plan_pools",
     "planned_nbytes",
+    "pool_of_arenas",
     "portfolio",
     "print_delegated_graph",
     "print_delegation_info",
@@ -310,6 +313,7 @@ __all__ = [
     "read_out_variants",
     "refuse_readers_of_shared_buffers",
     "run_passes",
+    "settle_methods",
     "shipped_out_variants",
     "shipped_pipelines",
     "shipped_text",

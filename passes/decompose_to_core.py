@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -19,10 +19,11 @@ from torch._decomp import _core_aten_decompositions_post_autograd, get_decomposi
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.fx import Node
 from torch.fx.node import map_aggregate, map_arg
 
-from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like
+from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like, is_static
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, StepRef
@@ -106,6 +107,7 @@ class DecomposeToCore(Pass):
         try:
             with (
                 mode,
+                _uncached_where_sizes_vary(mode, inputs),
                 # A size that only data decides must not be left behind for whoever decomposes after a refusal.
                 mode.shape_env.ignore_fresh_unbacked_symbols() if mode.shape_env else nullcontext(),
                 # A decomposition that compares sizes that vary would fix them in every copy of the program.
@@ -121,6 +123,12 @@ class DecomposeToCore(Pass):
         except Exception as error:
             raise WholeGraphNeededError(f"{op}: {type(error).__name__}: {error}") from error
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
+
+
+def _uncached_where_sizes_vary(mode: FakeTensorMode, inputs: Sequence[Any]) -> AbstractContextManager[None]:
+    """Keep torch from remembering what it is hardly asked twice, which takes longer than to answer."""
+    is_static_call = all(isinstance(one, torch.Tensor) and is_static(one) for one in inputs)
+    return nullcontext() if is_static_call else disable_fake_tensor_cache(mode)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from .dtype_catalogue import AS_TORCH, OperatorDtypes, expand_rule, known_dtypes
 from .graph_structure import check_structure
 from .memory_plan import check_memory_plan
 from .metadata_truth import check_layouts, check_metadata
+from .method_memory import check_method_memory
 from .operator_dtypes import argument_names, catalogue_name, check_dtypes
 from .out_arguments import check_out_arguments
 from .program_check import check_form, check_program
@@ -53,6 +54,7 @@ __all__ = [
     "check_layouts",
     "check_memory_plan",
     "check_metadata",
+    "check_method_memory",
     "check_out_arguments",
     "check_program",
     "check_separate_outputs",

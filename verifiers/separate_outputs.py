@@ -25,7 +25,7 @@ def check_separate_outputs(
         alloc_graph_output: Memory of outputs is planned.
 
     Returns:
-        All findings (EK355), in the order of the outputs.
+        All findings (EK356), in the order of the outputs.
     """
     return list(_findings(program, alloc_graph_input, alloc_graph_output))
 
@@ -56,7 +56,7 @@ def _findings(program: ExportedProgram, plans_inputs: bool, plans_outputs: bool)
         seen.setdefault(result, place)
         if what is not None:
             yield graph.finding(
-                "EK355",
+                "EK356",
                 result,
                 f"output {place}, %{result.name}, is {what}",
                 expected="a value of its own, because the caller provides memory for inputs or outputs",

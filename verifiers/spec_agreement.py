@@ -105,7 +105,9 @@ def _bounds(spec: TensorSpec, value: torch.Tensor) -> bool:
     # The runtime finds out how large the others are.
     is_open = spec.is_dynamic_unbound_tensor
     return len(spec.shape) == value.dim() and all(
-        is_bound(bound, size) or (varies and type(size) is int and size <= bound) or (is_open and bound == 0)
+        (bound == size if type(bound) is int and type(size) is int else is_bound(bound, size))
+        or (varies and type(size) is int and size <= bound)
+        or (is_open and bound == 0)
         for bound, size in zip(spec.shape, value.shape, strict=True)
     )
 
@@ -116,11 +118,10 @@ def _varies(value: torch.Tensor) -> bool:
 
 def _same_numbers(some: Sequence[Any], others: Sequence[Any]) -> bool:
     """Compare numbers of which some may be symbolic, without asking torch for a guard."""
-    return list(map(_comparable, some)) == list(map(_comparable, others))
-
-
-def _comparable(number: Any) -> Any:
-    return number if type(number) is int else str(number)
+    return len(some) == len(others) and all(
+        one == other if type(one) is int and type(other) is int else str(one) == str(other)
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def _is_ambiguous(value: torch.Tensor) -> bool:

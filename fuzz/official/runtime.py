@@ -84,6 +84,23 @@ class MethodInfo:
     outputs: tuple[TensorInfo | None, ...]
 
 
+@dataclass(frozen=True)
+class SessionStep:
+    """What to do with a method that is loaded, in this order.
+
+    Attributes:
+        method: Its name.
+        inputs: Flat inputs to set; None to set none.
+        execute: Whether to run it.
+        outputs: Whether to get its outputs, copied.
+    """
+
+    method: str
+    inputs: Sequence[Value] | None = None
+    execute: bool = True
+    outputs: bool = True
+
+
 def _program(pte: bytes | Path) -> tuple[Header, list[bytes]]:
     if isinstance(pte, Path):
         return {"path": str(pte.resolve())}, []
@@ -133,7 +150,25 @@ class OfficialRuntime:
         """
         header, blobs = _program(pte)
         described = [[describe(value, blobs) for value in call] for call in calls]
-        request = {"op": "run", "method": method, "calls": described, **header}
+        return self._outputs({"op": "run", "method": method, "calls": described, **header}, blobs, timeout_s)
+
+    def session(self, pte: bytes | Path, steps: Sequence[SessionStep], *, timeout_s: float = 60.0) -> OfficialResult:
+        """Load several methods of one program, which share a set of arenas, and take steps with them.
+
+        Args:
+            pte: The file or its bytes.
+            steps: What to do; their methods are loaded before the first step, in the order in which they appear.
+            timeout_s: Seconds for everything together.
+        """
+        header, blobs = _program(pte)
+        listed: list[Header] = []
+        for step in steps:
+            inputs = None if step.inputs is None else [describe(value, blobs) for value in step.inputs]
+            listed.append({"method": step.method, "inputs": inputs, "execute": step.execute, "outputs": step.outputs})
+        methods = list(dict.fromkeys(step.method for step in steps))
+        return self._outputs({"op": "session", "methods": methods, "steps": listed, **header}, blobs, timeout_s)
+
+    def _outputs(self, request: Header, blobs: list[bytes], timeout_s: float) -> OfficialResult:
         try:
             answer, results = self._worker.request(request, blobs, timeout_s=timeout_s)
         except WorkerDiedError as died:

@@ -74,6 +74,26 @@ def answer_run(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     return {"outputs": calls}, results
 
 
+def answer_session(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Load several methods of one program and take steps with them: set inputs, execute, get outputs."""
+    program = load_program(native, request, blobs)
+    methods = {name: load_method(program, name) for name in request["methods"]}
+    outputs: list[list[Header]] = []
+    results: list[bytes] = []
+    for place, step in enumerate(request["steps"]):
+        method = methods[step["method"]]
+        try:
+            if step["inputs"] is not None:
+                method.set_inputs([restore(value, blobs) for value in step["inputs"]])
+            if step["execute"]:
+                method.execute()
+            if step["outputs"]:
+                outputs.append([describe(value, results) for value in method.get_outputs()])
+        except Exception as error:
+            raise RefusedError("execute-error", f"step {place}: {type(error).__name__}: {error}") from error
+    return {"outputs": outputs}, results
+
+
 def answer_metadata(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     """Describe every method: its inputs and outputs, `None` for those that are no tensors."""
     program = load_program(native, request, blobs)
@@ -129,6 +149,7 @@ def answer_sleep(native: Any, request: Header, blobs: list[bytes]) -> Reply:
 
 ANSWERS = {
     "run": answer_run,
+    "session": answer_session,
     "metadata": answer_metadata,
     "latency": answer_latency,
     "kernels": answer_kernels,

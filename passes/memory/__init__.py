@@ -4,6 +4,8 @@ from .algorithms import MemoryAlgoResult, MemoryAlgorithm, MemoryPlanningAlgorit
 from .exact import exact_placement
 from .greedy import greedy
 from .lifetimes import compute_lifetimes, update_lifetimes
+from .method_arenas import pool_of_arenas
+from .methods import settle_methods
 from .naive import naive
 from .planners import PLANNERS, solve
 from .planning_pass import MemoryPlanningPass
@@ -52,8 +54,10 @@ __all__ = [
     "naive",
     "parse_memory_policy",
     "plan_pools",
+    "pool_of_arenas",
     "portfolio",
     "refuse_readers",
+    "settle_methods",
     "solve",
     "update_lifetimes",
     "value_uses",

@@ -31,19 +31,37 @@ def check_limits(limits: Mapping[int, int]) -> None:
             )
 
 
-def refuse_overflow(graph_module: GraphModule, sizes: Sequence[int], limits: Mapping[int, int]) -> None:
+def left_of(limits: Mapping[int, int], taken: Mapping[int, Mapping[str, int]]) -> dict[int, int]:
+    """Return the limits without what methods have taken of them, by number of the arena."""
+    return {arena: max(0, limit - sum(taken.get(arena, {}).values())) for arena, limit in limits.items()}
+
+
+def taken_note(limit: int, taken: Mapping[str, int]) -> str:
+    """Return what to say about methods that have taken a part of a limit."""
+    listed = ", ".join(f"{method} has {nbytes}" for method, nbytes in taken.items())
+    return f"of {limit} bytes, {sum(taken.values())} are other methods': {listed}"
+
+
+def refuse_overflow(
+    graph_module: GraphModule,
+    sizes: Sequence[int],
+    limits: Mapping[int, int],
+    taken: Mapping[int, Mapping[str, int]],
+) -> None:
     """Raise ModelError EK466 if a planned graph needs more of an arena than there is.
 
     Args:
         graph_module: A planned graph.
         sizes: Bytes of each arena by number.
         limits: Bytes that there are, by number of the arena.
+        taken: Bytes of these that other methods have, by number of the arena and method.
     """
-    findings = [
-        _overflow(graph_module, arena, sizes[arena], limit)
-        for arena, limit in sorted(limits.items())
-        if arena < len(sizes) and sizes[arena] > limit
-    ]
+    findings = []
+    for arena, limit in sorted(left_of(limits, taken).items()):
+        if arena < len(sizes) and sizes[arena] > limit:
+            finding = _overflow(graph_module, arena, sizes[arena], limit)
+            extra = (taken_note(limits[arena], taken[arena]),) if arena in taken else ()
+            findings.append(finding.model_copy(update={"notes": (*finding.notes, *extra)}))
     if findings:
         raise ModelError(findings)
 

@@ -18,9 +18,7 @@ from .in_place import Chain, find_chains
 from .lifetimes import update_lifetimes
 from .policy import PooledPlanner
 from .selection import AllocationPolicy, select_specs
-
-# XNNPACK kernels read up to this many bytes past the end of their inputs.
-_XNNPACK_PADDING = 64
+from .xnnpack_padding import padding_of
 
 
 class GraphPlanner:
@@ -54,7 +52,7 @@ class GraphPlanner:
         policy: AllocationPolicy,
     ) -> list[int]:
         """Write the places of all specs and return the bytes of each arena by number."""
-        padding = _XNNPACK_PADDING if _calls_xnnpack(graph_module) else 0
+        padding = padding_of(graph_module)
         try:
             nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
         except ModelError as error:
@@ -269,12 +267,3 @@ def _place_views_of_outer(graph_module: GraphModule) -> None:
             if root.mem_id is not None and root.mem_offset is not None:
                 place = place_view(spec, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)})
                 spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
-
-
-def _calls_xnnpack(graph_module: GraphModule) -> bool:
-    """Return whether a lowered module of the XNNPACK backend is anywhere in the program."""
-    for module in graph_module.modules():
-        backend_id = getattr(module, "backend_id", "")
-        if isinstance(backend_id, str) and "xnnpack" in backend_id.lower():
-            return True
-    return False

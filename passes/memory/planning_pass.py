@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,7 @@ from .graph_planner import GraphPlanner
 from .graph_schedule import GraphSchedule, plan_scheduled
 from .graph_specs import node_specs, user_inputs, user_results
 from .greedy import greedy
+from .method_arenas import pool_of_arenas, sizes_of
 from .naive import naive
 from .policy import (
     MemoryPolicy,
@@ -34,7 +36,6 @@ from .policy import (
 )
 from .portfolio import exact, portfolio
 from .selection import AllocationPolicy
-from .shared_buffers import share_buffers
 
 _NAMED_PLANNERS: Mapping[str, MemoryAlgorithm] = MappingProxyType(
     {"portfolio": portfolio, "greedy": greedy, "naive": naive, "exact": exact}
@@ -59,6 +60,9 @@ class MemoryPlanningPass:
         alloc_graph_output: Plan memory for outputs. If not, the caller provides it.
         alloc_mutable_buffers: Plan memory for buffers that the program mutates.
         share_mutable_buffers: Give mutable buffers of one name one place in all methods, in an arena of their own.
+        separate_methods: Give every method arenas that no other method uses, so that one set of arenas can hold what
+            several methods have computed. Otherwise methods take turns: they use arenas of the same numbers, and only
+            what outlives a call has bytes of its own.
         alignment: Every offset and size is a multiple of this many bytes.
         in_place: Let a result take the place of an argument that nothing needs any more, where `ir/in_place.yaml` says
             that the operator's kernel allows it. Only tensors of fixed shape take part.
@@ -88,6 +92,7 @@ class MemoryPlanningPass:
         *,
         in_place: bool = False,
         schedule: bool = False,
+        separate_methods: bool = False,
         arena_limits: Mapping[int, int] | None = None,
         policy: MemoryPolicy | str | PathLike[str] | None = None,
     ) -> None:
@@ -99,11 +104,13 @@ class MemoryPlanningPass:
         self.alloc_graph_output = alloc_graph_output
         self.alloc_mutable_buffers = alloc_mutable_buffers
         self.share_mutable_buffers = share_mutable_buffers
+        self.separate_methods = separate_methods
         self.alignment = alignment
         self.in_place = in_place
         self.schedule = schedule
         self.arena_limits = dict(arena_limits or {})
         self.policy: MemoryPolicy | None = None
+        self._taken: Mapping[int, Mapping[str, int]] = {}
         if policy is not None:
             self._follow(policy, has_planner=memory_planning_algo is not None)
         self._refuse_sharing()
@@ -134,6 +141,7 @@ class MemoryPlanningPass:
         self.alloc_graph_output = self.alloc_graph_output and plans_all(found.outputs)
         self.alloc_mutable_buffers = self.alloc_mutable_buffers and found.buffers != "provided"
         self.share_mutable_buffers = self.share_mutable_buffers or found.buffers == "shared"
+        self.separate_methods = self.separate_methods or found.methods == "separate"
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         """Plan a graph without signature: no buffer is mutated, everything that is returned is an output."""
@@ -174,41 +182,50 @@ class MemoryPlanningPass:
         pools = None
         if self.policy is not None:
             name = next((name for name, each in _NAMED_PLANNERS.items() if each is self.memory_planning_algo), None)
-            pools = PooledPlanner(self.policy, name or self.memory_planning_algo, self.alignment)
+            pools = PooledPlanner(self.policy, name or self.memory_planning_algo, self.alignment, self._taken)
         planner = GraphPlanner(self.memory_planning_algo, self.alignment, in_place=self.in_place, pools=pools)
         sizes = planner.plan(graph_module, graph_signature, planned)
         graph_module.meta["non_const_buffer_sizes"] = sizes
         devices = {} if pools is None else pools.devices_of(sizes)
         graph_module.meta["non_const_buffer_device"] = devices or None
-        refuse_overflow(graph_module, sizes, self.arena_limits if pools is None else pools.limits)
+        refuse_overflow(graph_module, sizes, self.limits, self._taken)
         if not self.allow_lifetime_and_storage_overlap:
             alignment = self.alignment if pools is None else pools.alignments
             self._check(graph_module, graph_signature, sizes, planned, alignment)
         return sum(sizes)
 
-    def share_buffers(self, programs: Mapping[str, ExportedProgram]) -> None:
-        """Give mutable buffers of one name one place in all methods, if that was asked for, and check the plans again.
+    def beside(self, taken: Mapping[int, Mapping[str, int]]) -> MemoryPlanningPass:
+        """Return a pass like this one whose limits leave out what other methods have taken already.
 
         Args:
-            programs: Programs that this object has planned, by the names of their methods.
+            taken: Bytes that they have, by number of the arena and method.
+        """
+        found = copy(self)
+        found._taken = taken
+        return found
+
+    @property
+    def limits(self) -> Mapping[int, int]:
+        """Bytes that there are for an arena, by its number."""
+        pools = () if self.policy is None else self.policy.numbered_pools()
+        return self.arena_limits or {number: pool.limit for number, pool in pools if pool.limit is not None}
+
+    def check(self, program: ExportedProgram) -> None:
+        """Check the plan of a program again, after the arenas of all methods have been arranged.
 
         Raises:
-            ModelError: EK489, buffers of one name have different types or sizes.
-            ContractError: EK341 to EK349, a plan does not hold.
+            ContractError: EK341 to EK349, it does not hold.
         """
-        if not self.share_mutable_buffers or not programs:
+        if self.allow_lifetime_and_storage_overlap:
             return
-        arena = share_buffers(programs, self.alignment)
-        alignments = dict.fromkeys(range(arena), self.alignment)
+        module, signature = program.graph_module, program.graph_signature
+        sizes = sizes_of(program)
+        alignments = dict.fromkeys(range(len(sizes)), self.alignment)
         if self.policy is not None:
-            for number, pool in self.policy.numbered_pools():
-                alignments[number] = pool.alignment or self.alignment
-        alignments[arena] = self.alignment
-        for program in programs.values():
-            module, signature = program.graph_module, program.graph_signature
-            planned = replace(self._planned(module, signature), mutable_buffers=True)
-            if not self.allow_lifetime_and_storage_overlap:
-                self._check(module, signature, module.meta["non_const_buffer_sizes"], planned, alignments)
+            named = {number: pool.alignment or self.alignment for number, pool in self.policy.numbered_pools()}
+            alignments.update((arena, named.get(pool, 1)) for arena, pool in pool_of_arenas(program).items())
+        planned = replace(self._planned(module, signature), mutable_buffers=self.alloc_mutable_buffers)
+        self._check(module, signature, sizes, planned, alignments)
 
     def run_multimethod(self) -> None:
         """Do what concerns several methods, after all of them have been planned: nothing, but subclasses may."""

@@ -13,6 +13,7 @@ from exirkit.ir import Diagnostic, Location, ModelError, TensorSpec, locate
 
 from .algorithms import SpecAllocResult, place_view, storage_root
 from .graph_specs import mutated_placeholders, node_specs, spec_roles
+from .xnnpack_padding import padding_of
 
 _STORED = frozenset({InputKind.BUFFER, InputKind.PARAMETER})
 
@@ -62,20 +63,17 @@ def refuse_readers(programs: Mapping[str, ExportedProgram]) -> None:
         raise ModelError(findings)
 
 
-def share_buffers(programs: Mapping[str, ExportedProgram], alignment: int) -> int:
+def share_buffers(programs: Mapping[str, ExportedProgram], alignment: int, arena: int) -> None:
     """Give mutable buffers of one name one place in all methods, in an arena that nothing else uses.
 
     Args:
         programs: Planned programs of all methods by name, whose mutable buffers have no place yet.
         alignment: Every offset in the arena is a multiple of this many bytes.
-
-    Returns:
-        The number of the arena.
+        arena: Number of the arena.
 
     Raises:
         ModelError: EK489, buffers of one name have different types or sizes.
     """
-    arena = max(len(program.graph_module.meta["non_const_buffer_sizes"]) for program in programs.values())
     buffers: dict[str, _SharedBuffer] = {}
     findings: list[Diagnostic] = []
     for method, program in programs.items():
@@ -92,8 +90,8 @@ def share_buffers(programs: Mapping[str, ExportedProgram], alignment: int) -> in
     for program in programs.values():
         _place_views(program)
         sizes: list[int] = program.graph_module.meta["non_const_buffer_sizes"]
-        program.graph_module.meta["non_const_buffer_sizes"] = [*sizes, *[0] * (arena - len(sizes)), end]
-    return arena
+        padding = padding_of(program.graph_module) if end else 0
+        program.graph_module.meta["non_const_buffer_sizes"] = [*sizes, *[0] * (arena - len(sizes)), end + padding]
 
 
 def _stored(program: ExportedProgram) -> Iterator[tuple[Node, str]]:

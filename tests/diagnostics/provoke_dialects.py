@@ -71,7 +71,7 @@ for _code, (_corruption, _program) in _SHOWN.items():
     provokes(_code)(_provocation(_corruption, _program))
 
 
-@provokes("EK355")
+@provokes("EK356")
 def output_that_is_another_one(_: Path) -> list[Diagnostic]:
     made = program("executorch")
     output = made.graph.find_nodes(op="output")[0]

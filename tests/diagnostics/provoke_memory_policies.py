@@ -7,6 +7,9 @@ from pathlib import Path
 import torch
 from tests.diagnostics.provocation import provokes
 from tests.diagnostics.provoke_memory import two_operators
+from torch.export import ExportGraphSignature
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassResult
 
 from exirkit import ExecutorchBackendConfig, MemoryPlanningPass, to_edge
 from exirkit.passes import load_memory_policy, parse_memory_policy
@@ -89,3 +92,18 @@ def reader_of_a_shared_buffer(_: Path) -> None:
 @provokes("EK489")
 def shared_buffers_of_two_sizes(_: Path) -> None:
     _shared(step=_Counter(writes=True), leap=_Counter(writes=True, size=2))
+
+
+class _Once(MemoryPlanningPass):
+    def run(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None) -> PassResult:
+        if "non_const_buffer_sizes" in graph_module.meta:
+            return PassResult(graph_module, False)
+        return super().run(graph_module, graph_signature)
+
+
+@provokes("EK468")
+def methods_that_keep_more_than_a_pool_holds(_: Path) -> None:
+    policy = parse_memory_policy("policy: 1\npools: [{name: sram, limit: 170}]\n", "board.yaml")
+    modules = {"step": _Counter(writes=True, size=9), "leap": _Counter(writes=True)}
+    programs = {name: torch.export.export(module, (torch.ones(1),)) for name, module in modules.items()}
+    to_edge(programs).to_executorch(ExecutorchBackendConfig(memory_planning_pass=_Once(policy=policy)))

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit import Diagnostic, TensorSpec
-from exirkit.verifiers import check_aten_program, check_edge_program, check_memory_plan
+from exirkit.verifiers import check_aten_program, check_edge_program, check_memory_plan, check_method_memory
 
 
 @provokes("EK301")
@@ -68,6 +68,12 @@ def two_live_values_in_one_place(_: Path) -> list[Diagnostic]:
     first = next(node.meta["spec"] for node in program.graph.nodes if node.name == "b_count")
     allocs[0].mem_offset = first.mem_offset
     return check(program)
+
+
+@provokes("EK355")
+def method_over_the_buffer_of_another(_: Path) -> list[Diagnostic]:
+    program, _allocs = planned()
+    return check_method_memory({"step": program, "twice": lowered(exported(lambda x: x + x, torch.ones(2, 8)))})
 
 
 @provokes("EK342")

@@ -87,9 +87,11 @@ def test_memory_policies_in_the_official_chain(official_runtime: OfficialRuntime
     names = ["convolutions", "attention", "any-batch", "counting"]
     _, (pte,) = ask_bridge({"op": "plan", "methods": {name: name for name in names}, "policy": POLICY})
     program = read_program(pte).program
+    # What methods keep from call to call has arenas of its own, and counts for the limit as well.
+    kept = sum(sum(plan.non_const_buffer_sizes[3:]) for plan in program.execution_plan)
     for plan in program.execution_plan:
-        _, sram, dram = plan.non_const_buffer_sizes
-        assert 0 < sram <= 1024
+        _, sram, dram, *_ = plan.non_const_buffer_sizes
+        assert 0 < sram <= 1024 - kept
         assert dram > 0
         places = [getattr(plan.values[number].val, "allocation_info", None) for number in plan.outputs]
         assert {one.memory_id for one in places if one is not None} == {2}

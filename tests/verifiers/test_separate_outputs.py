@@ -37,4 +37,4 @@ def test_what_the_caller_provides_is_nothing_else(
 ) -> None:
     program = build(parse_program(TEXT.format(result=result)))["forward"]
     found = check_separate_outputs(program, alloc_graph_input=plans_inputs, alloc_graph_output=plans_outputs)
-    assert [one.code for one in found] == ["EK355"] * is_wrong
+    assert [one.code for one in found] == ["EK356"] * is_wrong

@@ -92,6 +92,9 @@ class MemoryPolicy(Strict):
         outputs: The same for outputs, whose names are their numbers from 0.
         buffers: Whether buffers that the program writes to are `planned` like other values, `provided` by whoever loads
             the program, or `shared`: those of one name have one place in all methods, in an arena after the pools.
+        methods: What several methods do in one set of arenas. If `shared` they take turns: what one computes lies over
+            what another has computed, and only buffers that a method writes to have bytes of their own. If `separate`
+            no byte is used by two methods; a limit of a pool is one for all methods together.
     """
 
     policy: Literal[1]
@@ -107,6 +110,7 @@ class MemoryPolicy(Strict):
     inputs: Provision | dict[Glob, Provision] = "planned"
     outputs: Provision | dict[Glob, Provision] = "planned"
     buffers: Literal["planned", "provided", "shared"] = "planned"
+    methods: Literal["shared", "separate"] = "shared"
 
     def mem_id(self, name: str) -> int:
         """Return the number of a pool's arena."""

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 from exirkit.ir import ModelError, TensorSpec
 from exirkit.passes.memory.algorithms import MemoryAlgoResult, MemoryAlgorithm, SpecAllocResult, arena_of, pinned_offset
+from exirkit.passes.memory.arena_limits import left_of, taken_note
 from exirkit.passes.memory.graph_specs import SpecRoles
 from exirkit.passes.memory.in_place import Chain
 from exirkit.passes.memory.packing import groups_sharing_bytes
@@ -44,24 +45,28 @@ class PooledPlanner:
         policy: A policy that `check_policy` has found nothing wrong with.
         algorithm: The name of a planner, or a planning algorithm that plans arenas chosen by the portfolio.
         alignment: Alignment of pools that say nothing about it, in bytes.
+        taken: Bytes of the pools that other methods have, by number of the pool and method.
     """
 
-    def __init__(self, policy: MemoryPolicy, algorithm: str | MemoryAlgorithm, alignment: int) -> None:
+    def __init__(
+        self,
+        policy: MemoryPolicy,
+        algorithm: str | MemoryAlgorithm,
+        alignment: int,
+        taken: Mapping[int, Mapping[str, int]],
+    ) -> None:
         self._policy = policy
         self._rules = PlacementRules(policy)
         self._algorithm = algorithm
         self._order = [policy.mem_id(name) for name in policy.filling_order]
         self.alignments = {number: pool.alignment or alignment for number, pool in policy.numbered_pools()}
         self._default_alignment = alignment
-        self._limits = {number: pool.limit for number, pool in policy.numbered_pools() if pool.limit is not None}
+        self._said = {number: pool.limit for number, pool in policy.numbered_pools() if pool.limit is not None}
+        self._taken = taken
+        self._limits = left_of(self._said, taken)
         self._bodies_are_out = False
         self._graph = _GraphWishes()
         self._plans: list[tuple[Any, PooledPlan]] = []
-
-    @property
-    def limits(self) -> Mapping[int, int]:
-        """Bytes there are of each arena that has a limit."""
-        return self._limits
 
     def keep_bodies_out(self) -> None:
         """Plan branch and loop bodies outside of pools with a limit from now on, where they may lie elsewhere."""
@@ -178,7 +183,11 @@ class PooledPlanner:
             members = [self._graph.members.get(specs[place]) or PoolMember(None, specs[place], "") for place in inside]
             values = [plan.problem.values[place] for place in inside]
             pool = plan.problem.pools[number]
-            findings.append(overflow(names[number], pool, plan.result.pool_nbytes[number], members, values))
+            finding = overflow(names[number], pool, plan.result.pool_nbytes[number], members, values)
+            if number in self._taken:
+                note = taken_note(self._said[number], self._taken[number])
+                finding = finding.model_copy(update={"notes": (*finding.notes, note)})
+            findings.append(finding)
         if findings:
             raise ModelError(findings)
 

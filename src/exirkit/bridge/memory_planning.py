@@ -15,7 +15,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils import _pytree as pytree
 
 from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, alloc, free, locate, view
-from exirkit.passes import MemoryPlanningPass
+from exirkit.passes import MemoryPlanningPass, settle_methods
 
 _OURS = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
 
@@ -83,7 +83,8 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
 
     def run_multimethod(self) -> None:
         """Give buffers of one name one place in all methods, if the planner is to."""
-        self._planner.share_buffers({str(number): method for number, (*_, method) in enumerate(self._methods)})  # type: ignore[misc]
+        programs: Any = {str(number): method for number, (*_, method) in enumerate(self._methods)}
+        settle_methods(programs, dict.fromkeys(programs, self._planner))
         for module, twin, method in self._methods:
             twin.write_back(module, method.graph_module)
         self._methods.clear()

@@ -13,7 +13,7 @@ from exirkit.program import to_edge
 from .console import Steps, nbytes_text, output_to_stderr, stdout_console, table
 from .failures import WRONG_USAGE, CommandError, printable
 from .lowering import PLANNERS, exported_methods
-from .memory_reports import LargeValueReport, MemoryReport, MethodMemoryReport, PoolReport
+from .memory_reports import ArenaReport, LargeValueReport, MemoryReport, MethodMemoryReport, PoolReport
 from .model_source import parse_source
 
 # A source line of a table; the document of --json has all of it.
@@ -85,9 +85,11 @@ def memory_report(
         html: Where the page will be.
         trace: Where the trace will be.
     """
+    methods = [_method(one, top, pools) for one in picture.methods]
     return MemoryReport(
         target=picture.title,
-        methods=[_method(one, top, pools) for one in picture.methods],
+        methods=methods,
+        together=_together(methods) if len(methods) > 1 else [],
         svg=None if svg is None else os.fspath(svg),
         html=None if html is None else os.fspath(html),
         trace=None if trace is None else os.fspath(trace),
@@ -111,6 +113,13 @@ def print_memory(report: MemoryReport) -> None:
             rows = [_value_row(value) for value in method.largest]
             console.print(table(_VALUE_COLUMNS, rows, title="largest values; * where most is needed"))
         console.print()
+    if report.together:
+        rows = [_together_row(arena) for arena in report.together]
+        total = nbytes_text(sum(arena.nbytes for arena in report.together))
+        console.print(f"one set of arenas for all methods: {total} bytes", soft_wrap=True)
+        console.print()
+        console.print(table(_TOGETHER_COLUMNS, rows))
+        console.print()
     for path in (report.svg, report.html, report.trace):
         if path is not None:
             console.print(f"written: {printable(path)}", soft_wrap=True)
@@ -120,6 +129,7 @@ _POOL_COLUMNS = [
     *(">arena", ">bytes", ">live at most", ">lower bound", ">waste", ">limit", ">without reuse", ">values"),
     "most is needed at",
 ]
+_TOGETHER_COLUMNS = [">arena", ">bytes", "of these"]
 _VALUE_COLUMNS = [">bytes", "", "value", "type", "kind", ">arena", ">at", "needed", "source"]
 
 
@@ -158,7 +168,7 @@ def _limits(policy: MemoryPolicy | None) -> dict[int, int]:
 
 def _method(method: MethodPicture, top: int, policy: MemoryPolicy | None) -> MethodMemoryReport:
     names = {} if policy is None else {number: pool.name for number, pool in policy.numbered_pools()}
-    pools = [_pool(method, arena, names.get(arena.number)) for arena in method.arenas]
+    pools = [_pool(method, arena, names.get(arena.pool or arena.number)) for arena in method.arenas]
     at = {arena.number: arena.at for arena in method.arenas}
     largest = sorted(method.values, key=lambda value: (-value.nbytes, value.spans[0][0], value.value))[:top]
     return MethodMemoryReport(
@@ -185,6 +195,26 @@ def _pool(method: MethodPicture, arena: PicturedArena, name: str | None) -> Pool
         instruction=step.text if step else None,
         source=step.source if step else None,
     )
+
+
+def _together(methods: list[MethodMemoryReport]) -> list[ArenaReport]:
+    needs: dict[int, dict[str, int]] = {}
+    names: dict[int, str | None] = {}
+    for method in methods:
+        for pool in method.pools:
+            names.setdefault(pool.arena, pool.name)
+            if pool.nbytes:
+                needs.setdefault(pool.arena, {})[method.name] = pool.nbytes
+    return [
+        ArenaReport(arena=arena, name=names[arena], nbytes=max(needs[arena].values()), methods=needs[arena])
+        for arena in sorted(needs)
+    ]
+
+
+def _together_row(arena: ArenaReport) -> list[object]:
+    of_methods = ", ".join(f"{printable(name)} {nbytes_text(nbytes)}" for name, nbytes in arena.methods.items())
+    title = f"{arena.arena} {arena.name}" if arena.name else arena.arena
+    return [title, nbytes_text(arena.nbytes), of_methods]
 
 
 def _large_value(method: MethodPicture, value: PicturedValue, peak: int) -> LargeValueReport:

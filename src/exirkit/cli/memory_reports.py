@@ -74,12 +74,29 @@ class MethodMemoryReport(Report):
     largest: list[LargeValueReport]
 
 
+class ArenaReport(Report):
+    """One arena that serves all methods, on runtimes with one set of arenas for them.
+
+    Attributes:
+        arena: Its number.
+        name: What the memory policy calls the pool that it is a part of, if there is one.
+        nbytes: Bytes that the method needs that needs most of it.
+        methods: Bytes that each method needs of it, by name; only those that need any.
+    """
+
+    arena: int
+    name: str | None
+    nbytes: int
+    methods: dict[str, int]
+
+
 class MemoryReport(Report):
     """What `exirkit memory` shows.
 
     Attributes:
         target: The file or model.
         methods: Its methods with planned memory.
+        together: The arenas of all methods, if there are several.
         svg: Where the drawing is, if one was asked for.
         html: Where the page is.
         trace: Where the trace is.
@@ -88,6 +105,7 @@ class MemoryReport(Report):
     ok: bool = True
     target: str
     methods: list[MethodMemoryReport]
+    together: list[ArenaReport]
     svg: str | None = None
     html: str | None = None
     trace: str | None = None

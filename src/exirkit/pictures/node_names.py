@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from exirkit.emit import stack_frames
 from exirkit.ir import TensorSpec, alloc, called_graphs, out_operator_name
+from exirkit.passes import pool_of_arenas
 
 from .source_lines import line_of_frames
 
@@ -55,11 +56,13 @@ class MethodNames:
         handles: Debug handle, or handles, of instructions by index.
         origins: Nodes by debug handle and operator, in order.
         places: Names of the placeholders with planned memory, by arena and offset.
+        pools: Numbers of the pools that arenas are parts of, by number of the arena.
     """
 
     handles: Mapping[int, Handle] = field(default_factory=dict)
     origins: Mapping[tuple[Handle, str], list[Origin]] = field(default_factory=dict)
     places: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    pools: Mapping[int, int] = field(default_factory=dict)
 
     def remaining(self) -> Remaining:
         """Return the origins, to be taken one after another in the order of instructions."""
@@ -80,7 +83,7 @@ def method_names(program: ExportedProgram, handles: Mapping[int, Handle]) -> Met
             if node.op == "call_function" and node.target is not alloc and handle is not None:
                 operator = out_operator_name(node.target).removesuffix(".")
                 origins.setdefault((handle, operator), []).append(origin_of(node))
-    return MethodNames(handles, origins, _places(program))
+    return MethodNames(handles, origins, _places(program), pool_of_arenas(program))
 
 
 def origin_of(node: Node) -> Origin:

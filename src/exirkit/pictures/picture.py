@@ -68,6 +68,7 @@ class PicturedArena(_Part):
         at: The first instruction at which so much is needed.
         alignment: What all offsets are a multiple of, at most 16.
         total_nbytes: Sum of the sizes of all its values: what it would be without reuse.
+        pool: Number of the pool of a memory policy that it is a part of, where that is another number.
     """
 
     number: int
@@ -78,6 +79,7 @@ class PicturedArena(_Part):
     at: int
     alignment: int
     total_nbytes: int
+    pool: int | None = None
 
     @property
     def waste(self) -> int:

@@ -100,15 +100,16 @@ def _method(plan: ExecutionPlan, lives: list[PlannedLife], limits: Limits, names
     steps, made_by = _steps(plan, names)
     values = _numbered([_value(plan, life, made_by, names) for life in lives])
     sizes = list(plan.non_const_buffer_sizes)
-    numbers = [number for number in range(1, len(sizes)) if sizes[number] or number in limits]
+    pools = names.pools or {number: number for number in range(len(sizes))}
+    numbers = [number for number in range(1, len(sizes)) if sizes[number] or (number in limits and number in pools)]
     arenas = [
         arena_of_values(
             number,
             sizes[number],
-            limits.get(number),
+            limits.get(pools.get(number, number)),
             [value for value in values if value.arena == number],
             max(len(steps), 1),
-        )
+        ).model_copy(update={"pool": pools[number] if pools.get(number, number) != number else None})
         for number in numbers
     ]
     return MethodPicture(name=plan.name, steps=tuple(steps), arenas=tuple(arenas), values=tuple(values))

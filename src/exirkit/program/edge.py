@@ -25,6 +25,7 @@ from exirkit.passes import (
     edge_settings,
     executorch_settings,
     refuse_readers_of_shared_buffers,
+    settle_methods,
 )
 from exirkit.verifiers import check_edge_program
 
@@ -185,8 +186,8 @@ class EdgeProgramManager:
         for name, program in programs.items():
             lowering = MethodLowering(name, pipeline, planners[name], settings[name], progress)
             lowered[name] = lowering.optimized(program, config)
-        for planner, names in _by_planner(planners).items():
-            planner.share_buffers({name: lowered[name] for name in names})
+        settle_methods(lowered, planners)
+        for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
 
