@@ -86,9 +86,8 @@ class Inference:
             if new is not None:
                 # What follows in the graph, and the ranges of the program, speak of the old symbol.
                 env: Any = self.mode.shape_env
-                env._update_var_to_range(symbol, env.var_to_range[new])
-                # Torch makes no range of a size smaller than 0 to 2, and renames to a narrower one only.
-                env.var_to_range[new] = env.var_to_range[symbol]
+                # Torch renames to a symbol of a narrower range only.
+                env.var_to_range[symbol] = env.var_to_range[symbol] & env.var_to_range[new]
                 env._rename_unbacked_to(new, symbol)
             if new is not None or _symbol_at(value, path) == symbol:
                 bindings[symbol] = path
