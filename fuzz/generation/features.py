@@ -234,6 +234,19 @@ def _writes_whole_number(view: _View) -> bool:
     return False
 
 
+def _leaves_one_out(view: _View) -> bool:
+    """Whether an argument is given by name behind one that is left out, and could have been given by its place."""
+    return any(
+        name in _names_by_place(call.op)[len(call.args) + 1 :] for _, _, call in view.calls for name, _ in call.kwargs
+    )
+
+
+@cache
+def _names_by_place(op: str) -> tuple[str, ...]:
+    found = operator_named(op)
+    return () if found is None else tuple(one.name for one in found._schema.arguments if not one.kwarg_only)
+
+
 @cache
 def _float_parameters(op: str) -> tuple[bool, ...]:
     """Tell of each parameter of an operator whether it is a float."""
@@ -293,6 +306,7 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
     "stored_beside_channels_last": _stored_beside_channels_last,
     "data_sized": lambda view: any(call.op in _DATA_SIZED for _, _, call in view.calls),
     "whole_number_for_float": _writes_whole_number,
+    "argument_left_out": _leaves_one_out,
 }
 
 

@@ -20,6 +20,7 @@ from .finishing import outputs_of, runs_of, trimmed_steps, use_urgent
 from .operator_catalogue import Operator, shipped_operators
 from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
 from .registry import PROPOSERS
+from .rule_patterns import plant_shipped_rule
 from .scope import Scope, preferred
 from .similar import similar_call
 from .state import Writes
@@ -189,19 +190,27 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
             acts.append(partial(_propose, scope, _of_families(building.plan.policy, families)))
     if building.wishes("other_optional_arguments") and scope.choices.chance(0.5):
         acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=_OF_OPTIONS)))
-    if building.wishes("whole_number_for_float"):
-        acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=images.WITH_EPSILON)))
+    for feature, names in _NAMED.items():
+        if building.wishes(feature):
+            acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=names)))
     acts += [partial(act, scope) for feature, act in _SINGLE_ACTS.items() if building.wishes(feature)]
     for kind in CONTROL_FLOW:
         if building.wishes(kind):
             inner = _of_families(building.plan.policy, BODY_FAMILIES)
             acts.append(partial(propose_control_flow, scope, kind, inner))
+    if building.wishes("rule_pattern"):
+        acts.append(partial(plant_shipped_rule, scope))
     if building.wishes("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
 
 
 _WISHED = {"several_results": ("several", "cut"), "views": ("shape",), "mixed_dtypes": ("cast",)}
+
+_NAMED = {
+    "whole_number_for_float": images.WITH_EPSILON,
+    "argument_left_out": ("aten.clamp.default", "aten.slice.Tensor"),
+}
 
 # Operators that are mostly called with an argument that other calls leave out.
 _OF_OPTIONS = ("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.clone.default")
