@@ -77,6 +77,7 @@ class ExirkitCompiler:
     Attributes:
         level: Optimization level: 0, 1, 2.
         planner: `portfolio`, `greedy` or `naive`, or an algorithm, itself or as `MODULE:NAME`.
+        in_place: Let results take the place of arguments that nothing needs any more.
         alloc_graph_input: Plan memory for inputs.
         alloc_graph_output: Plan memory for outputs.
         remove_view_copy: Let reshaping copies share the memory of their source.
@@ -98,6 +99,7 @@ class ExirkitCompiler:
     rules: Sequence[str] | Sequence[CompiledRule] = ()
     passes: Sequence[Any] = ()
     verify: Literal["each", "end", "none"] = "each"
+    in_place: bool = False
 
     @property
     def is_black_box(self) -> bool:
@@ -140,6 +142,7 @@ class ExirkitCompiler:
             memory_planning_algo=PLANNERS.get(self.planner) or imported(self.planner),
             alloc_graph_input=self.alloc_graph_input,
             alloc_graph_output=self.alloc_graph_output,
+            in_place=self.in_place,
         )
         return ExecutorchBackendConfig(
             memory_planning_pass=planner,
@@ -291,6 +294,7 @@ def every_choice() -> Iterator[ExirkitCompiler]:
     for level in (0, 1, 2):
         yield ExirkitCompiler(level=level)
     yield ExirkitCompiler(planner="naive")
+    yield ExirkitCompiler(in_place=True)
     yield ExirkitCompiler(alloc_graph_input=False)
     yield ExirkitCompiler(alloc_graph_output=False)
     yield ExirkitCompiler(remove_view_copy=False)

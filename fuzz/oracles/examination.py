@@ -15,7 +15,7 @@ from exirkit.emit import read_program
 from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly
 from exirkit.ir import DiagnosticError
 
-from .compilers import Compiler, Lowering
+from .compilers import Compiler, ExirkitCompiler, Lowering
 from .emission import silent_views
 from .expectations import Expectation, expectations_of
 from .file_runs import FileResult, run_file
@@ -171,8 +171,11 @@ class Examination:
         file = read_program(self.lowering.data)
         planned = self.lowering.planned
         views = {name: silent_views(planned[name], file, name) for name in self.methods if name in planned}
+        in_place = isinstance(self.compiler, ExirkitCompiler) and self.compiler.in_place
         return {
-            name: run_file(file, name, self.inputs[name], self.buffers_of(name), views=views.get(name))
+            name: run_file(
+                file, name, self.inputs[name], self.buffers_of(name), views=views.get(name), in_place=in_place
+            )
             for name in self.methods
         }
 

@@ -33,6 +33,7 @@ def run_file(
     *,
     is_knowing: bool = True,
     views: Mapping[int, int] | None = None,
+    in_place: bool = False,
 ) -> list[FileResult]:
     """Load a program and run one of its methods again and again.
 
@@ -43,13 +44,18 @@ def run_file(
         buffers: Names of buffers to look at after every run.
         is_knowing: Watch every byte of the arenas, which are poisoned before.
         views: For a knowing run: the value whose memory each view without instruction shows.
+        in_place: Likewise: memory was planned with `in_place`.
 
     Raises:
         DiagnosticError: Whatever is wrong with the file or with a run.
     """
     given = None if views is None else {method: views}
     program = Runtime.get().load_program(
-        data, verification=Verification.Minimal, knowing=is_knowing, views=given if is_knowing else None
+        data,
+        verification=Verification.Minimal,
+        knowing=is_knowing,
+        views=given if is_knowing else None,
+        in_place=in_place and is_knowing,
     )
     loaded = program.load_method(method)
     results: list[FileResult] = []

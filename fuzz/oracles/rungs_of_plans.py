@@ -41,6 +41,7 @@ class PlanHolds:
                 program.graph_signature,
                 alloc_graph_input=choices.alloc_graph_input,
                 alloc_graph_output=choices.alloc_graph_output,
+                in_place=choices.in_place,
             )
             for one in findings:
                 yield Failure(self.id, f"finding {one.code}", f"{method}: {one.render()}", "planner", one.location.node)
@@ -72,6 +73,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "naive": {"memory_planning_algo": naive},
     "aligned": {"alignment": 64},
     "whole objects": {"memory_planning_algo": partial(greedy, allow_overlapping_allocations=False)},
+    "in place": {"in_place": True},
     "reversed": {"memory_planning_algo": _reversed},
 }
 """Plans to try in the place of the usual one, by name: arguments of the planning pass."""

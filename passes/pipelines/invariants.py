@@ -22,8 +22,10 @@ from exirkit.verifiers import (
     check_layouts,
     check_metadata,
     check_out_arguments,
+    check_separate_body_results,
     check_separate_outputs,
     check_specs,
+    check_written_back,
 )
 
 INVARIANTS: Mapping[str, str] = MappingProxyType(
@@ -117,6 +119,12 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
             lambda program, settings: [*check_edge_program(program), *check_dtypes(program)],
         ),
         "layouts": Check(frozenset({"dim-orders-agree"}), lambda program, settings: check_layouts(program)),
+        "written-back": Check(
+            frozenset({"mutations-written-back"}), lambda program, settings: check_written_back(program)
+        ),
+        "body-results": Check(
+            frozenset({"body-results-separate"}), lambda program, settings: check_separate_body_results(program)
+        ),
         "outputs": Check(
             frozenset({"outputs-separate"}),
             lambda program, settings: check_separate_outputs(
