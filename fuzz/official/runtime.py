@@ -160,13 +160,31 @@ class OfficialRuntime:
             steps: What to do; their methods are loaded before the first step, in the order in which they appear.
             timeout_s: Seconds for everything together.
         """
+        methods = list(dict.fromkeys(step.method for step in steps))
+        return self._steps({"op": "session", "methods": methods}, pte, steps, timeout_s)
+
+    def calls(
+        self, pte: bytes, calls: Sequence[tuple[str, Sequence[Value]]], *, timeout_s: float = 60.0
+    ) -> OfficialResult:
+        """Load a program as a module, whose methods have memory of their own, and make calls one after another.
+
+        Args:
+            pte: The bytes of a file.
+            calls: Names of methods, each with the flat inputs of a call.
+            timeout_s: Seconds for everything together.
+        """
+        steps = [SessionStep(method, inputs) for method, inputs in calls]
+        return self._steps({"op": "calls"}, pte, steps, timeout_s)
+
+    def _steps(
+        self, request: Header, pte: bytes | Path, steps: Sequence[SessionStep], timeout_s: float
+    ) -> OfficialResult:
         header, blobs = _program(pte)
         listed: list[Header] = []
         for step in steps:
             inputs = None if step.inputs is None else [describe(value, blobs) for value in step.inputs]
             listed.append({"method": step.method, "inputs": inputs, "execute": step.execute, "outputs": step.outputs})
-        methods = list(dict.fromkeys(step.method for step in steps))
-        return self._outputs({"op": "session", "methods": methods, "steps": listed, **header}, blobs, timeout_s)
+        return self._outputs({**request, "steps": listed, **header}, blobs, timeout_s)
 
     def _outputs(self, request: Header, blobs: list[bytes], timeout_s: float) -> OfficialResult:
         try:

@@ -74,6 +74,23 @@ def answer_run(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     return {"outputs": calls}, results
 
 
+def answer_calls(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Call methods of a module, which gives each of them memory of its own."""
+    try:
+        module = native._load_for_executorch_from_buffer(blobs[request["program"]])
+    except Exception as error:
+        raise RefusedError("load-error", f"{type(error).__name__}: {error}") from error
+    outputs: list[list[Header]] = []
+    results: list[bytes] = []
+    for step in request["steps"]:
+        try:
+            got = module.run_method(step["method"], [restore(value, blobs) for value in step["inputs"]])
+        except Exception as error:
+            raise RefusedError("execute-error", f"step {len(outputs)}: {type(error).__name__}: {error}") from error
+        outputs.append([describe(value, results) for value in got])
+    return {"outputs": outputs}, results
+
+
 def answer_session(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     """Load several methods of one program and take steps with them: set inputs, execute, get outputs."""
     program = load_program(native, request, blobs)
@@ -149,6 +166,7 @@ def answer_sleep(native: Any, request: Header, blobs: list[bytes]) -> Reply:
 
 ANSWERS = {
     "run": answer_run,
+    "calls": answer_calls,
     "session": answer_session,
     "metadata": answer_metadata,
     "latency": answer_latency,

@@ -91,7 +91,9 @@ def share_buffers(programs: Mapping[str, ExportedProgram], alignment: int, arena
         _place_views(program)
         sizes: list[int] = program.graph_module.meta["non_const_buffer_sizes"]
         padding = padding_of(program.graph_module) if end else 0
-        program.graph_module.meta["non_const_buffer_sizes"] = [*sizes, *[0] * (arena - len(sizes)), end + padding]
+        sizes = [*sizes, *[0] * (arena + 1 - len(sizes))]
+        sizes[arena] = end + padding
+        program.graph_module.meta["non_const_buffer_sizes"] = sizes
 
 
 def _stored(program: ExportedProgram) -> Iterator[tuple[Node, str]]:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.official.oracle import OfficialRuntime
 from torch.export import ExportedProgram
 
 import exirkit
 from exirkit import ExecutorchBackendConfig, MemoryPlanningPass, ModelError
+from exirkit.fuzz.official import SessionStep
 from exirkit.passes import parse_memory_policy
 from exirkit.runtime_ref import Runtime
 
@@ -59,6 +61,7 @@ def exported(*names: str) -> dict[str, ExportedProgram]:
     return {name: torch.export.export(Method(notebook, name), (x,)) for name in names}
 
 
+NAMES = ["write", "repeat", "forget"]
 PLANNERS = {
     "by argument": lambda: MemoryPlanningPass(share_mutable_buffers=True),
     "by policy": lambda: MemoryPlanningPass(
@@ -66,12 +69,18 @@ PLANNERS = {
             "policy: 1\npools: [{name: a, limit: 64}, {name: b, alignment: 64}]\nin_place: true\nbuffers: shared\n"
         )
     ),
+    # The pools leave arena 2, which the official C++ `Module` shares.
+    "by policy with room": lambda: MemoryPlanningPass(
+        policy=parse_memory_policy(
+            "policy: 1\npools: [{name: a, limit: 64}, {name: b, mem_id: 3, alignment: 64}]\nbuffers: shared\n"
+        )
+    ),
 }
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_what_one_method_writes_the_others_read(planner: str) -> None:
-    names = ["write", "repeat", "forget"]
+    names = NAMES
     config = ExecutorchBackendConfig(memory_planning_pass=PLANNERS[planner]())
     manager = exirkit.to_edge(exported(*names)).to_executorch(config)
     places: dict[str, set[tuple[int | None, int | None]]] = {}
@@ -84,7 +93,7 @@ def test_what_one_method_writes_the_others_read(planner: str) -> None:
                 places.setdefault(target, set()).add((spec.mem_id, spec.mem_offset))
     assert {target: len(found) for target, found in places.items()} == {"pages": 1, "count": 1}
     arenas = {mem_id for found in places.values() for mem_id, _ in found}
-    assert len(arenas) == 1
+    assert arenas == {3 if planner == "by policy" else 2}
     for plan in manager.executorch_program.execution_plan:
         assert plan.non_const_buffer_sizes[next(iter(arenas)) or 0] == 48
     notebook = Notebook()
@@ -95,6 +104,38 @@ def test_what_one_method_writes_the_others_read(planner: str) -> None:
         x = torch.full((2, 4), 0.25 * call)
         (got,) = methods[name].execute([x])
         assert torch.equal(got, getattr(notebook, name)(x)), (call, name)
+
+
+CALLS = [(name, torch.full((2, 4), 0.25 * call)) for call, name in enumerate(NAMES * 2 + NAMES[::-1])]
+
+
+@pytest.fixture(scope="module", params=PLANNERS)
+def shared_file(request: pytest.FixtureRequest) -> bytes:
+    config = ExecutorchBackendConfig(memory_planning_pass=PLANNERS[request.param]())
+    return exirkit.to_edge(exported(*NAMES)).to_executorch(config).buffer
+
+
+@pytest.mark.executorch
+def test_methods_of_an_official_program_share_them(shared_file: bytes, official_runtime: OfficialRuntime) -> None:
+    notebook = Notebook()
+    got = official_runtime.session(shared_file, [SessionStep(name, [x]) for name, x in CALLS]).unwrap()
+    for (result,), (name, x) in zip(got, CALLS, strict=True):
+        assert isinstance(result, torch.Tensor)
+        assert torch.equal(result, getattr(notebook, name)(x)), name
+
+
+@pytest.mark.executorch
+def test_methods_of_an_official_module_have_one_each(shared_file: bytes, official_runtime: OfficialRuntime) -> None:
+    # As on any runtime that gives each method memory of its own: no sharing, and each is right by itself.
+    notebooks = {name: Notebook() for name in NAMES}
+    together = Notebook()
+    got = official_runtime.calls(shared_file, [(name, [x]) for name, x in CALLS]).unwrap()
+    differing = 0
+    for (result,), (name, x) in zip(got, CALLS, strict=True):
+        assert isinstance(result, torch.Tensor)
+        assert torch.equal(result, getattr(notebooks[name], name)(x)), name
+        differing += not torch.equal(result, getattr(together, name)(x))
+    assert differing
 
 
 def test_a_method_that_only_reads_is_refused() -> None:
