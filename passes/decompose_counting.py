@@ -57,7 +57,7 @@ def _indexed(editor: GraphEditor, node: Node, value: Any, source: Node, mask: No
     """Select by a mask; the result has the size that the operator in question gave to it."""
     made = editor.call(aten.index.Tensor, (source, [mask]), before=node, origins=node, val=value)
     # Where the symbols are found in the result, so that they keep their names when the value is inferred again.
-    bindings = {
+    bindings: dict[Any, Any] = {
         size.node.expr: (CallMethodKey("size"), SequenceKey(dim))
         for dim, size in enumerate(value.shape)
         if isinstance(size, torch.SymInt) and size.node.expr in (node.meta.get("unbacked_bindings") or ())

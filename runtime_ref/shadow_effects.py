@@ -136,7 +136,9 @@ def _rows(plan: ExecutionPlan, facts: PlanFacts) -> dict[int, tuple[int, ...]]:
     found: dict[int, tuple[int, ...]] = {}
     for chain in plan.chains:
         for step in (one.instr_args for one in chain.instructions):
-            kernel = facts.kernels[step.op_index] if isinstance(step, KernelCall) else None
+            if not isinstance(step, KernelCall):
+                continue
+            kernel = facts.kernels[step.op_index]
             if kernel is not None and kernel.name == COPY_ROW:
                 target, _, counter = step.args[:3]
                 found[counter] = (*found.get(counter, ()), target)

@@ -223,8 +223,8 @@ class Walk:
         is_settled = spec.is_static_shape_tensor and (spec.const or spec.mem_offset is not None)
         if is_settled or (spec.const and spec.storage_base is not None):
             return
-        is_told = isinstance(following, KernelCall) and self.plan.operators[following.op_index].name == _ET_VIEW
-        self.require(is_told, "no instruction sets the sizes and the address of a view")
+        if not isinstance(following, KernelCall) or self.plan.operators[following.op_index].name != _ET_VIEW:
+            raise _MismatchError("no instruction sets the sizes and the address of a view")
         self.at += 1
         self.argument(node.args[0], following.args[0], "self")
         self.same(spec, following.args[2])
