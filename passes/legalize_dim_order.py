@@ -15,14 +15,17 @@ from torch.fx.node import map_arg
 from exirkit.ir import (
     BodyEditor,
     ControlFlowCall,
+    Diagnostic,
     EdgeOpOverload,
     GraphEditor,
+    ModelError,
     contiguous_stride,
     control_flow_call,
     dim_order_from_stride,
     edge_operator,
     has_unbacked_symbols,
     infer_value,
+    locate,
     ops,
     results_of_graph,
     same_argument,
@@ -39,7 +42,9 @@ DimOrder = tuple[int, ...]
 
 _STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _CHANNELS_LAST = (0, 2, 3, 1)
+_CHANNELS_LAST_FORMATS = (torch.channels_last, torch.channels_last_3d)
 _COPY = torch.ops.aten.copy_.default
+_CLONE = torch.ops.aten.clone.default
 
 
 class LegalizeDimOrder(Pass):
@@ -134,6 +139,8 @@ class _Legalizer:
                 self._constants[node] = str(spec.target)
 
     def _call(self, node: Node, op: Any, operands: Sequence[Node]) -> None:
+        if self._skips and node.kwargs.get("memory_format") in _CHANNELS_LAST_FORMATS:
+            self._keep_layout(node, operands)
         call = control_flow_call(node)
         if call is not None:
             rows = [one for one in (*call.carried, *call.sliced) if _is_tensor(one)]
@@ -141,6 +148,9 @@ class _Legalizer:
             self._force(node, None)
         elif op in ANY_ORDER:
             self._state_legal_order(node)
+        elif self._skips and op is _CLONE and "memory_format" not in node.kwargs:
+            # It copies byte by byte, whatever the layout, as long as both are the same.
+            self._force(node, _order(operands[0]))
         elif not isinstance(op, OpOverload) or op.namespace != "aten":
             # Kernels of other libraries may take any layout.
             return
@@ -154,6 +164,14 @@ class _Legalizer:
         else:
             self._demand(node, {one: _row_major(one) for one in operands})
             self._force(node, None)
+
+    def _keep_layout(self, node: Node, operands: Sequence[Node]) -> None:
+        """Without dim-order operators: keep the layout of the operand, because no kernel makes another one."""
+        kwargs = {key: value for key, value in node.kwargs.items() if key != "memory_format"}
+        if not (operands and _order(operands[0]) == _order(node)):
+            kwargs["memory_format"] = torch.contiguous_format
+        self._rewire(node, node.args, kwargs)
+        self._infer(node)
 
     def _state_legal_order(self, node: Node) -> None:
         order = node.kwargs.get("dim_order")
@@ -219,7 +237,7 @@ class _Legalizer:
             laid_out = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor.detach())
             return editor.add_constant(laid_out, name=f"{node.name}_laid_out", origins=node)
         if self._skips:
-            return node
+            raise ModelError(_no_way(node, order))
         copy = ops.edge.dim_order_ops._to_dim_order_copy.default
         before = node.next
         while before.op == "placeholder":
@@ -277,6 +295,16 @@ class _Legalizer:
         program = self._editor.program
         found: torch.Tensor = program.state_dict[target] if target in program.state_dict else program.constants[target]
         return found
+
+
+def _no_way(node: Node, order: DimOrder) -> Diagnostic:
+    return Diagnostic(
+        code="EK428",
+        message=f"%{node.name} is laid out in dim order {list(_order(node))}, and is needed in order {list(order)}",
+        location=locate(node),
+        expected="layouts that all kernels take, where no operator may change them",
+        hint="leave out `_skip_dim_order=True`, or export the model with contiguous inputs and weights",
+    )
 
 
 class _BodyLegalizer(_Legalizer):

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -50,6 +50,8 @@ class CampaignConfig(BaseModel):
         rungs: Oracles to ask; all that apply if absent.
         policy: What generated programs are to be like: fields of `exirkit.fuzz.generation.Policy`.
         optimization_levels: Each program is compiled with one of them; which one, its seed says.
+        choices: `drawn`: likewise one of the planners, inputs and outputs that are planned or not, results in place ...
+            of our chain. `usual`: what users get who choose nothing.
         first_seed: The first seed ...
         seeds: ... and how many; without, all that there is time for.
         batch: Seeds for one unit of work; without, as many as take about a second.
@@ -67,6 +69,7 @@ class CampaignConfig(BaseModel):
     rungs: tuple[str, ...] | None = None
     policy: dict[str, Any] | None = None
     optimization_levels: tuple[int, ...] = Field(default=(1,), min_length=1)
+    choices: Literal["drawn", "usual"] = "drawn"
     first_seed: int = Field(default=0, ge=0, le=MAX_SEED)
     seeds: int | None = Field(default=None, ge=1)
     batch: int | None = Field(default=None, ge=1)

@@ -14,7 +14,18 @@ import torch
 
 from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure
 from exirkit.fuzz.generation import FLOORS, Policy, features_of, generate
-from exirkit.fuzz.oracles import USUAL_RUNGS, Compiler, ExirkitCompiler, Failure, Verdict, check, compiler_of, rungs_of
+from exirkit.fuzz.oracles import (
+    USUAL_RUNGS,
+    Compiler,
+    ExirkitCompiler,
+    Failure,
+    Verdict,
+    check,
+    compiler_of,
+    drawn_choices,
+    rungs_of,
+    simpler_choices,
+)
 from exirkit.fuzz.programs import Program, program_text
 from exirkit.ir import Diagnostic, UsageError
 
@@ -77,7 +88,10 @@ class StandardBench:
         return check(case.program, compiler=self._compiler(case.seed), rungs=self._rungs, seed=case.seed)
 
     def _compiler(self, seed: int) -> Compiler:
-        return self._compilers[self._config.level_of(seed)]
+        compiler = self._compilers[self._config.level_of(seed)]
+        if self._config.choices == "drawn" and isinstance(compiler, ExirkitCompiler):
+            return drawn_choices(compiler, seed)
+        return compiler
 
 
 def _different(failures: Iterable[Failure]) -> list[Failure]:
@@ -104,6 +118,7 @@ def analysed(
     program: Program, failure: Failure, compiler: Compiler, seed: int, number: int = 0
 ) -> tuple[Analysis, Failure]:
     """Return everything that can be found out about a failure, and how the reduced program fails."""
+    compiler = _simplest(program, failure, compiler, seed)
     small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=_TRIALS)
     again = check(small, compiler=compiler, rungs=("O0", failure.rung), seed=seed).failures
     shown = again[0] if again else failure
@@ -120,6 +135,16 @@ def analysed(
         note=None if again else "the reduced program does not fail again: something is not deterministic",
     )
     return made, shown
+
+
+def _simplest(program: Program, failure: Failure, compiler: Compiler, seed: int) -> Compiler:
+    """Return the compiler with as few choices as show the failure."""
+    if not isinstance(compiler, ExirkitCompiler):
+        return compiler
+    for other in simpler_choices(compiler):
+        if same_failure(failure, compiler=other, seed=seed)(program):
+            return _simplest(program, failure, other, seed)
+    return compiler
 
 
 def policy_of(given: Mapping[str, Any] | None) -> Policy:

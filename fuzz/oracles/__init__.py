@@ -1,6 +1,7 @@
 """What must hold for every program, from cheap to dear."""
 
 from .compilers import Compiler, ExirkitCompiler, FunctionCompiler, Lowering, compiler_of, every_choice
+from .drawn_choices import drawn_choices, simpler_choices
 from .equivalents import equivalent
 from .examination import Examination, FailedError, NotRunError, RefusedError
 from .graph_runs import GraphFailedError, GraphResult, GraphSession
@@ -42,6 +43,7 @@ __all__ = [
     "check",
     "compared",
     "compiler_of",
+    "drawn_choices",
     "equivalent",
     "every_choice",
     "examine",
@@ -49,4 +51,5 @@ __all__ = [
     "replanned",
     "run_dialect",
     "rungs_of",
+    "simpler_choices",
 ]

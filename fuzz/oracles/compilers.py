@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from torch.export import ExportedProgram
 
-from exirkit.ir import Diagnostic, UsageError
+from exirkit.ir import ALIGNMENT, Diagnostic, UsageError
 from exirkit.passes import (
     ApplyRules,
     EdgeCompileConfig,
@@ -20,6 +20,7 @@ from exirkit.passes import (
     Pipeline,
     greedy,
     naive,
+    parse_memory_policy,
     portfolio,
     watching,
 )
@@ -77,9 +78,14 @@ class ExirkitCompiler:
     Attributes:
         level: Optimization level: 0, 1, 2.
         planner: `portfolio`, `greedy` or `naive`, or an algorithm, itself or as `MODULE:NAME`.
-        in_place: Let results take the place of arguments that nothing needs any more.
         alloc_graph_input: Plan memory for inputs.
         alloc_graph_output: Plan memory for outputs.
+        in_place: Let results take the place of arguments that nothing needs any more.
+        schedule: Order instructions so that less is live at once.
+        alignment: Of offsets and sizes of arenas, in bytes.
+        share_mutable_buffers: Buffers of one name have one place in all methods.
+        separate_methods: Every method has arenas of its own.
+        memory_policy: Text of a memory policy; what it says about the planner goes before `planner`.
         remove_view_copy: Let reshaping copies share the memory of their source.
         skip_dim_order: Keep memory formats.
         pipeline: A pipeline, or its file, in the place of the shipped one between its dialects; one from Edge to Edge
@@ -93,13 +99,18 @@ class ExirkitCompiler:
     planner: str | Any = "portfolio"
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
+    in_place: bool = False
+    schedule: bool = False
+    alignment: int = ALIGNMENT
+    share_mutable_buffers: bool = False
+    separate_methods: bool = False
+    memory_policy: str | None = None
     remove_view_copy: bool = True
     skip_dim_order: bool = False
     pipeline: str | Pipeline | None = None
     rules: Sequence[str] | Sequence[CompiledRule] = ()
     passes: Sequence[Any] = ()
     verify: Literal["each", "end", "none"] = "each"
-    in_place: bool = False
 
     @property
     def is_black_box(self) -> bool:
@@ -138,11 +149,18 @@ class ExirkitCompiler:
         Args:
             has_names: Store the names of mutable buffers, so that they can be looked at between runs.
         """
+        policy = None if self.memory_policy is None else parse_memory_policy(self.memory_policy)
+        says_planner = policy is not None and policy.planner is not None
         planner = MemoryPlanningPass(
-            memory_planning_algo=PLANNERS.get(self.planner) or imported(self.planner),
+            memory_planning_algo=None if says_planner else PLANNERS.get(self.planner) or imported(self.planner),
             alloc_graph_input=self.alloc_graph_input,
             alloc_graph_output=self.alloc_graph_output,
+            share_mutable_buffers=self.share_mutable_buffers,
+            alignment=self.alignment,
             in_place=self.in_place,
+            schedule=self.schedule,
+            separate_methods=self.separate_methods,
+            policy=policy,
         )
         return ExecutorchBackendConfig(
             memory_planning_pass=planner,

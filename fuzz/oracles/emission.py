@@ -36,7 +36,7 @@ from exirkit.ir import TensorSpec, alloc, control_flow_call, free, view
 
 from .emission_of_control_flow import number_results, walk_control_flow
 
-_ET_VIEW = "executorch_prim::et_view"
+_ET_VIEW = "executorch_prim::et_view.default"
 # Numbers by the type of a parameter; one of type `number` may be any of them.
 _KINDS: dict[str, tuple[type[Any], ...]] = {
     "float": (Double,),
@@ -218,16 +218,12 @@ class Walk:
 
     def _view(self, node: Node) -> None:
         spec: TensorSpec = node.meta["spec"]
-        following = self._instructions[self.at] if self.at < len(self._instructions) else None
-        # Memory that the caller provides has no place that a view could have, too.
-        is_settled = spec.is_static_shape_tensor and (spec.const or spec.mem_offset is not None)
-        if is_settled or (spec.const and spec.storage_base is not None):
+        if spec.const or (spec.is_static_shape_tensor and spec.mem_offset is not None):
+            # The value has the place of its base.
             return
-        if not isinstance(following, KernelCall) or self.plan.operators[following.op_index].name != _ET_VIEW:
-            raise _MismatchError("no instruction sets the sizes and the address of a view")
-        self.at += 1
-        self.argument(node.args[0], following.args[0], "self")
-        self.same(spec, following.args[2])
+        base, _, result = self.kernel(_ET_VIEW)
+        self.argument(node.args[0], base, "self")
+        self.same(spec, result)
 
     def _kernel(self, node: Node, target: Any) -> None:
         found = self.take(KernelCall)

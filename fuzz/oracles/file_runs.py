@@ -44,7 +44,7 @@ def run_file(
         buffers: Names of buffers to look at after every run.
         is_knowing: Watch every byte of the arenas, which are poisoned before.
         views: For a knowing run: the value whose memory each view without instruction shows.
-        in_place: Likewise: memory was planned with `in_place`.
+        in_place: For a knowing run: results may lie over arguments where their kernels allow it.
 
     Raises:
         DiagnosticError: Whatever is wrong with the file or with a run.
@@ -60,7 +60,7 @@ def run_file(
     loaded = program.load_method(method)
     results: list[FileResult] = []
     for inputs in calls:
-        # A program whose inputs have no planned memory writes to what it is given, and others will be given it, too.
+        # Inputs that lie where the caller has them are written there, and are wanted again as they were.
         outputs = loaded.execute([one.clone() if isinstance(one, torch.Tensor) else one for one in inputs])
         results.append(FileResult(outputs, {name: loaded.get_attribute(name) for name in buffers}))
     return results

@@ -41,6 +41,7 @@ class PlanHolds:
                 program.graph_signature,
                 alloc_graph_input=choices.alloc_graph_input,
                 alloc_graph_output=choices.alloc_graph_output,
+                alignment=choices.alignment,
                 in_place=choices.in_place,
             )
             for one in findings:

@@ -13,6 +13,7 @@ from tests.diagnostics.provocation import provokes
 from torch.fx import GraphModule
 
 from exirkit import (
+    EdgeCompileConfig,
     EdgeProgramManager,
     ExecutorchBackendConfig,
     ExportPass,
@@ -281,6 +282,13 @@ def write_to_what_a_branch_returned(_: Path) -> None:
     with torch.no_grad():
         program = exported(model, torch.ones(2))
     to_edge(program)
+
+
+@provokes("EK428")
+def channels_last_without_dim_order_operators(_: Path) -> None:
+    x = torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last)
+    program = exported(lambda x: x.sum(1), x)
+    to_edge(program, compile_config=EdgeCompileConfig(_skip_dim_order=True)).to_executorch()
 
 
 @provokes("EK441")

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.nn import functional
 
 from exirkit.emit import emit_program, lay_out
-from exirkit.ir import dim_order_from_stride, ops
+from exirkit.ir import ModelError, dim_order_from_stride, ops
 from exirkit.passes import LegalizeDimOrder, MemoryPlanningPass, PropagateSpecs, WriteBackMutations
 from exirkit.passes.layout_rules import ELEMENTWISE
 
@@ -140,9 +140,16 @@ def test_write_backs_have_the_layout_of_what_they_write() -> None:
 
 
 def test_without_dim_order_operators_none_is_introduced() -> None:
-    made = edge_program(lambda x: x.sum(1), X)
+    made = edge_program(lambda x: x.relu().clone(memory_format=torch.channels_last).clone() + x, X)
     LegalizeDimOrder(skip_dim_order=True).apply(made)
     assert copies(made) == []
+
+
+def test_without_dim_order_operators_no_kernel_reads_in_the_wrong_order() -> None:
+    for model in (lambda x: x.sum(1), lambda x: x.contiguous().relu() + x):
+        with pytest.raises(ModelError) as caught:
+            LegalizeDimOrder(skip_dim_order=True).apply(edge_program(model, X))
+        assert caught.value.code == "EK428"
 
 
 def executed(runtime: OfficialRuntime, model: Any, *args: torch.Tensor) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -48,6 +48,10 @@ def fuzz(
     optimize: Annotated[
         list[int] | None, typer.Option("-O", min=0, max=2, help="Levels; each program gets one.", show_default="1")
     ] = None,
+    choices: Annotated[
+        Literal["drawn", "usual"],
+        typer.Option(metavar="drawn|usual", help="Planner, memory of inputs ...: drawn by seed, or as by default."),
+    ] = "drawn",
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE.yaml", help="What programs are to be like.", show_default=False)
     ] = None,
@@ -76,7 +80,7 @@ def fuzz(
 
     options = FuzzOptions(
         target, tuple(pipeline or ()), tuple(rules or ()), seeds, minutes, workers, dask, db, rungs,
-        tuple(optimize or (1,)), policy, batch, seed_seconds, analyses, bench,
+        tuple(optimize or (1,)), choices, policy, batch, seed_seconds, analyses, bench,
     )  # fmt: skip
     report = run_campaign(options)
     if json:

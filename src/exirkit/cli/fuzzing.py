@@ -48,6 +48,7 @@ class FuzzOptions:
     database: Path = Path("fuzz.db")
     rungs: str | None = None
     optimization_levels: tuple[int, ...] = (1,)
+    choices: str = "drawn"
     policy: Path | None = None
     batch: int | None = None
     seed_seconds: float = 60.0
@@ -103,6 +104,7 @@ def campaign_config(options: FuzzOptions) -> CampaignConfig:
         "rungs": tuple(options.rungs.split(",")) if options.rungs is not None else None,
         "policy": _read_policy(options.policy),
         "optimization_levels": tuple(dict.fromkeys(options.optimization_levels)),
+        "choices": options.choices,
         "first_seed": first,
         "seeds": count,
         "batch": options.batch,

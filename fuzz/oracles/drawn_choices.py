@@ -1,0 +1,76 @@
+"""Choices of `to_executorch` that follow from a seed, so that campaigns try all of them together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from .compilers import ExirkitCompiler
+
+_AS_GIVEN = 0.4
+"""Share of the seeds with the choices that most users make, which is none."""
+
+_POOLS = """\
+policy: 1
+pools: [{name: sram, limit: 512, priority: 1}, {name: dram}]
+"""
+_PLACED = """\
+policy: 1
+pools: [{name: first, alignment: 64}, {name: second}]
+rules: [{kind: output, pool: second}, {kind: intermediate, nbytes: {at_most: 64}, pool: second}]
+"""
+
+
+_DRAWN = frozenset(
+    {
+        "planner",
+        "alloc_graph_input",
+        "alloc_graph_output",
+        "in_place",
+        "schedule",
+        "alignment",
+        "share_mutable_buffers",
+        "separate_methods",
+        "memory_policy",
+        "remove_view_copy",
+        "skip_dim_order",
+    }
+)
+
+
+def drawn_choices(compiler: ExirkitCompiler, seed: int) -> ExirkitCompiler:
+    """Return our chain with the choices of a seed in the place of the usual ones.
+
+    Args:
+        compiler: Level, pipeline, rules and passes stay as they are.
+        seed: Not negative.
+    """
+    draw = random.Random(f"choices {seed}")
+    if draw.random() < _AS_GIVEN:
+        return compiler
+    return replace(
+        compiler,
+        planner=draw.choice(("portfolio", "portfolio", "greedy", "naive")),
+        alloc_graph_input=draw.random() < 0.5,
+        alloc_graph_output=draw.random() < 0.5,
+        in_place=draw.random() < 0.5,
+        schedule=draw.random() < 0.25,
+        alignment=draw.choice((16, 16, 8, 64)),
+        share_mutable_buffers=draw.random() < 0.25,
+        separate_methods=draw.random() < 0.25,
+        memory_policy=draw.choice((None, None, None, _POOLS, _PLACED)),
+        remove_view_copy=draw.random() < 0.5,
+        skip_dim_order=draw.random() < 0.1,
+    )
+
+
+def simpler_choices(compiler: ExirkitCompiler) -> Iterator[ExirkitCompiler]:
+    """Yield our chain with fewer of the choices that can be drawn: with none of them first, then without each."""
+    usual = ExirkitCompiler()
+    drawn = [one.name for one in fields(compiler) if one.name in _DRAWN]
+    others = {name: getattr(usual, name) for name in drawn if getattr(compiler, name) != getattr(usual, name)}
+    if len(others) > 1:
+        yield replace(compiler, **others)
+    for name, value in others.items():
+        yield replace(compiler, **{name: value})
