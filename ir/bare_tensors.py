@@ -11,4 +11,5 @@ def bare_tensor(dtype: torch.dtype, sizes: Any, strides: Any, offset: Any = 0) -
     """Return a tensor without memory; sizes, strides and offset may be symbolic."""
     with torch._C._DisableTorchDispatch():
         bare = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
-        return bare.as_strided(tuple(sizes), tuple(strides), offset) if offset else bare
+        # To ask whether an offset that varies is 0 would make torch settle that it is, or is not.
+        return bare if type(offset) is int and not offset else bare.as_strided(tuple(sizes), tuple(strides), offset)

@@ -85,7 +85,10 @@ class Inference:
             new = new_symbols.pop(path, None)
             if new is not None:
                 # What follows in the graph, and the ranges of the program, speak of the old symbol.
-                self.mode.shape_env._rename_unbacked_to(new, symbol)  # type: ignore[union-attr]
+                env: Any = self.mode.shape_env
+                # Torch renames to a symbol of a narrower range only.
+                env.var_to_range[symbol] = env.var_to_range[symbol] & env.var_to_range[new]
+                env._rename_unbacked_to(new, symbol)
             if new is not None or _symbol_at(value, path) == symbol:
                 bindings[symbol] = path
         return value, bindings | {symbol: path for path, symbol in new_symbols.items()}

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import CallMethodKey
+from torch.utils._pytree import SequenceKey
 
 from exirkit.ir import GraphEditor
 
@@ -54,7 +56,13 @@ def _call(editor: GraphEditor, node: Node, target: Any, *args: Any, **kwargs: An
 def _indexed(editor: GraphEditor, node: Node, value: Any, source: Node, mask: Node) -> Node:
     """Select by a mask; the result has the size that the operator in question gave to it."""
     made = editor.call(aten.index.Tensor, (source, [mask]), before=node, origins=node, val=value)
-    editor.set_meta(made, "unbacked_bindings", dict.fromkeys(node.meta.get("unbacked_bindings") or (), ()))
+    # Where the symbols are found in the result, so that they keep their names when the value is inferred again.
+    bindings: dict[Any, Any] = {
+        size.node.expr: (CallMethodKey("size"), SequenceKey(dim))
+        for dim, size in enumerate(value.shape)
+        if isinstance(size, torch.SymInt) and size.node.expr in (node.meta.get("unbacked_bindings") or ())
+    }
+    editor.set_meta(made, "unbacked_bindings", bindings)
     return made
 
 

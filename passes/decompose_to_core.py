@@ -203,6 +203,16 @@ def _frozen(argument: Any) -> Any:
     return (type(argument), argument.hex() if isinstance(argument, float) else argument)
 
 
+def _give_way(editor: GraphEditor, node: Node, result: Any) -> None:
+    """Use a result in the place of a node: another node, or the number that `sym_size` of a fixed size gives."""
+    if isinstance(result, Node):
+        editor.replace(node, result)
+        return
+    for user in list(node.users):
+        args, kwargs = map_arg((user.args, dict(user.kwargs)), lambda one: result if one is node else one)
+        editor.rewire(user, args, kwargs)
+
+
 def _size_of(editor: GraphEditor, tensor: Node, dim: int, before: Node) -> Node:
     size = tensor.meta["val"].shape[dim]
     return editor.call(torch.ops.aten.sym_size.int, (tensor, dim), before=before, origins=before, val=size)
@@ -232,7 +242,7 @@ def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors
             editor.replace(user, resolve(recording.result[user.args[1]]))  # type: ignore[index]
             editor.erase(user)
     else:
-        editor.replace(node, resolve(recording.result))
+        _give_way(editor, node, resolve(recording.result))
     editor.erase(node)
     for unused in (*items.values(), *reversed(made)):
         editor.erase_unused(unused)

@@ -110,6 +110,7 @@ def effects_of(
             without it there is no such call.
     """
     effects: list[Effect] = []
+    rows = _rows(plan, facts)
     for chain in plan.chains:
         start = len(effects)
         for instruction in chain.instructions:
@@ -122,7 +123,26 @@ def effects_of(
             if _enters_a_loop(plan, facts, [one.instr_args for one in chain.instructions[number - start :][:3]]):
                 # The test in front of the first round is known to succeed, so nothing behind the loop comes next.
                 effects[number] = replace(effects[number], following=(number + 3,))
+        for number, instruction in enumerate(chain.instructions, start):
+            begun = rows.get(getattr(instruction.instr_args, "move_to", -1), ())
+            if begun:
+                # A loop that has a varying number of rounds may have none, and reads no old rows for all that.
+                effects[number] = replace(effects[number], kills=(*effects[number].kills, *begun))
     return effects
+
+
+def _rows(plan: ExecutionPlan, facts: PlanFacts) -> dict[int, tuple[int, ...]]:
+    """Return the tensors that loops fill row by row, by the numbers that count the rows."""
+    found: dict[int, tuple[int, ...]] = {}
+    for chain in plan.chains:
+        for step in (one.instr_args for one in chain.instructions):
+            if not isinstance(step, KernelCall):
+                continue
+            kernel = facts.kernels[step.op_index]
+            if kernel is not None and kernel.name == COPY_ROW:
+                target, _, counter = step.args[:3]
+                found[counter] = (*found.get(counter, ()), target)
+    return found
 
 
 def _enters_a_loop(plan: ExecutionPlan, facts: PlanFacts, steps: Sequence[Any]) -> bool:

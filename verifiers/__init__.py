@@ -27,9 +27,11 @@ from .reference_verifiers import (
     EXIREdgeDialectVerifier,
     get_aten_verifier,
 )
+from .separate_outputs import check_separate_body_results, check_separate_outputs
 from .signature_agreement import check_signature
 from .spec_agreement import check_specs
 from .symbolic_shapes import check_symbols
+from .written_back import check_written_back
 
 __all__ = [
     "ALL_DTYPES",
@@ -56,10 +58,13 @@ __all__ = [
     "check_method_memory",
     "check_out_arguments",
     "check_program",
+    "check_separate_body_results",
+    "check_separate_outputs",
     "check_signature",
     "check_specs",
     "check_structure",
     "check_symbols",
+    "check_written_back",
     "expand_rule",
     "get_aten_verifier",
     "is_core",

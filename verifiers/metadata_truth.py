@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator
+from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
@@ -33,6 +35,9 @@ from .program_graphs import ProgramGraph, graphs_of
 
 # Memory is what its spec says.
 _MEMORY = frozenset({alloc, free})
+
+# Where torch notes on a tensor what it has said of its data.
+_MEMOS = ("nonzero_memo", "item_memo", "unique_memo", "unique_consecutive_memo")
 
 
 def check_metadata(program: ExportedProgram | GraphModule, *, layouts: bool = False) -> list[Diagnostic]:
@@ -83,7 +88,8 @@ class _Comparison:
             call.confirm(known is Agreement.ALL)
             return
         try:
-            computed, bindings = self._inference.value(target, args, kwargs, node)
+            with _forgetful(node):
+                computed, bindings = self._inference.value(target, args, kwargs, node)
         except DiagnosticError as error:
             # An operator that asks torch for a guard may well take all sizes that the program promises.
             if not isinstance(error.__cause__, _ShapeEnvGuardError):
@@ -126,6 +132,28 @@ class _Comparison:
             yield _difference(graph, node, "EK316", which, "shape", _sizes(said), _sizes(found))
         elif node.target is not view and _dim_order(said) != _dim_order(found):
             yield _difference(graph, node, "EK317", which, "dim order", _dim_order(said), _dim_order(found))
+        elif node.target is not view and _repeated_dims(said) != _repeated_dims(found):
+            yield _difference(graph, node, "EK317", which, "strides", said.stride(), found.stride())
+
+
+@contextmanager
+def _forgetful(node: Node) -> Iterator[None]:
+    """Keep torch from noting on the arguments of a call the symbols that checking it makes.
+
+    Whoever infers the call afterwards would be given symbols that no program knows.
+    """
+    tensors = [
+        one
+        for operand in (node.all_input_nodes if node.meta.get("unbacked_bindings") else ())
+        for one in pytree.tree_leaves(operand.meta["val"])
+        if isinstance(one, FakeTensor)
+    ]
+    before = [(one, name, getattr(one, name)) for one in tensors for name in _MEMOS]
+    try:
+        yield
+    finally:
+        for one, name, memo in before:
+            setattr(one, name, memo)
 
 
 def _is_recorded(node: Node) -> bool:
@@ -184,3 +212,9 @@ def _sizes(tensor: torch.Tensor) -> str:
 
 def _dim_order(tensor: torch.Tensor) -> list[int]:
     return dim_order_from_stride(tensor.stride(), tensor.shape)
+
+
+def _repeated_dims(tensor: torch.Tensor) -> list[int]:
+    """Return the dims along which all elements are one piece of memory, of which dim orders say nothing."""
+    pairs = enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+    return [dim for dim, (size, step) in pairs if type(step) is int and not step and type(size) is int and size > 1]

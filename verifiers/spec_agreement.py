@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
@@ -14,6 +15,10 @@ from exirkit.ir import Diagnostic, TensorShapeDynamism, TensorSpec, dim_order_fr
 
 from .program_graphs import ProgramGraph, graphs_of
 from .value_types import is_bound, type_of
+
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
+_COPY = torch.ops.aten.copy_.default
 
 
 def check_specs(program: ExportedProgram | GraphModule, *, bounded: bool = True) -> list[Diagnostic]:
@@ -32,7 +37,28 @@ def check_specs(program: ExportedProgram | GraphModule, *, bounded: bool = True)
         for node in graph.module.graph.nodes:
             if node.op in ("placeholder", "call_function"):
                 findings += _findings(graph, node, bounded)
+    if isinstance(program, ExportedProgram):
+        findings += _wrong_constants(program)
     return findings
+
+
+def _wrong_constants(program: ExportedProgram) -> Iterator[Diagnostic]:
+    """Yield constants that are given anew in each run, or written to: what is stored as one never changes."""
+    graph, signature = ProgramGraph(program.graph_module, ""), program.graph_signature
+    written = {str(spec.target) for spec in signature.output_specs if spec.kind in _MUTATIONS}
+    written |= {
+        node.args[0].name
+        for node in program.graph.find_nodes(op="call_function", target=_COPY)
+        if isinstance(node.args[0], Node)
+    }
+    for node, entry in zip(program.graph.find_nodes(op="placeholder"), signature.input_specs, strict=False):
+        spec = node.meta.get("spec")
+        if not isinstance(spec, TensorSpec) or not spec.const:
+            continue
+        if entry.kind not in _STORED:
+            yield _wrong(graph, node, f"the spec of %{node.name} says that the input is a constant")
+        elif node.name in written or str(entry.target) in written:
+            yield _wrong(graph, node, f"the spec of %{node.name} says that it is a constant, and the program writes it")
 
 
 def _findings(graph: ProgramGraph, node: Node, bounded: bool) -> Iterator[Diagnostic]:
@@ -64,6 +90,10 @@ def _disagreement(graph: ProgramGraph, node: Node, spec: TensorSpec, value: torc
         return
     if not _same_numbers(spec.stride, stride_from_dim_order(spec.shape, spec.dim_order)):
         yield _wrong(graph, node, f"the spec of %{node.name} has strides {spec.stride} in order {spec.dim_order}")
+    if spec.shape_dynamism == TensorShapeDynamism.STATIC and _varies(value):
+        yield _wrong(
+            graph, node, f"the spec of %{node.name} says {spec}, which is static; its value is {type_of(value)}"
+        )
     order = None if spec.const or _is_ambiguous(value) else dim_order_from_stride(value.stride(), value.shape)
     if order is not None and order != list(spec.dim_order):
         yield _wrong(graph, node, f"the spec of %{node.name} has dim order {spec.dim_order}, its value {order}")
@@ -80,6 +110,10 @@ def _bounds(spec: TensorSpec, value: torch.Tensor) -> bool:
         or (is_open and bound == 0)
         for bound, size in zip(spec.shape, value.shape, strict=True)
     )
+
+
+def _varies(value: torch.Tensor) -> bool:
+    return any(isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None for size in value.shape)
 
 
 def _same_numbers(some: Sequence[Any], others: Sequence[Any]) -> bool:

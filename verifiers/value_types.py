@@ -14,6 +14,9 @@ from exirkit.ir import evaluated, points_of, sorted_symbols
 # So many combinations of sizes are looked at, and ends and some in between where there are more.
 _MOST_TRIALS = 512
 
+# What torch says of a size that only data decide, where it does not say that there is no greatest one.
+_NO_LIMIT = 1 << 62
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorType:
@@ -69,7 +72,7 @@ def is_bound(bound: Any, size: Any) -> bool:
             # Most sizes are symbols, of which torch knows the range without any computing.
             known_range = env.var_to_range.get(expression) or env.bound_sympy(expression)
             upper = known_range.upper
-            return not upper.is_Integer or bound >= int(upper) or _never_exceeds(size, bound)
+            return not upper.is_Integer or int(upper) >= _NO_LIMIT or bound >= int(upper) or _never_exceeds(size, bound)
         size = known
     return bool(bound == size)
 

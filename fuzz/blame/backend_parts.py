@@ -10,12 +10,16 @@ from exirkit.fuzz.oracles import LAYOUTS, Examination, ExirkitCompiler, Failure,
 from exirkit.ir import DiagnosticError
 
 from .guilt import Guilt
+from .plan_places import misplaced
 
 _FILE_RUNGS = ("O0", "O5", "O6", "O7", "O8")
 
 
 def guilty_part(examination: Examination, failure: Failure) -> Guilt:
     """Return the part behind the dialects that a failure comes from."""
+    place = misplaced(examination.lowering.planned)
+    if place is not None:
+        return Guilt("planner", evidence=place)
     if failure.rung == "O4":
         return Guilt(failure.stage or "planner", evidence="a static check")
     if failure.rung == "O9":

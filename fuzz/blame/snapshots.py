@@ -18,6 +18,7 @@ from exirkit.fuzz.oracles import (
 from exirkit.ir import DiagnosticError
 from exirkit.passes import ApplyRules
 from exirkit.patterns import bisect_rewrites
+from exirkit.verifiers import check_metadata
 
 from .guilt import Guilt
 
@@ -40,9 +41,19 @@ def guilty_pass(examination: Examination, failure: Failure) -> Guilt | None:
         paths = {path[0].method: path} if path and path[0].method in methods else {}
     for method, path in paths.items():
         found = _first_bad(path, _judge(examination, method, failure))
+        if failure.rung == "O1":
+            # A pass may raise because of what an earlier one recorded, strides of a view for a copy say, long before
+            # anything comes out wrong.
+            liar = _first_bad(path[:found], _has_false_metadata)
+            if liar is not None:
+                return _within_pass(path, liar, method, _has_false_metadata)
         if found is not None:
             return _within_pass(path, found, method, _judge(examination, method, failure))
     return None
+
+
+def _has_false_metadata(program: ExportedProgram) -> bool:
+    return bool(check_metadata(program, layouts=True))
 
 
 def _first_bad(path: Sequence[Snapshot], is_bad: IsBad) -> int | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
 from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, Size, Stored
+from exirkit.fuzz.programs.inference import operator_named
 
 from .generating import generate
 from .operator_catalogue import shipped_operators
@@ -214,6 +217,45 @@ def _has_great_integers(view: _View) -> bool:
     return any(abs(number) > _GREAT for stored in view.program.stored for number in stored.contents.numbers)
 
 
+def _stored_beside_channels_last(view: _View) -> bool:
+    """Whether a call takes an input that lies channels last and something stored of four dims."""
+    last = {name for run in view.program.runs for name, one in run.inputs.items() if one.layout == "channels_last"}
+    stored = {one.name for one in view.program.stored if len(one.type.sizes) == 4}
+    used = [set(names_of(arguments_of(call))) for _, _, call in view.calls]
+    return any(names & last and names & stored for names in used)
+
+
+def _writes_whole_number(view: _View) -> bool:
+    """Whether an operator that takes a float is given a whole number."""
+    for _, _, call in view.calls:
+        parameters = _float_parameters(call.op)
+        if any(type(one) is int for one in itertools.compress(call.args, parameters)):
+            return True
+    return False
+
+
+def _leaves_one_out(view: _View) -> bool:
+    """Whether an argument is given by name behind one that is left out, and could have been given by its place."""
+    return any(
+        name in _names_by_place(call.op)[len(call.args) + 1 :] for _, _, call in view.calls for name, _ in call.kwargs
+    )
+
+
+@cache
+def _names_by_place(op: str) -> tuple[str, ...]:
+    found = operator_named(op)
+    return () if found is None else tuple(one.name for one in found._schema.arguments if not one.kwarg_only)
+
+
+@cache
+def _float_parameters(op: str) -> tuple[bool, ...]:
+    """Tell of each parameter of an operator whether it is a float."""
+    found = operator_named(op)
+    return () if found is None else tuple(str(one.real_type) == "float" for one in found._schema.arguments)
+
+
+_DATA_SIZED = {"aten.nonzero.default", "aten.masked_select.default"}
+
 _OPTIONAL = {"alpha", "beta", "correction", "keepdim", "rounding_mode", "memory_format", "approximate", "stable"}
 
 _TESTS: Mapping[str, Callable[[_View], bool]] = {
@@ -261,6 +303,10 @@ _TESTS: Mapping[str, Callable[[_View], bool]] = {
         isinstance(number, float) and bits_of(number) is None for number in _numbers(view)
     ),
     "similar_calls": _has_similar_calls,
+    "stored_beside_channels_last": _stored_beside_channels_last,
+    "data_sized": lambda view: any(call.op in _DATA_SIZED for _, _, call in view.calls),
+    "whole_number_for_float": _writes_whole_number,
+    "argument_left_out": _leaves_one_out,
 }
 
 

@@ -12,7 +12,7 @@ import torch
 from exirkit.fuzz.programs import Argument, Contents, Method, Program, Ref
 from exirkit.ir import Diagnostic, UsageError
 
-from . import creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing
+from . import counting, creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing
 from .building import Building
 from .choices import Choices, SeededChoices
 from .control_flow import BODY_FAMILIES, propose_control_flow
@@ -20,6 +20,7 @@ from .finishing import outputs_of, runs_of, trimmed_steps, use_urgent
 from .operator_catalogue import Operator, shipped_operators
 from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
 from .registry import PROPOSERS
+from .rule_patterns import plant_shipped_rule
 from .scope import Scope, preferred
 from .similar import similar_call
 from .state import Writes
@@ -109,7 +110,7 @@ def fill_method(scope: Scope, name: str, *, is_first: bool, extra: Sequence[Call
     use_urgent(scope)
     writes.finish(is_reader=is_reader)
     updates = writes.references()
-    outputs = outputs_of(scope)
+    outputs = (*outputs_of(scope), *(Ref(value.name) for value in scope.outputs_of_unknown_size))
     method = Method(name, tuple(scope.inputs), (), outputs, updates)
     used = set(_names_in(method))
     for step in scope.steps:
@@ -134,9 +135,13 @@ def _start(scope: Scope) -> None:
             scope.urgent.append(scope.new_input(other, sizes, building.contents(other)))
     _start_stored(scope)
     if building.wishes("channels_last"):
-        shape = (2, 3, 5, 2) if choices.chance(0.5) else building.draw_sizes((4, 4), nonempty=True)
+        is_fixed = building.wishes("stored_beside_channels_last")
+        drawn = building.draw_sizes((4, 4), is_static=is_fixed, nonempty=True)
+        shape = (2, 3, 5, 2) if choices.chance(0.5) else drawn
         contents = replace(building.contents(torch.float32), layout="channels_last")
         scope.urgent.append(scope.new_input(torch.float32, shape, contents))
+        if is_fixed:
+            layers.combine_with_stored(scope, scope.urgent[-1])
     if building.wishes("mixed_dtypes") and len(building.plan.dtypes) > 1:
         other = choices.pick(building.plan.dtypes[1:])
         scope.urgent.append(scope.fresh(other, building.draw_sizes((0, 3))))
@@ -185,17 +190,27 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
             acts.append(partial(_propose, scope, _of_families(building.plan.policy, families)))
     if building.wishes("other_optional_arguments") and scope.choices.chance(0.5):
         acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=_OF_OPTIONS)))
+    for feature, names in _NAMED.items():
+        if building.wishes(feature):
+            acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=names)))
     acts += [partial(act, scope) for feature, act in _SINGLE_ACTS.items() if building.wishes(feature)]
     for kind in CONTROL_FLOW:
         if building.wishes(kind):
             inner = _of_families(building.plan.policy, BODY_FAMILIES)
             acts.append(partial(propose_control_flow, scope, kind, inner))
+    if building.wishes("rule_pattern"):
+        acts.append(partial(plant_shipped_rule, scope))
     if building.wishes("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
 
 
 _WISHED = {"several_results": ("several", "cut"), "views": ("shape",), "mixed_dtypes": ("cast",)}
+
+_NAMED = {
+    "whole_number_for_float": images.WITH_EPSILON,
+    "argument_left_out": ("aten.clamp.default", "aten.slice.Tensor"),
+}
 
 # Operators that are mostly called with an argument that other calls leave out.
 _OF_OPTIONS = ("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.clone.default")
@@ -216,6 +231,7 @@ _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "endless_slice": viewing.endless_slice,
     "inexact_numbers": elementwise_pairs.inexact_product,
     "similar_calls": similar_call,
+    "data_sized": counting.data_sized,
 }
 
 

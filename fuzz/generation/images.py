@@ -90,6 +90,19 @@ def _bound(count: int, weight: Value | None, bias: Value | None) -> float:
     return most * (weight.magnitude if weight is not None else 1.0) + (bias.magnitude if bias is not None else 0.0)
 
 
+def _epsilon(scope: Scope) -> float:
+    """Return what is added to variances: a whole number means the same as a float."""
+    return 1 if scope.building.wishes("whole_number_for_float") else 0.0625
+
+
+WITH_EPSILON = (
+    "aten.native_layer_norm.default",
+    "aten.native_group_norm.default",
+    "aten._native_batch_norm_legit_no_training.default",
+)
+"""Operators that are called with `_epsilon`."""
+
+
 def _layer(scope: Scope, operator: Operator) -> None:
     def is_fine(value: Value) -> bool:
         return isinstance(value.sizes[-1], int) and least_count(value.sizes) > 0 and value.sizes[-1] <= 64
@@ -103,7 +116,7 @@ def _layer(scope: Scope, operator: Operator) -> None:
     bias = _vector(scope, value, count) if weight is not None and scope.choices.chance(0.6) else None
     most = _bound(count, weight, bias)
     fact = value.fact._replace(low=-most, high=most, bits=None)
-    args = (value, [count], weight, bias, 0.0625)
+    args = (value, [count], weight, bias, _epsilon(scope))
     if operator.option("single"):
         scope.call(operator.name, args, fact)
         return
@@ -130,9 +143,9 @@ def _group(scope: Scope, operator: Operator) -> None:
     most = _bound(inner * channels // groups, weight, bias)
     fact = value.fact._replace(low=-most, high=most, bits=None)
     if operator.option("single"):
-        scope.call(operator.name, (value, groups, weight, bias, 0.0625), fact)
+        scope.call(operator.name, (value, groups, weight, bias, _epsilon(scope)), fact)
         return
-    args = (value, weight, bias, batch, channels, inner, groups, 0.0625)
+    args = (value, weight, bias, batch, channels, inner, groups, _epsilon(scope))
     scope.call_several(operator.name, args, (fact, *_moments(value, (batch, groups), 4.1)))
 
 
@@ -145,7 +158,7 @@ def _batch(scope: Scope, operator: Operator) -> None:
     low, high = widened(-most, most)
     fact = value.fact._replace(low=low, high=high, bits=None)
     empty = Fact(value.dtype, (0,), 0, 0, 0)
-    args = (value, weight, bias, mean, variance, 0.125, 0.0625)
+    args = (value, weight, bias, mean, variance, 0.125, _epsilon(scope))
     scope.call_several(operator.name, args, (fact, empty, empty))
 
 
@@ -157,7 +170,7 @@ def _batch_own(scope: Scope, operator: Operator) -> None:
     weight, bias = _vector(scope, value, channels), _vector(scope, value, channels)
     most = _bound(greatest_count(value.sizes) // channels, weight, bias)
     fact = value.fact._replace(low=-most, high=most, bits=None)
-    args = (value, weight, bias, True, 0.125, 0.0625)
+    args = (value, weight, bias, True, 0.125, _epsilon(scope))
     scope.call_several(operator.name, args, (fact, *_moments(value, (channels,), 4.1)))
 
 
@@ -218,7 +231,7 @@ def _cdist(scope: Scope, operator: Operator) -> None:
     other = scope.fresh(one.dtype, (3, one.sizes[1]))
     most = (one.magnitude + other.magnitude) * high_of(one.sizes[1])
     fact = Fact(one.dtype, (one.sizes[0], 3), 0, widened(0, most)[1], None)
-    scope.call(operator.name, (one, other, scope.choices.pick((1.0, 2.0)), None), fact)
+    scope.call(operator.name, (one, other, scope.choices.pick((1.0, 2.0, 2)), None), fact)
 
 
 _RESAMPLING: Mapping[str, Callable[[Scope, Operator], None]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -223,3 +224,17 @@ def image(scope: Scope, operator: Operator, dims: int) -> Value:
         return value
     sizes = value.sizes if is_static(value.sizes) and 0 not in value.sizes else ()
     return scope.fresh(value.dtype, (1, 2, 5, 3)[: dims + 2] if not sizes or greatest_count(sizes) > 1500 else sizes)
+
+
+def combine_with_stored(scope: Scope, value: Value) -> None:
+    """Combine a float32 input of four dims that lies channels last with something stored that does, or does not."""
+    operator = scope.choices.pick(("aten.mul.Tensor", "aten.sub.Tensor"))
+    if not scope.building.plan.policy.allows(operator):
+        return
+    contents = scope.building.contents(value.dtype)
+    if scope.choices.chance(0.5):
+        contents = replace(contents, layout="channels_last")
+    stored = scope.building.store(scope.choices.pick(("parameter", "constant")), value.dtype, value.sizes, contents)
+    scope.values.append(stored)
+    pair = (value, stored) if scope.choices.chance(0.5) else (stored, value)
+    scope.urgent.append(scope.call(operator, pair, value.fact._replace(low=-4, high=4, bits=4, is_dense=False)))

@@ -46,14 +46,21 @@ FLOORS: Mapping[str, float] = {
     "endless_slice": 0.05,
     "inexact_numbers": 0.03,
     "similar_calls": 0.15,
+    "stored_beside_channels_last": 0.04,
+    "data_sized": 0.04,
+    "whole_number_for_float": 0.02,
+    "argument_left_out": 0.03,
 }
 """Features of programs, and the share of all programs that shall have each at least; see `features_of`."""
 
-_SURPLUS: Mapping[str, float] = {"two_writes": 1.5, "similar_calls": 1.6}
+_SURPLUS: Mapping[str, float] = {"two_writes": 1.5, "similar_calls": 1.6, "data_sized": 1.5, "argument_left_out": 1.7}
 """How many times the floor is wished for: other wishes undo some features, and of others not all is counted."""
 
 CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
 """Features of programs that have control flow, and shares likewise."""
+
+# Programs with control flow take twice the time of others.
+_RARITY = 0.2
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,8 @@ class Policy:
         refused: Take operators as well that our own chain declines, such as those that quantize.
         portable_only: Leave out operators for which the official runtime has no portable kernel.
         special: How many of the float inputs have NaN, infinities, -0.0 and denormals in them; see `ieee_policy`.
-        control_flow: Programs have the features of `CONTROL_FLOW` as well.
+        control_flow: Programs have the features of `CONTROL_FLOW` as often as is said there, and not a fifth as often.
+        rule_patterns: How many programs have the pattern of a shipped rule, which is applied to few others.
     """
 
     least_calls: int = 1
@@ -96,6 +104,12 @@ class Policy:
     portable_only: bool = False
     special: float = 0.0
     control_flow: bool = False
+    rule_patterns: float = 0.08
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether operators and dtypes are what they are for a policy that says nothing of them."""
+        return not self.operators and not self.without and self.dtypes == Policy.dtypes and not self.special
 
     def allows(self, operator: str) -> bool:
         """Tell whether calls of an operator may be made for their own sake."""
@@ -165,6 +179,7 @@ _PARENTS: Mapping[str, tuple[str, ...]] = {
     "same_output_twice": ("odd_outputs",),
     "none_returned": ("odd_outputs",),
     "unused_result": ("several_results",),
+    "stored_beside_channels_last": ("channels_last",),
 }
 """Features that come only together with others: the first is wished for among programs that have the second."""
 
@@ -180,8 +195,11 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
         # Every feature is asked for in every program, so that a seed always makes the same choices.
         if choices.wish(feature, share) and all(parent in wishes for parent in parents):
             wishes.add(feature)
-    if policy.control_flow:
-        wishes |= {kind for kind, share in CONTROL_FLOW.items() if choices.wish(kind, share * 1.12 + 0.01)}
+    if policy.control_flow or policy.takes_all:
+        rarity = 1.0 if policy.control_flow else _RARITY
+        wishes |= {kind for kind, share in CONTROL_FLOW.items() if choices.wish(kind, (share * 1.12 + 0.01) * rarity)}
+    if policy.takes_all and choices.wish("rule_pattern", policy.rule_patterns):
+        wishes.add("rule_pattern")
     dtypes = _dtypes(choices, policy, "mixed_dtypes" in wishes)
     # Small programs find more in the same time: eight operators is the median, what fits and guards included.
     calls = min(choices.integer(policy.least_calls, policy.most_calls) for _ in range(3))

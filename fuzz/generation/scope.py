@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
 
 from exirkit.fuzz.programs import Argument, Body, Call, Contents, Input, Ref, Size, TensorType
+from exirkit.fuzz.programs.inference import operator_named
 
 from .building import Building, fact_of
 from .extents import Affine, Extents, is_static, low_of
@@ -32,6 +35,7 @@ class Scope:
         steps: Calls so far.
         urgent: Values that the next fitting call shall take.
         extents: Sizes with symbols that inputs of this method have.
+        outputs_of_unknown_size: What is returned although calls cannot find it: values of a size that data decide.
     """
 
     def __init__(self, building: Building) -> None:
@@ -43,6 +47,7 @@ class Scope:
         self.steps: list[Call] = []
         self.urgent: list[Value] = []
         self.extents: list[Affine] = []
+        self.outputs_of_unknown_size: list[Value] = []
 
     # Calls.
 
@@ -90,6 +95,8 @@ class Scope:
             value = Value(self.building.name("v"), self._settled(fact, tainted, inexact), "result", root=source)
             self.building.note(value)
             results.append(value)
+        if self.building.wishes("argument_left_out") and not bodies:
+            written, named = _with_one_left_out(op, written, named)
         self.steps.append(Call(op, written, named, tuple(value.name for value in results), bodies))
         self.values += results
         return results
@@ -215,6 +222,8 @@ class Scope:
         contents = self.building.contents(dtype, low, high, bits)
         if is_static(sizes) and (stored or self._wants_stored()):
             kind = self.choices.pick(("parameter", "constant", "buffer", "parameter"))
+            if len(sizes) == 4 and self.building.wishes("channels_last") and self.choices.chance(0.5):
+                contents = replace(contents, layout="channels_last")
             value = self.building.store(kind, dtype, sizes, contents)
             self.values.append(value)
             return value
@@ -257,6 +266,32 @@ def _settled_op(op: str, args: Sequence[Any]) -> str:
     if op not in _COPIES or not isinstance(args[0], Value):
         return op
     return _COPIES[op] if sum(isinstance(size, Affine) for size in args[0].sizes) > 1 else op
+
+
+def _with_one_left_out(
+    op: str, args: tuple[Argument, ...], named: tuple[tuple[str, Argument], ...]
+) -> tuple[tuple[Argument, ...], tuple[tuple[str, Argument], ...]]:
+    """Leave out the first argument that has its default, and give those behind it by name."""
+    known = [_default_of(op, place) for place in range(len(args))]
+    for place, (given, (_, default)) in enumerate(zip(args, known, strict=True)):
+        if type(given) is type(default) and given == default and place + 1 < len(args):
+            behind = tuple((known[at][0], args[at]) for at in range(place + 1, len(args)))
+            return args[:place], (*behind, *named)
+    return args, named
+
+
+_NO_DEFAULT = object()
+
+
+@cache
+def _default_of(op: str, place: int) -> tuple[str, object]:
+    """Return the name of a parameter and its default."""
+    found = operator_named(op)
+    parameters = () if found is None else found._schema.arguments
+    if place >= len(parameters):
+        return "", _NO_DEFAULT
+    one = parameters[place]
+    return one.name, one.default_value if one.has_default_value() else _NO_DEFAULT
 
 
 def preferred(scope: Scope, decides: bool) -> Callable[[Value], bool] | None:

@@ -17,12 +17,15 @@ from .scope import Scope
 from .values import Fact, Value
 
 _INTEGERS = (torch.int64, torch.int32)
+_BOUND = "aten.clamp.default"
 _SUMS = {"aten.rsub.Scalar": "rsub", "aten.add.Tensor": "add", "aten.mul.Tensor": "mul"}
 
 
 def similar_call(scope: Scope) -> None:
     """Make a call once more: as it is, in another dtype, or with an integer written as a float."""
-    ways: list[Callable[[Scope], bool]] = scope.choices.shuffled([_again, _in_doubles, _with_a_float])
+    ways: list[Callable[[Scope], bool]] = scope.choices.shuffled(
+        [_again, _in_doubles, _with_a_float, _with_another_sign]
+    )
     # Where one way is not to be had, another is.
     any(way(scope) for way in ways)
 
@@ -69,6 +72,19 @@ def _with_a_float(scope: Scope) -> bool:
     return True
 
 
+def _with_another_sign(scope: Scope) -> bool:
+    """Bound floats from below by a number and by the same with the other sign."""
+    if not scope.building.plan.policy.allows(_BOUND):
+        return False
+    value = scope.pick((torch.float32, torch.float64))
+    number = scope.choices.pick((0.5, 1.0, 0.25))
+    bits = None if value.fact.bits is None else max(value.fact.bits, 2)
+    for bound in (-number, number):
+        fact = value.fact._replace(low=max(value.fact.low, bound), high=max(value.fact.high, bound), bits=bits)
+        scope.urgent.append(scope.call(_BOUND, (value, bound), fact))
+    return True
+
+
 def _call(scope: Scope, step: Call, take: Callable[[Ref], Value], facts: list[Fact], root: Value | None) -> None:
     def given(argument: Argument) -> Any:
         if isinstance(argument, tuple):
@@ -80,8 +96,9 @@ def _call(scope: Scope, step: Call, take: Callable[[Ref], Value], facts: list[Fa
 
 
 def _is_known(step: Call, values: Mapping[str, Value]) -> bool:
-    """Tell whether a call is one of an operator, of which all results are known."""
-    return not step.bodies and bool(step.results) and all(name in values for name in step.results)
+    """Tell whether a call is one of an operator, of which all operands and results are known."""
+    names = (*_operands(step), *step.results)
+    return not step.bodies and bool(step.results) and all(name in values for name in names)
 
 
 def _takes_doubles(step: Call, values: Mapping[str, Value]) -> bool:

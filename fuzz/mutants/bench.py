@@ -65,12 +65,12 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
             break
         program = generate(seed)
         with planted(mutant) as reach:
-            verdict = check(program, compiler=compiler, rungs=options.rungs)
+            verdict = check(program, compiler=compiler, rungs=options.rungs, seed=seed)
         found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
         found["is_reached"] = found.get("is_reached", False) or reach.count > 0
-        if verdict.failures and _is_good_without(mutant, program, compiler, options):
+        if verdict.failures and _is_good_without(mutant, program, compiler, options, seed):
             found |= {"is_infected": True, "seed": seed}
-            found |= _blamed(mutant, program, verdict.failures[0], compiler)
+            found |= _blamed(mutant, program, verdict.failures[0], compiler, seed)
             break
         if reach.count and not found.get("is_infected") and compared < _MOST_COMPARED:
             compared += 1
@@ -128,20 +128,20 @@ def _keep(file: Path | None, results: Iterable[MutantResult]) -> None:
 
 
 def _is_good_without(
-    mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: MutationBenchOptions
+    mutant: Mutant, program: Program, compiler: ExirkitCompiler, options: MutationBenchOptions, seed: int
 ) -> bool:
     """Whether there is nothing to find in a program but the bug; what a blind checker misses does not count."""
     if mutant.together:
         return True
     with planted_company(mutant):
-        return check(program, compiler=compiler, rungs=options.rungs).is_good
+        return check(program, compiler=compiler, rungs=options.rungs, seed=seed).is_good
 
 
-def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: ExirkitCompiler) -> dict[str, Any]:
+def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: ExirkitCompiler, seed: int) -> dict[str, Any]:
     found = {"killed_by": failure.rung, "symptom": failure.symptom}
     try:
         with planted(mutant):
-            guilt = blame(program, failure, compiler=compiler)
+            guilt = blame(program, failure, compiler=compiler, seed=seed)
     except Exception as error:  # the bug may trip whoever looks for it; it is found all the same
         return {**found, "is_blame_right": False, "note": f"{type(error).__name__}: {error}"}
     return {**found, "blamed": guilt.pass_name, "is_blame_right": guilt.pass_name in mutant.guilty}

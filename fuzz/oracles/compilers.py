@@ -312,6 +312,7 @@ def every_choice() -> Iterator[ExirkitCompiler]:
     for level in (0, 1, 2):
         yield ExirkitCompiler(level=level)
     yield ExirkitCompiler(planner="naive")
+    yield ExirkitCompiler(in_place=True)
     yield ExirkitCompiler(alloc_graph_input=False)
     yield ExirkitCompiler(alloc_graph_output=False)
     yield ExirkitCompiler(remove_view_copy=False)

@@ -37,6 +37,18 @@ from exirkit.ir import TensorSpec, alloc, control_flow_call, free, view
 from .emission_of_control_flow import number_results, walk_control_flow
 
 _ET_VIEW = "executorch_prim::et_view.default"
+# Numbers by the type of a parameter; one of type `number` may be any of them.
+_KINDS: dict[str, tuple[type[Any], ...]] = {
+    "float": (Double,),
+    "int": (Int,),
+    "bool": (Bool,),
+    "Optional[float]": (Double, Null),
+    "Optional[int]": (Int, Null),
+    "Optional[bool]": (Bool, Null),
+    "List[float]": (DoubleList,),
+    "List[int]": (IntList,),
+    "List[bool]": (BoolList,),
+}
 _NO_OUTPUTS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 
@@ -226,8 +238,16 @@ class Walk:
             else:
                 value = parameter.default_value
             self.argument(value, found.args[place], parameter.name)
+            self._kind(str(parameter.real_type), found.args[place], parameter.name)
         if "spec" not in node.meta and len(found.args) == len(schema.arguments) + 1:
             self.same(node, found.args[-1])
+
+    def _kind(self, wanted: str, index: int, name: str) -> None:
+        """Require that a number is stored as the schema says: the official runtime converts none."""
+        kinds = _KINDS.get(wanted)
+        found = self.value(index)
+        if kinds is not None and not isinstance(found, kinds):
+            raise _MismatchError(f"{name} is {found!r} where the operator takes {wanted}")
 
     def argument(self, value: Any, index: int, name: str) -> None:
         """Require that a value of the plan is an argument."""

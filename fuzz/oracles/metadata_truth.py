@@ -37,7 +37,8 @@ class MetadataTruth:
 
     def observe(self, node: Node, value: Any) -> None:
         """Look at one value."""
-        self._sizes.learn(node.meta.get("val"), value)
+        if node.target is not alloc:
+            self._sizes.learn(node.meta.get("val"), value)
         fact = self._facts[node]
         if fact is None or value is None:
             return
@@ -67,6 +68,8 @@ class MetadataTruth:
         said = [self._size(size, got) for size, got in zip(fact.sizes, value.shape, strict=True)]
         if said != list(value.shape):
             self._add(node, "shape", f"{where}{list(value.shape)} where {list(fact.sizes)} = {said} is recorded")
+        elif any(size > bound for size, bound in zip(value.shape, fact.bounds, strict=False)):
+            self._add(node, "bound", f"{where}{list(value.shape)} where memory is made for {list(fact.bounds)}")
         elif self._is_layout_promised and node.op != "placeholder" and not _has_order(value, fact.order):
             self._add(node, "layout", f"{where}strides {value.stride()} where dim order {fact.order} is recorded")
 
@@ -91,9 +94,12 @@ class MetadataTruth:
 class _TensorFact:
     """What is recorded of one tensor."""
 
-    __slots__ = ("dtype", "order", "sizes")
+    __slots__ = ("bounds", "dtype", "order", "sizes")
 
-    def __init__(self, dtype: torch.dtype, sizes: tuple[Any, ...], order: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, dtype: torch.dtype, sizes: tuple[Any, ...], order: tuple[int, ...] | None, bounds: tuple[int, ...]
+    ) -> None:
+        self.bounds = bounds
         self.dtype = dtype
         self.sizes = sizes
         self.order = order
@@ -113,8 +119,15 @@ def _facts(recorded: Any, spec: Any) -> Any:
         return [_facts(one, other) for one, other in zip(recorded, specs, strict=True)]
     if isinstance(recorded, torch.Tensor):
         order = _order_of_spec(spec) if isinstance(spec, TensorSpec) else _order_of(recorded)
-        return _TensorFact(recorded.dtype, tuple(recorded.shape), order)
+        return _TensorFact(recorded.dtype, tuple(recorded.shape), order, _bounds_of(spec))
     return recorded if isinstance(recorded, torch.SymInt) else None
+
+
+def _bounds_of(spec: Any) -> tuple[int, ...]:
+    """Return the largest sizes that memory is planned for; none where the runtime finds memory, or before that."""
+    if not isinstance(spec, TensorSpec) or spec.is_dynamic_unbound_tensor:
+        return ()
+    return tuple(spec.shape) if all(type(size) is int for size in spec.shape) else ()  # type: ignore[arg-type]
 
 
 def _order_of_spec(spec: TensorSpec) -> tuple[int, ...] | None:

@@ -74,6 +74,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "naive": {"memory_planning_algo": naive},
     "aligned": {"alignment": 64},
     "whole objects": {"memory_planning_algo": partial(greedy, allow_overlapping_allocations=False)},
+    "in place": {"in_place": True},
     "reversed": {"memory_planning_algo": _reversed},
 }
 """Plans to try in the place of the usual one, by name: arguments of the planning pass."""

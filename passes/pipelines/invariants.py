@@ -22,7 +22,10 @@ from exirkit.verifiers import (
     check_layouts,
     check_metadata,
     check_out_arguments,
+    check_separate_body_results,
+    check_separate_outputs,
     check_specs,
+    check_written_back,
 )
 
 INVARIANTS: Mapping[str, str] = MappingProxyType(
@@ -116,6 +119,20 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
             lambda program, settings: [*check_edge_program(program), *check_dtypes(program)],
         ),
         "layouts": Check(frozenset({"dim-orders-agree"}), lambda program, settings: check_layouts(program)),
+        "written-back": Check(
+            frozenset({"mutations-written-back"}), lambda program, settings: check_written_back(program)
+        ),
+        "body-results": Check(
+            frozenset({"body-results-separate"}), lambda program, settings: check_separate_body_results(program)
+        ),
+        "outputs": Check(
+            frozenset({"outputs-separate"}),
+            lambda program, settings: check_separate_outputs(
+                program,
+                alloc_graph_input=settings["alloc-graph-input"],
+                alloc_graph_output=settings["alloc-graph-output"],
+            ),
+        ),
         "specs": Check(frozenset({"specs"}), lambda program, settings: check_specs(program, bounded=False)),
         "bounds": Check(frozenset({"specs", "bounded-shapes"}), lambda program, settings: check_specs(program)),
         "executorch-dialect": Check(

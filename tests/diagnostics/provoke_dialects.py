@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.diagnostics.provocation import Provocation, provokes
+from tests.verifiers.corruption_programs import bodies, program
 from tests.verifiers.corruptions import CORRUPTIONS, corrupted
 
 from exirkit import Diagnostic
-from exirkit.verifiers import check_program
+from exirkit.verifiers import check_program, check_separate_body_results, check_separate_outputs, check_written_back
 
 # Which corruption of which program shows what is said.
 _SHOWN = {
@@ -68,3 +69,26 @@ def _provocation(corruption: str, name: str) -> Provocation:
 
 for _code, (_corruption, _program) in _SHOWN.items():
     provokes(_code)(_provocation(_corruption, _program))
+
+
+@provokes("EK356")
+def output_that_is_another_one(_: Path) -> list[Diagnostic]:
+    made = program("executorch")
+    output = made.graph.find_nodes(op="output")[0]
+    results = list(output.args[0])
+    output.args = ((*results[:-1], results[-2]),)
+    return check_separate_outputs(made, alloc_graph_output=False)
+
+
+@provokes("EK357")
+def branch_that_returns_its_input(_: Path) -> list[Diagnostic]:
+    made = program("executorch")
+    body = bodies(made, depth=1)
+    output = body.graph.find_nodes(op="output")[0]
+    output.args = ((body.graph.find_nodes(op="placeholder")[0],),)
+    return check_separate_body_results(made)
+
+
+@provokes("EK358")
+def new_value_that_is_returned_only(_: Path) -> list[Diagnostic]:
+    return check_written_back(program("edge"))

@@ -105,3 +105,20 @@ def writes(program: ExportedProgram) -> bool:
 
 def results(graph: Graph) -> list[Node]:
     return [node for node in graph.output_node().args[0] if isinstance(node, Node)]  # type: ignore[union-attr]
+
+
+def test_the_size_of_a_dim_that_does_not_vary_becomes_a_number() -> None:
+    class Rows(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(-1, 2, 3).relu()
+
+    program = copy_program(torch.export.export(Rows(), (torch.ones(4, 3),), strict=False))
+    editor = GraphEditor(program)
+    (reshaped,) = (node for node in program.graph.nodes if node.target is torch.ops.aten.view.default)
+    with editor.transaction("test"):
+        size = editor.call(torch.ops.aten.sym_size.int, (reshaped.args[0], 1), before=reshaped, val=3)
+        editor.rewire(reshaped, (reshaped.args[0], [2, 2, size]))
+    run_passes(editor, decomposition_passes())
+    (reshaped,) = (node for node in program.graph.nodes if node.target is torch.ops.aten.view.default)
+    assert list(reshaped.args[1]) == [2, 2, 3]
+    assert not program.graph.find_nodes(op="call_function", target=torch.ops.aten.sym_size.int)

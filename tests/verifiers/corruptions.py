@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +11,11 @@ import torch
 from tests.verifiers.corruption_programs import bodies, call_in, calls_where, forget_programs, program
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from exirkit.ir import alloc, edge_operator, underlying
+from exirkit.ir import TensorShapeDynamism, alloc, edge_operator, underlying
 
 # Breaks a graph of a program and returns the code and the name of the node that must be named.
 Break = Callable[[ExportedProgram, GraphModule], "tuple[str, Node]"]
@@ -340,6 +341,23 @@ def spec_of_another_dtype(_: ExportedProgram, module: GraphModule) -> tuple[str,
 def spec_lost(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
     node = float_call(module)
     del node.meta["spec"]
+    return "EK338", node
+
+
+@corrupts("executorch")
+def varying_size_declared_static(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
+    node = float_call(module)
+    node.meta["spec"].shape_dynamism = TensorShapeDynamism.STATIC
+    return "EK338", node
+
+
+@corrupts("executorch", depths=(0,))
+def input_declared_constant(program: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
+    specs = program.graph_signature.input_specs
+    nodes = module.graph.find_nodes(op="placeholder")
+    node = next(one for one, spec in zip(nodes, specs, strict=True) if spec.kind is InputKind.USER_INPUT)
+    node.meta["spec"] = copy.copy(node.meta["spec"])
+    node.meta["spec"].const = True
     return "EK338", node
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.fuzz.blame import planted
 
+from exirkit.fuzz import mutants
 from exirkit.fuzz.blame import Guilt, blame, bucket, reduce, repro_script, same_failure
 from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
 from exirkit.fuzz.programs import Program, parse_program, program_text
@@ -141,3 +142,25 @@ def test_emitter_and_interpreter(
     assert guilt.pass_name == part
     assert steps_of(small) == ["aten.sub.Tensor"]
     fails(repro_script(small, failure, guilt=guilt), tmp_path, plant.__name__)
+
+
+STRIDES = parse_program("""
+program(1)
+
+def forward(x: "f32[4, 1]"):
+    y = aten.expand.default(x, [4, 2])
+    z = aten.reshape.default(y, [8])
+    w = aten.neg.default(z)
+    return w
+
+run("forward", x=dyadic(1))
+""")
+
+
+def test_metadata_that_only_a_later_stage_trips_over() -> None:
+    with mutants.planted(mutants.mutant("copied-value-keeps-strides")):
+        failure = check(STRIDES).failures[0]
+        guilt = blame(STRIDES, failure)
+    assert failure.rung == "O1"
+    assert failure.stage != "replace-views-with-copies"
+    assert guilt.pass_name == "replace-views-with-copies"

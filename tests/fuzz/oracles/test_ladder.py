@@ -144,3 +144,26 @@ def test_rungs_are_asked_in_their_order_and_unknown_ones_refused() -> None:
 def test_failures_cross_borders() -> None:
     failure = Failure("O3", "output value", "text", "edge", "output 1", {"method": "forward", "run": 1})
     assert Failure.of_document(failure.document()) == failure
+
+
+MEMORY_OF_THE_CALLER = """
+program(1)
+
+def forward(x: "f32[2, 1]", y: "i64[3]"):
+    v = aten.squeeze.dim(x, 1)
+    w = aten.neg.default(v)
+    z = aten.rsub.Scalar(y, 1)
+    update(y, z)
+    return w, z, y
+
+run("forward", x=dyadic(1), y=dyadic(2))
+run("forward", x=dyadic(3), y=dyadic(4))
+"""
+
+
+@pytest.mark.parametrize("plans_outputs", [True, False])
+def test_memory_that_the_caller_provides_is_no_false_alarm(plans_outputs: bool) -> None:
+    compiler = ExirkitCompiler(alloc_graph_input=False, alloc_graph_output=plans_outputs)
+    verdict = check(parse_program(MEMORY_OF_THE_CALLER), compiler=compiler)
+    assert verdict.is_good, verdict.failures
+    assert not verdict.refusal

@@ -1,0 +1,47 @@
+"""New values of buffers, parameters and inputs are copied to where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Node
+
+from exirkit.ir import Diagnostic
+
+from .program_graphs import ProgramGraph, results_of
+
+_MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+_COPY = torch.ops.aten.copy_.default
+
+
+def check_written_back(program: ExportedProgram) -> list[Diagnostic]:
+    """Check that every output that the signature calls a new value is written to the input that has the old one.
+
+    Returns:
+        All findings (EK358), in the order of the outputs.
+    """
+    return list(_findings(program))
+
+
+def _findings(program: ExportedProgram) -> Iterator[Diagnostic]:
+    graph, signature = ProgramGraph(program.graph_module, ""), program.graph_signature
+    placeholders = program.graph.find_nodes(op="placeholder")
+    owners = {
+        node.name if entry.kind is InputKind.USER_INPUT else str(entry.target): node
+        for node, entry in zip(placeholders, signature.input_specs, strict=False)
+    }
+    for result, entry in zip(results_of(program.graph_module), signature.output_specs, strict=False):
+        owner = owners.get(str(entry.target)) if entry.kind in _MUTATIONS else None
+        if owner is None or not isinstance(result, Node) or result is owner:
+            continue
+        if result.target is not _COPY or result.args[0] is not owner:
+            yield graph.finding(
+                "EK358",
+                result,
+                f"%{result.name} is the new value of {entry.target}, and nothing writes it to %{owner.name}",
+                expected=f"copy_(%{owner.name}, ...)",
+                hint="run WriteBackMutations, and let no later pass replace the copies that it makes",
+            )
