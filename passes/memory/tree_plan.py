@@ -57,9 +57,7 @@ def smaller_without_blocks(
     if len(stands_for) > _MOST_VALUES or any(pinned_offset(spec) is not None for spec in stands_for):
         return sizes
 
-    def nbytes(spec: TensorSpec) -> int:
-        return aligned_nbytes(spec, alignment)
-
+    nbytes = {spec: aligned_nbytes(spec, alignment) for spec in stands_for.values()}.__getitem__
     kept = _outliving(graph_module, graph_signature)
     tree = TreeConflicts(stands_for, frozenset(kept & stands_for.keys()), nbytes)
     tree.walk(graph_module)
