@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from exirkit.ir import TensorSpec
 
-# Orders that are tried beside the simple ones; fewer if many values are needed together, about a fifth of a second in all.
+# Orders that are tried beside the simple ones; fewer if many values are needed together: some fifth of a second in all.
 _TRIALS = 200
 _TRIED_PAIRS = 300_000
 
