@@ -23,10 +23,14 @@ _ARITHMETIC = frozenset(
 )
 
 
+_WHERE = torch.ops.aten.where.self
+
+
 class PromoteTypes(Pass):
     """Insert casts so that both operands of an arithmetic operator have the dtype that torch promotes them to.
 
-    Ensures: operands of the operators above have one dtype.
+    Ensures: operands of the operators above have one dtype; those of `where` have it if one of them would not count in
+        torch, because it has no dims, and does count in a kernel.
 
     Before: `%add = aten.add.Tensor(%i64, %f32)`
     After: `%c = aten._to_copy.default(%i64, dtype=torch.float32)`; `%add = aten.add.Tensor(%c, %f32)`
@@ -38,17 +42,19 @@ class PromoteTypes(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Insert the casts."""
         for node in list(editor.graph.nodes):
-            if node.op != "call_function" or underlying(node.target) not in _ARITHMETIC:
+            op = underlying(node.target)
+            if node.op != "call_function" or (op not in _ARITHMETIC and op is not _WHERE):
                 continue
-            left, right = node.args[:2]
+            at = 1 if op is _WHERE else 0
+            left, right = node.args[at : at + 2]
             if not (isinstance(left, Node) and isinstance(right, Node)):
                 continue
-            values = left.meta["val"], right.meta["val"]
-            if values[0].dtype == values[1].dtype:
+            one, other = left.meta["val"], right.meta["val"]
+            promoted = torch.result_type(one, other)
+            if one.dtype == other.dtype or (op is _WHERE and promoted == torch.promote_types(one.dtype, other.dtype)):
                 continue
-            promoted = torch.result_type(*values)
             cast = [self._cast(editor, node, operand, promoted) for operand in (left, right)]
-            editor.rewire(node, (*cast, *node.args[2:]), val=node.meta["val"])
+            editor.rewire(node, (*node.args[:at], *cast, *node.args[at + 2 :]), val=node.meta["val"])
 
     @staticmethod
     def _cast(editor: GraphEditor, node: Node, operand: Node, dtype: torch.dtype) -> Node:

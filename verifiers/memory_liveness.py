@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch._ops import HigherOrderOperator
@@ -98,43 +98,72 @@ class _Schedule:
     deaths: dict[TensorSpec, int]
 
 
+@dataclass(slots=True)
+class Walk:
+    """What executing a graph on paper shows.
+
+    Attributes:
+        overlaps: Every clash of live memory.
+        around: For each call that takes one of several branches, what is live through it and after it.
+    """
+
+    overlaps: list[Overlap]
+    around: dict[Node, list[LiveRange]]
+
+
 def find_overlaps(
     graph_module: GraphModule,
     ownership: Ownership,
     immortal: set[TensorSpec],
     arenas: int,
     may_overwrite: Callable[[LiveRange, LiveRange], bool] | None = None,
-) -> list[Overlap]:
+    around: Sequence[LiveRange] = (),
+) -> Walk:
     """Execute a graph on paper and return every clash of live memory.
 
+    What a call of branches is given and nothing needs after it lives as long as the branch says that is taken, and a
+    result lives from where the branch makes it; so branches are looked at by themselves, with what is live around them.
+
     Args:
-        graph_module: A graph with placed specs; called graphs count as one user of all their memory.
+        graph_module: A graph with placed specs; graphs called by a loop count as one user of all their memory.
         ownership: That of this graph.
         immortal: Owners that are needed to the end: whatever the program mutates for later calls.
         arenas: Number of arenas; places in others are not looked at.
         may_overwrite: Whether the first range may take the place of the second, all of it, which is gone then.
+        around: What is live all the time, if this graph is a branch.
     """
     nodes = list(graph_module.graph.nodes)
     schedule = _schedule(graph_module, nodes, ownership, immortal)
     memory = [_LiveBytes() for _ in range(arenas)]
     dying: list[list[LiveRange]] = [[] for _ in nodes]
-    overlaps: list[Overlap] = []
+    walk = Walk([], {})
+    for one in around:
+        memory[one.arena].add(replace(one, last_step=len(nodes)))
+    lasting = {one.spec for one in around}
     for step, node in enumerate(nodes):
+        if is_branching(node):
+            _let_go(memory, dying[step])
+            dying[step] = []
+            walk.around[node] = [one for part in memory for one in part.ranges]
         for new in _new_ranges(graph_module, step, node, schedule, ownership):
-            if not 0 < new.arena < arenas:
+            if not 0 < new.arena < arenas or (new.spec is not None and new.spec in lasting):
                 continue
             clashes = memory[new.arena].clashes(new)
             if len(clashes) == 1 and may_overwrite is not None and may_overwrite(new, clashes[0]):
                 gone = clashes.pop()
                 memory[gone.arena].remove(gone)
                 dying[gone.last_step].remove(gone)
-            overlaps.extend(Overlap(step, new, old) for old in clashes)
+            walk.overlaps.extend(Overlap(step, new, old) for old in clashes)
             if not clashes:
                 memory[new.arena].add(new)
                 dying[new.last_step].append(new)
-        for dead in dying[step]:
-            memory[dead.arena].remove(dead)
-    return overlaps
+        _let_go(memory, dying[step])
+    return walk
+
+
+def is_branching(node: Node) -> bool:
+    """Return whether a node takes one of several branches."""
+    return node.op == "call_function" and getattr(node.target, "_name", "") == "cond"
 
 
 def called_graphs(graph_module: GraphModule, node: Node) -> list[GraphModule]:
@@ -199,7 +228,7 @@ def _new_ranges(
             holder = ownership.first_node.get(spec, node)
             yield LiveRange(spec.mem_id, spec.mem_offset, end, schedule.deaths[spec], holder, spec)
     submodules = called_graphs(graph_module, node)
-    if submodules:
+    if submodules and not is_branching(node):
         for arena, start, end in _footprint(submodules, ownership):
             yield LiveRange(arena, start, end, step, node, None)
 
@@ -247,28 +276,33 @@ def _leaves(value: object) -> Iterator[TensorSpec]:
             yield from _leaves(one)
 
 
+def _let_go(memory: Sequence[_LiveBytes], dead: Sequence[LiveRange]) -> None:
+    for one in dead:
+        memory[one.arena].remove(one)
+
+
 class _LiveBytes:
     """The live ranges of one arena. They are disjoint, so only the neighbours of a new one can clash with it."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._ranges: list[LiveRange] = []
+        self.ranges: list[LiveRange] = []
 
     def clashes(self, new: LiveRange) -> list[LiveRange]:
         place = bisect_left(self._starts, new.start)
         found = []
-        if place and self._ranges[place - 1].end > new.start:
-            found.append(self._ranges[place - 1])
-        while place < len(self._ranges) and self._starts[place] < new.end:
-            found.append(self._ranges[place])
+        if place and self.ranges[place - 1].end > new.start:
+            found.append(self.ranges[place - 1])
+        while place < len(self.ranges) and self._starts[place] < new.end:
+            found.append(self.ranges[place])
             place += 1
         return found
 
     def add(self, new: LiveRange) -> None:
         place = bisect_left(self._starts, new.start)
         self._starts.insert(place, new.start)
-        self._ranges.insert(place, new)
+        self.ranges.insert(place, new)
 
     def remove(self, dead: LiveRange) -> None:
         place = bisect_left(self._starts, dead.start)
-        del self._starts[place], self._ranges[place]
+        del self._starts[place], self.ranges[place]

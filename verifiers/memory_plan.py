@@ -94,7 +94,11 @@ def _check_sizes(sizes: Any, recorded: Any) -> Diagnostic | None:
 
 
 def _check_graph(
-    graph_module: GraphModule, graph_signature: ExportGraphSignature | None, rules: _Rules, seen: set[GraphModule]
+    graph_module: GraphModule,
+    graph_signature: ExportGraphSignature | None,
+    rules: _Rules,
+    seen: set[GraphModule],
+    around: Sequence[LiveRange] = (),
 ) -> Iterator[Diagnostic]:
     seen.add(graph_module)
     ownership = Ownership(graph_module)
@@ -103,7 +107,8 @@ def _check_graph(
     places = _PlaceChecker(graph_module, graph_signature, ownership, rules)
     yield from places.check()
     allows = Overwriting(graph_module, ownership, is_body=rules.is_body).allows if rules.in_place else None
-    for overlap in find_overlaps(graph_module, ownership, places.immortal, len(rules.sizes), allows):
+    walk = find_overlaps(graph_module, ownership, places.immortal, len(rules.sizes), allows, around)
+    for overlap in walk.overlaps:
         yield _overlap(overlap)
     for node in graph_module.graph.nodes:
         for submodule in called_graphs(graph_module, node):
@@ -116,7 +121,7 @@ def _check_graph(
                     is_body=True,
                     outer=rules.outer.union(ownership.first_node),
                 )
-                yield from _check_graph(submodule, None, inner, seen)
+                yield from _check_graph(submodule, None, inner, seen, walk.around.get(node, ()))
 
 
 class _PlaceChecker:

@@ -45,6 +45,11 @@ def needs_inputs_planned(node: Node) -> bool:
     return _name(node) in _SLICING
 
 
+def is_branching(node: Node) -> bool:
+    """Return whether of the graphs that a node runs one runs once."""
+    return _name(node) == "cond"
+
+
 def _graph_of(graph_module: GraphModule, argument: Any) -> GraphModule | None:
     if not isinstance(argument, Node) or argument.op != "get_attr":
         return None

@@ -17,7 +17,9 @@ from .graph_specs import SpecRoles, leave_out, node_specs, settle_aliases, spec_
 from .in_place import Chain, find_chains
 from .lifetimes import update_lifetimes
 from .policy import PooledPlanner
+from .portfolio import exact, portfolio
 from .selection import AllocationPolicy, select_specs
+from .tree_plan import PlacedGraph, smaller_without_blocks
 from .xnnpack_padding import padding_of
 
 
@@ -44,6 +46,7 @@ class GraphPlanner:
         self._in_place = in_place
         self._alignment = alignment
         self._plans: dict[GraphModule, SubmodulePlan] = {}
+        self._graphs: list[PlacedGraph] = []
 
     def plan(
         self,
@@ -64,6 +67,10 @@ class GraphPlanner:
             nbytes = self._plan_graph(graph_module, graph_signature, policy, padding, frozenset()).nbytes
         for called in self._plans:
             _place_views_of_outer(called)
+        if self._plans and getattr(self._algorithm, "func", self._algorithm) in (portfolio, exact):
+            nbytes = smaller_without_blocks(
+                graph_module, graph_signature, self._graphs, nbytes, self._alignment, padding
+            )
         return nbytes
 
     def _plan_graph(
@@ -115,6 +122,7 @@ class GraphPlanner:
             chain.settle()
         for spec in selected:
             spec.alignment = self._alignment if self._pools is None else self._pools.alignment_of(arena_of(spec))
+        self._graphs.append(PlacedGraph(selected, chains))
         placed = [*selected, *_place_views(roles, selected)]
         for block in blocks:
             block.settle()

@@ -34,18 +34,23 @@ class _State:
     offset: int
 
 
-def arrange_arenas(programs: Mapping[str, ExportedProgram], separate: Collection[str], pools: int) -> None:
+def arrange_arenas(
+    programs: Mapping[str, ExportedProgram], separate: Collection[str], pools: int, wished: Collection[str] = ()
+) -> None:
     """Let no method overwrite what another one needs, where one set of arenas is there for all of them.
 
     Methods that take turns use arenas of the same numbers, each of which is as large as the method needs that needs
-    most of it; what outlives a call, the buffers that a method writes to, moves out of arenas that others use to one of
-    its own. Methods that are separate have numbers that no other method has: with n pools, the first of them those of
-    the pools, the next one these plus n, and so on. (If there are others as well, these come first.)
+    most of it. What outlives a call, the buffers that a method writes to, moves out of arenas that others use to one of
+    its own, or if somebody has wished for that arena, to its end, behind the buffers of other methods.
+
+    Methods that are separate have numbers that no other method has: with n pools, the first of them those of the pools,
+    the next one these plus n, and so on. (If there are others as well, these come first.)
 
     Args:
         programs: Planned programs of all methods by name. Places and sizes are written, and `POOLS_KEY`.
         separate: Names of those that are separate.
         pools: The highest number of a pool that a policy of theirs has.
+        wished: Names of methods of which nothing lies in an arena from 2 unless somebody has wished for that.
     """
     if len(programs) < 2:
         return
@@ -62,8 +67,16 @@ def arrange_arenas(programs: Mapping[str, ExportedProgram], separate: Collection
     free = block * width + 1
     for arena in range(1, width + 1):
         using = [name for name in together if arena < len(sizes[name]) and sizes[name][arena]]
-        for name in using if len(using) > 1 else ():
-            free += _move_state_out(programs[name], arena, free)
+        if len(using) < 2:
+            continue
+        moved = {}
+        for name in using:
+            if _move_state_out(programs[name], arena, free):
+                moved[name] = free
+                free += 1
+        if arena > 1 and any(name in wished for name in using):
+            _line_up(programs, arena, using, moved)
+            free -= len(moved)
 
 
 def sizes_of(program: ExportedProgram) -> list[int]:
@@ -98,12 +111,12 @@ def _renumber(program: ExportedProgram, shift: int) -> None:
         module.meta["non_const_buffer_device"] = {number + shift: device for number, device in devices.items()}
 
 
-def _move_state_out(program: ExportedProgram, arena: int, free: int) -> int:
-    """Move the state of a method out of an arena, close the gaps, and return how many arenas that took: 1 or 0."""
+def _move_state_out(program: ExportedProgram, arena: int, free: int) -> bool:
+    """Move the state of a method out of an arena, close the gaps, and return whether there is any."""
     module = program.graph_module
     states = _ranges(program, arena)
     if not states:
-        return 0
+        return False
     inside = [spec for spec in _placed(module) if spec.mem_id == arena]
     closes = _may_close_gaps(inside, states)
     for spec in inside:
@@ -123,7 +136,26 @@ def _move_state_out(program: ExportedProgram, arena: int, free: int) -> int:
     devices = module.meta.get("non_const_buffer_device") or {}
     if arena in devices:
         module.meta["non_const_buffer_device"] = {**devices, free: devices[arena]}
-    return 1
+    return True
+
+
+def _line_up(
+    programs: Mapping[str, ExportedProgram], arena: int, using: Sequence[str], moved: Mapping[str, int]
+) -> None:
+    """Move the state of methods back into an arena, behind everything that any of them has there."""
+    end = max(sizes_of(programs[name])[arena] for name in using)
+    for name, free in moved.items():
+        module = programs[name].graph_module
+        sizes = sizes_of(programs[name])
+        inside = [spec for spec in _placed(module) if spec.mem_id == free]
+        end += -end % max(spec.alignment for spec in inside)
+        for spec in inside:
+            spec.mem_id, spec.mem_offset = arena, (spec.mem_offset or 0) + end
+        end += sizes[free]
+        sizes[arena], sizes[free] = end, 0
+        del module.meta[POOLS_KEY][free]
+        used = max(number for number, size in enumerate(sizes) if size)
+        module.meta["non_const_buffer_sizes"] = sizes[: used + 1]
 
 
 def _ranges(program: ExportedProgram, arena: int) -> list[_State]:

@@ -36,7 +36,7 @@ def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[st
     policies = [planner.policy for planner in groups if planner.policy is not None]
     pools = max((number for policy in policies for number, _ in policy.numbered_pools()), default=0)
     separate = {name for name in programs if planners[name].separate_methods}
-    arrange_arenas(programs, separate, pools)
+    arrange_arenas(programs, separate, pools, [name for name in programs if planners[name].policy is None])
     findings = [finding for planner, group in groups.items() for finding in _overflows(planner, group)]
     if findings:
         raise ModelError(findings)

@@ -163,3 +163,37 @@ def test_lowering_by_a_memory_policy(invoke: Invoke, model_file: Path, tmp_path:
     assert slow > 0
     twice = invoke("lower", f"{model_file}:tiny", "-o", made, "--memory-policy", policy, "--planner", "naive")
     assert "EK486" in twice.stderr
+
+
+def test_one_set_of_arenas_for_all_methods(invoke: Invoke, tmp_path: Path) -> None:
+    source = tmp_path / "two_methods.py"
+    source.write_text(
+        "import torch\n\n\n"
+        "class Step(torch.nn.Module):\n"
+        "    def __init__(self, size):\n"
+        "        super().__init__()\n"
+        "        self.register_buffer('total', torch.zeros(size))\n\n"
+        "    def forward(self, x):\n"
+        "        self.total.add_(x)\n"
+        "        return self.total.sin()\n\n\n"
+        "def both():\n"
+        "    sizes = {'one': 4, 'two': 12}\n"
+        "    return {name: torch.export.export(Step(size), (torch.ones(size),)) for name, size in sizes.items()}\n"
+    )
+    found = report(invoke, f"{source}:both")
+    sums = {method.name: sum(pool.nbytes for pool in method.pools) for method in found.methods}
+    # In arena 1 they take turns; the buffers are nobody else's.
+    assert [(one.arena, one.nbytes, one.methods) for one in found.together] == [
+        (1, sums["two"] - 48, {"one": sums["one"] - 16, "two": sums["two"] - 48}),
+        (2, 16, {"one": 16}),
+        (3, 48, {"two": 48}),
+    ]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: 1\nmethods: separate\npools: [{name: fast, limit: 4096}, {name: slow}]\n")
+    found = report(invoke, f"{source}:both", "--policy", policy)
+    assert [(one.arena, one.name, list(one.methods)) for one in found.together] == [
+        (1, "fast", ["one"]),
+        (3, "fast", ["two"]),
+    ]
+    assert {pool.limit for method in found.methods for pool in method.pools if pool.nbytes} == {4096}
+    assert "one set of arenas for all methods" in invoke("memory", f"{source}:both").stdout

@@ -180,6 +180,17 @@ def test_promoted_operands_agree_and_results_are_those_of_eager(left: torch.dtyp
         torch.testing.assert_close(ours, eager, rtol=0, atol=0)
 
 
+def test_what_counts_for_kernels_only_is_cast_before_a_choice() -> None:
+    condition, x, zero = torch.tensor([True, False]), torch.ones(2), torch.tensor(0.5, dtype=torch.float64)
+    program = edge(torch.where, condition, x, zero)
+    (node,) = (node for node in program.graph.nodes if str(node.target) == "aten.where.self")
+    assert [one.meta["val"].dtype for one in node.args] == [torch.bool, torch.float32, torch.float32]
+    (chosen,) = outputs(program, condition, x, zero)
+    assert torch.equal(chosen, torch.where(condition, x, zero))
+    # Kernels promote tensors with dims as torch does.
+    assert not PromoteTypes().run(GraphEditor(core(torch.where, condition, x, torch.tensor([1, 2])))).modified
+
+
 def test_promotion_leaves_equal_dtypes_alone() -> None:
     program = core(lambda a, b: a + b, torch.randn(2), torch.randn(2))
     assert not PromoteTypes().run(GraphEditor(program)).modified

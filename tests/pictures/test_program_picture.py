@@ -99,10 +99,12 @@ def test_several_arenas_methods_and_limits() -> None:
     lowered = to_edge({"one": exported, "two": exported}, {"version": 3}).to_executorch(config)
     found = picture_manager(lowered, limits={2: 77, 3: 10_000})
     assert [method.name for method in found.methods] == ["one", "two"]
-    for method in found.methods:
-        assert [(arena.number, arena.limit) for arena in method.arenas] == [(1, None), (2, 77), (3, 10_000)]
+    for method, kept in zip(found.methods, (4, 5), strict=True):
+        # Each method keeps its buffer in an arena of its own.
+        numbers = [(arena.number, arena.limit) for arena in method.arenas]
+        assert numbers == [(1, None), (2, 77), (3, 10_000), (kept, None)]
         assert method.arenas[1].nbytes == method.arenas[1].lower_bound == 0
-        assert {each.arena for each in method.values} == {1, 3}
+        assert {each.arena for each in method.values} == {1, 3, kept}
         assert all("mul" in each.name for each in method.values_of(3))
     assert [method.name for method in picture_manager(lowered, method="two").methods] == ["two"]
 

@@ -253,7 +253,7 @@ def test_result_of_a_branch_must_survive_the_next_conditional() -> None:
     # The first result lies where the branches of the second conditional work.
     found = check_memory_plan(conditional(64, 272))
     assert {finding.code for finding in found} == {"EK341"}
-    assert "memory of the called graphs" in found[0].notes[0]
+    assert "%cond" in found[0].notes[1]
 
 
 def test_branch_must_not_work_where_its_result_or_its_operand_is() -> None:

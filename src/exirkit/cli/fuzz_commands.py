@@ -46,7 +46,8 @@ def fuzz(
     ),
     rungs: Annotated[str | None, typer.Option(metavar="ID,ID...", help="Only these oracles: O0,O3,O5.")] = None,
     optimize: Annotated[
-        list[int] | None, typer.Option("-O", min=0, max=2, help="Levels; each program gets one.", show_default="1")
+        list[int] | None,
+        typer.Option("-O", min=0, max=2, help="Levels; each program gets one.", show_default="all; 1 if usual"),
     ] = None,
     choices: Annotated[
         Literal["drawn", "usual"],
@@ -80,7 +81,7 @@ def fuzz(
 
     options = FuzzOptions(
         target, tuple(pipeline or ()), tuple(rules or ()), seeds, minutes, workers, dask, db, rungs,
-        tuple(optimize or (1,)), choices, policy, batch, seed_seconds, analyses, bench,
+        tuple(optimize or ()), choices, policy, batch, seed_seconds, analyses, bench,
     )  # fmt: skip
     report = run_campaign(options)
     if json:

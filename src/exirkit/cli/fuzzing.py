@@ -47,7 +47,7 @@ class FuzzOptions:
     dask: str | None = None
     database: Path = Path("fuzz.db")
     rungs: str | None = None
-    optimization_levels: tuple[int, ...] = (1,)
+    optimization_levels: tuple[int, ...] = ()
     choices: str = "drawn"
     policy: Path | None = None
     batch: int | None = None
@@ -97,13 +97,14 @@ def campaign_config(options: FuzzOptions) -> CampaignConfig:
     """
     wanted = options.seeds or (_DEFAULT_SEEDS if options.minutes is None else None)
     first, count = parse_seeds(wanted) if wanted is not None else (0, None)
+    usual = (0, 1, 2) if options.choices == "drawn" and options.target == "exirkit" else (1,)
     fields: dict[str, Any] = {
         "target": options.target,
         "pipelines": tuple(Attachment.of(file) for file in options.pipelines),
         "rules": tuple(Attachment.of(file) for file in options.rules),
         "rungs": tuple(options.rungs.split(",")) if options.rungs is not None else None,
         "policy": _read_policy(options.policy),
-        "optimization_levels": tuple(dict.fromkeys(options.optimization_levels)),
+        "optimization_levels": tuple(dict.fromkeys(options.optimization_levels or usual)),
         "choices": options.choices,
         "first_seed": first,
         "seeds": count,

@@ -126,6 +126,8 @@ def share_spec(module: GraphModule, old: TensorSpec, new: TensorSpec) -> None:
                 node.meta["spec"] = [new if each is old else each for each in spec]
             elif spec is old:
                 node.meta["spec"] = new
+            elif isinstance(spec, TensorSpec) and spec.storage_base is old:
+                spec.storage_base = new
 
 
 @pytest.fixture

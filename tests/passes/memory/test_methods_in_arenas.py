@@ -241,6 +241,29 @@ def test_a_buffer_that_is_pinned_in_two_methods_is_theirs_together() -> None:
         torch.testing.assert_close(methods[name].execute([x])[0], module(x))
 
 
+class Wishing(MemoryPlanningPass):
+    """Wishes for an arena for every buffer, and for some of what is computed."""
+
+    def run(self, graph_module: Any, graph_signature: Any = None) -> Any:
+        for node in graph_module.graph.nodes:
+            if node.name in graph_signature.inputs_to_buffers or "cat" in node.name:
+                node.meta["spec"].mem_id = 3
+        return super().run(graph_module, graph_signature)
+
+
+def test_buffers_stay_in_the_arena_that_somebody_wished_for(edge: Any) -> None:
+    manager = lowered(edge, Wishing())
+    used = {one.name: one.non_const_buffer_sizes for one in manager.executorch_program.execution_plan}
+    assert {name: len(sizes) for name, sizes in used.items()} == dict.fromkeys(MODULES, 4)
+    # The largest of what is computed there, and behind it 64 and 16 bytes of one method, 32 of the other.
+    assert used["branching"][3] == used["average"][3] + 32 == used["plain"][3] + 64 + 16 + 32
+    assert used["plain"][3] == 192
+    program = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True)
+    methods = {name: program.load_method(name) for name in MODULES}
+    for (name, x), expected in zip(calls(), answers(), strict=True):
+        torch.testing.assert_close(methods[name].execute([x])[0], expected)
+
+
 def test_methods_of_two_planners_do_not_meet_either(edge: Any) -> None:
     planners = {"average": MemoryPlanningPass(), "branching": MemoryPlanningPass(separate_methods=True)}
     manager = lowered(edge, planners)
