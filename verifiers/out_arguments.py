@@ -21,7 +21,7 @@ def check_out_arguments(program: ExportedProgram | GraphModule) -> list[Diagnost
 
     Returns:
         All findings (EK335: no such tensor is given, EK336: it holds something else, too, EK337: it is of another dtype
-        or size than the result), in graph order.
+        or size than the result, EK349: its spec is not that of the result), in graph order.
     """
     findings: list[Diagnostic] = []
     for graph in graphs_of(program):
@@ -44,6 +44,25 @@ def _findings(graph: ProgramGraph, node: Node, writers: dict[Node, Node]) -> Ite
     outs = [out for _, out in given if isinstance(out, Node)]
     yield from _shared(graph, node, outs, names, writers)
     yield from _sizes(graph, node, [out for _, out in given])
+    yield from _other_specs(graph, node, outs)
+
+
+def _other_specs(graph: ProgramGraph, node: Node, outs: list[Node]) -> Iterator[Diagnostic]:
+    """Yield if results have other specs than what they are written to, as far as there are specs."""
+    written = [spec for out in outs for spec in _specs_of(out)]
+    if written and [id(spec) for spec in written] != [id(spec) for spec in _specs_of(node)]:
+        yield graph.finding(
+            "EK349",
+            node,
+            "an operator's result and the tensor it writes to have different specs",
+            expected="one `TensorSpec` object, for it is one piece of memory",
+            notes=tuple(f"it writes to {spec}" for spec in written),
+        )
+
+
+def _specs_of(node: Node) -> list[TensorSpec]:
+    spec = node.meta.get("spec")
+    return [one for one in (spec if isinstance(spec, list | tuple) else (spec,)) if isinstance(one, TensorSpec)]
 
 
 def _given(node: Node, names: list[str]) -> list[tuple[str, Any]]:

@@ -47,9 +47,40 @@ def guilty_pass(examination: Examination, failure: Failure) -> Guilt | None:
             liar = _first_bad(path[:found], _has_false_metadata)
             if liar is not None:
                 return _within_pass(path, liar, method, _has_false_metadata)
+            if found is None:
+                found = _first_that_cannot_run(path, _run_of(examination, method))
         if found is not None:
             return _within_pass(path, found, method, _judge(examination, method, failure))
     return None
+
+
+def _first_that_cannot_run(path: Sequence[Snapshot], runs: Callable[[ExportedProgram], bool]) -> int | None:
+    """Return the first of the last snapshots that torch does not run, if it runs what was there before them.
+
+    A later stage may only be the first one with a check that sees why.
+    """
+    first = len(path)
+    while first and not runs(path[first - 1].program):
+        first -= 1
+    return first if 0 < first < len(path) else None
+
+
+def _run_of(examination: Examination, method: str) -> Callable[[ExportedProgram], bool]:
+    """Return what says whether torch runs a program of a method at all."""
+    one_method = _of_method(examination, method)
+
+    def runs(program: ExportedProgram) -> bool:
+        return run_dialect(one_method, "snapshot", {method: program}, is_layout_promised=False).error is None
+
+    return runs
+
+
+def _of_method(examination: Examination, method: str) -> Examination:
+    program = replace(examination.program, runs=tuple(examination.runs_of(method)))
+    one_method = Examination(program, examination.compiler, examination.seed)
+    # What has been computed already need not be computed again.
+    one_method.share(examination)
+    return one_method
 
 
 def _has_false_metadata(program: ExportedProgram) -> bool:
@@ -62,11 +93,7 @@ def _first_bad(path: Sequence[Snapshot], is_bad: IsBad) -> int | None:
 
 def _judge(examination: Examination, method: str, failure: Failure) -> IsBad:
     """Return what says whether a program of a method is wrong in the way of a failure."""
-    one_method = Examination(
-        replace(examination.program, runs=tuple(examination.runs_of(method))), examination.compiler, examination.seed
-    )
-    # What has been computed already need not be computed again.
-    one_method.share(examination)
+    one_method = _of_method(examination, method)
     is_about_layout = failure.symptom == "metadata layout"
     cannot_run = failure.symptom.startswith("raised graph cannot be run")
 

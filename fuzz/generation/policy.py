@@ -104,7 +104,7 @@ class Policy:
     portable_only: bool = False
     special: float = 0.0
     control_flow: bool = False
-    rule_patterns: float = 0.08
+    rule_patterns: float = 0.12
 
     @property
     def takes_all(self) -> bool:

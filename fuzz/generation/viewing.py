@@ -103,6 +103,13 @@ def _flatten(scope: Scope, operator: Operator, value: Value) -> None:
 
 
 def _permute(scope: Scope, operator: Operator, value: Value) -> None:
+    _permuted(scope, operator, value)
+    if value.rank > 2 and scope.choices.chance(0.4):
+        # In which order two of them are applied matters from three dims on.
+        _permuted(scope, operator, scope.values[-1])
+
+
+def _permuted(scope: Scope, operator: Operator, value: Value) -> None:
     order = scope.choices.shuffled(range(value.rank))
     sizes = tuple(value.sizes[dim] for dim in order)
     written = [from_end(scope, dim, value.rank) for dim in order]

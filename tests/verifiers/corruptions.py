@@ -338,6 +338,13 @@ def spec_of_another_dtype(_: ExportedProgram, module: GraphModule) -> tuple[str,
 
 
 @corrupts("executorch")
+def spec_that_is_a_copy(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
+    node = float_call(module)
+    node.meta["spec"] = copy.copy(node.meta["spec"])
+    return "EK349", node
+
+
+@corrupts("executorch")
 def spec_lost(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
     node = float_call(module)
     del node.meta["spec"]

@@ -164,3 +164,25 @@ def test_metadata_that_only_a_later_stage_trips_over() -> None:
     assert failure.rung == "O1"
     assert failure.stage != "replace-views-with-copies"
     assert guilt.pass_name == "replace-views-with-copies"
+
+
+POOLED = parse_program("""
+program(1)
+
+def forward(n: "i32[1, 1, 4, 4]"):
+    a = aten.rsub.Scalar(n, 1)
+    b = aten.rsub.Scalar(n, 1.0)
+    c = aten.avg_pool2d.default(b, [2, 2])
+    return a, c
+
+run("forward", n=dyadic(1, bits=0))
+""")
+
+
+def test_a_program_that_cannot_be_run_long_before_a_check_says_so() -> None:
+    with mutants.planted(mutants.mutant("literal-types-not-told-apart")):
+        failure = check(POOLED).failures[0]
+        guilt = blame(POOLED, failure)
+    assert failure.rung == "O1"
+    assert guilt.pass_name == "decompose-to-core"
+    assert check(POOLED).is_good

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from exirkit.fuzz.generation import from_rule, near_misses
+from exirkit.fuzz.generation import Policy, from_rule, generate, near_misses
+from exirkit.fuzz.oracles import Examination, ExirkitCompiler
 from exirkit.fuzz.programs import Program, build, parse_program, program_text, run_eagerly
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns import CompiledRule, RuleEngine, load_book, shipped_books
@@ -53,3 +54,13 @@ def test_near_misses_run() -> None:
             run_eagerly(program)
             made += 1
     assert made >= 5
+
+
+def test_patterns_of_shipped_rules_are_in_generated_programs() -> None:
+    policy = Policy(rule_patterns=1.0)
+    applied = 0
+    for seed in range(12):
+        examination = Examination(generate(seed, policy), ExirkitCompiler(), seed)
+        assert examination.lowering.data
+        applied += bool(examination.trace.applied)
+    assert applied >= 8
