@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exirkit.fuzz.oracles import Compiler, Failure, check
+from exirkit.fuzz.oracles import Compiler, ExirkitCompiler, Failure, check, simpler_choices
 from exirkit.fuzz.programs import Program, check_program, program_text
 from exirkit.ir import DiagnosticError
 
@@ -82,6 +82,22 @@ def same_failure(
         return (other.pass_name, other.rule) == (guilt.pass_name, guilt.rule)
 
     return is_bad
+
+
+def with_fewer_choices(program: Program, failure: Failure, compiler: Compiler, seed: int = 0) -> Compiler:
+    """Return a compiler with as few choices of the chain as show a failure still.
+
+    Args:
+        program: A program that fails.
+        failure: How.
+        compiler: What it fails with; anything but our own chain comes back as it is.
+        seed: As for `check`.
+    """
+    others = simpler_choices(compiler) if isinstance(compiler, ExirkitCompiler) else iter(())
+    for other in others:
+        if same_failure(failure, compiler=other, seed=seed)(program):
+            return with_fewer_choices(program, failure, other, seed)
+    return compiler
 
 
 def _is_alike(one: Failure, other: Failure) -> bool:

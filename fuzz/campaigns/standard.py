@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure
+from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
 from exirkit.fuzz.generation import FLOORS, Policy, features_of, generate
 from exirkit.fuzz.oracles import (
     USUAL_RUNGS,
@@ -24,7 +24,6 @@ from exirkit.fuzz.oracles import (
     compiler_of,
     drawn_choices,
     rungs_of,
-    simpler_choices,
 )
 from exirkit.fuzz.programs import Program, program_text
 from exirkit.ir import Diagnostic, UsageError
@@ -118,7 +117,7 @@ def analysed(
     program: Program, failure: Failure, compiler: Compiler, seed: int, number: int = 0
 ) -> tuple[Analysis, Failure]:
     """Return everything that can be found out about a failure, and how the reduced program fails."""
-    compiler = _simplest(program, failure, compiler, seed)
+    compiler = with_fewer_choices(program, failure, compiler, seed)
     small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=_TRIALS)
     again = check(small, compiler=compiler, rungs=("O0", failure.rung), seed=seed).failures
     shown = again[0] if again else failure
@@ -135,16 +134,6 @@ def analysed(
         note=None if again else "the reduced program does not fail again: something is not deterministic",
     )
     return made, shown
-
-
-def _simplest(program: Program, failure: Failure, compiler: Compiler, seed: int) -> Compiler:
-    """Return the compiler with as few choices as show the failure."""
-    if not isinstance(compiler, ExirkitCompiler):
-        return compiler
-    for other in simpler_choices(compiler):
-        if same_failure(failure, compiler=other, seed=seed)(program):
-            return _simplest(program, failure, other, seed)
-    return compiler
 
 
 def policy_of(given: Mapping[str, Any] | None) -> Policy:

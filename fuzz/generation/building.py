@@ -157,7 +157,8 @@ def fact_of(dtype: torch.dtype, sizes: Extents, contents: Contents, *, is_inexac
     if contents.kind == "zeros":
         low, high, bits = 0, 0, 0
     elif contents.kind == "numbers":
-        low, high = min(contents.numbers, default=0), max(contents.numbers, default=0)
+        # Zero belongs to every interval: many operators make it of what is not.
+        low, high = min((0, *contents.numbers)), max((0, *contents.numbers))
         grids = [bits_of(number) for number in contents.numbers]
         is_inexact |= None in grids
         bits = max((grid or 0 for grid in grids), default=0)

@@ -19,6 +19,7 @@ from .values import DTYPES, Fact, Value, bits_of, is_float
 _FAMILIES = frozenset({"shape", "join", "cut", "index", "choose", "clamp"})
 _RULES = frozenset({"add", "sub", "rsub", "mul", "maximum", "minimum", "compare", "bitwise"})
 _FOREIGN = ("dim_order_ops.", "executorch_prim.")
+_ROUNDING = 1e-2
 _MOST_NUMBERS = 3000
 
 # Rules that every program meets that is optimized at all.
@@ -154,13 +155,19 @@ def _fact(op: Any, result: torch.Tensor) -> Fact:
     """Return what is known of a result: there is one set of values for it, which it was computed from."""
     numbers = result.double()
     is_empty = result.numel() == 0
-    low = 0.0 if is_empty else float(numbers.min())
-    high = 0.0 if is_empty else float(numbers.max())
+    # Zero belongs to every interval, as to those of inputs.
+    low = 0.0 if is_empty else min(0.0, float(numbers.min()))
+    high = 0.0 if is_empty else max(0.0, float(numbers.max()))
+    if result.dtype == torch.bool:
+        low, high = 0, 1
     if not is_float(result.dtype):
         return Fact(result.dtype, tuple(result.shape), low, high, 0, False)
     if not (low > -1e30 and high < 1e30):
         raise TypeError("a program has finite values only")
     bits = _grid(result) if _keeps_grid(name_of(underlying(op))) else None
+    if bits is None:
+        # Its last bits depend on how a kernel goes through memory.
+        low, high = low * (1 + _ROUNDING), high * (1 + _ROUNDING)
     return Fact(result.dtype, tuple(result.shape), low, high, bits, False)
 
 

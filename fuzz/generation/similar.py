@@ -13,18 +13,19 @@ from exirkit.fuzz.programs import Argument, Call, Ref
 from .binary_rules import RULES, Operand, number_operand
 from .guards import calm, cast
 from .operator_catalogue import Operator, shipped_operators
-from .scope import Scope
+from .scope import Scope, preferred
 from .values import Fact, Value
 
 _INTEGERS = (torch.int64, torch.int32)
+_SUM = "aten.add.Tensor"
 _BOUND = "aten.clamp.default"
 _SUMS = {"aten.rsub.Scalar": "rsub", "aten.add.Tensor": "add", "aten.mul.Tensor": "mul"}
 
 
 def similar_call(scope: Scope) -> None:
-    """Make a call once more: as it is, in another dtype, or with an integer written as a float."""
+    """Make a call once more: as it is, in another dtype, with a number or a factor written in another way."""
     ways: list[Callable[[Scope], bool]] = scope.choices.shuffled(
-        [_again, _in_doubles, _with_a_float, _with_another_sign]
+        [_again, _in_doubles, _with_a_float, _with_another_sign, _with_another_factor]
     )
     # Where one way is not to be had, another is.
     any(way(scope) for way in ways)
@@ -82,6 +83,22 @@ def _with_another_sign(scope: Scope) -> bool:
     for bound in (-number, number):
         fact = value.fact._replace(low=max(value.fact.low, bound), high=max(value.fact.high, bound), bits=bits)
         scope.urgent.append(scope.call(_BOUND, (value, bound), fact))
+    return True
+
+
+def _with_another_factor(scope: Scope) -> bool:
+    """Add a value to itself, once and more often: what differs is an argument given by name."""
+    if not scope.building.plan.policy.allows(_SUM):
+        return False
+    dtypes = (torch.float32, torch.int64, torch.float64, torch.int32)
+    value = calm(scope, scope.pick(dtypes, accept=preferred(scope, True)))
+    if not value.is_exact:
+        return False
+    for factor in scope.choices.shuffled([1, 2]):
+        low, high = (end * (1 + factor) for end in (value.fact.low, value.fact.high))
+        keywords = () if factor == 1 else (("alpha", factor),)
+        fact = value.fact._replace(low=low, high=high)
+        scope.urgent.append(scope.call(_SUM, (value, value), fact, keywords))
     return True
 
 

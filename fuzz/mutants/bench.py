@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from exirkit.fuzz.blame import blame
+from exirkit.fuzz.blame import blame, with_fewer_choices
 from exirkit.fuzz.generation import generate
-from exirkit.fuzz.oracles import USUAL_RUNGS, ExirkitCompiler, Failure, check
+from exirkit.fuzz.oracles import USUAL_RUNGS, Compiler, ExirkitCompiler, Failure, check, drawn_choices
 from exirkit.fuzz.programs import Program, parse_program
 
 from .model import Mutant, shipped_mutants
@@ -55,15 +55,14 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     """Try to find one bug, in this process."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"id": mutant.id, "part": mutant.part}
-    compiler = ExirkitCompiler(**mutant.compiler)  # type: ignore[arg-type]
     with planted(mutant):
-        witness = check(parse_program(mutant.program), compiler=compiler, rungs=options.rungs)
+        witness = check(parse_program(mutant.program), compiler=_needed(mutant), rungs=options.rungs)
     found["witness_killed_by"] = witness.failures[0].rung if witness.failures else None
     started, compared = time.process_time(), 0
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         if time.process_time() - started > options.seconds:
             break
-        program = generate(seed)
+        program, compiler = generate(seed), _compiler(mutant, seed)
         with planted(mutant) as reach:
             verdict = check(program, compiler=compiler, rungs=options.rungs, seed=seed)
         found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
@@ -76,6 +75,17 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
             compared += 1
             found["is_infected"] = changes(mutant, program)[1]
     return MutantResult(**found)
+
+
+def _needed(mutant: Mutant) -> ExirkitCompiler:
+    """Return the chain with the choices without which a bug cannot show."""
+    return ExirkitCompiler(**mutant.compiler)  # type: ignore[arg-type]
+
+
+def _compiler(mutant: Mutant, seed: int) -> ExirkitCompiler:
+    """Return the chain with the choices that campaigns make, as far as a bug leaves them open."""
+    is_open = set(mutant.compiler) <= {"level"}
+    return drawn_choices(_needed(mutant), seed) if is_open else _needed(mutant)
 
 
 def run_mutation_bench(
@@ -137,10 +147,11 @@ def _is_good_without(
         return check(program, compiler=compiler, rungs=options.rungs, seed=seed).is_good
 
 
-def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: ExirkitCompiler, seed: int) -> dict[str, Any]:
+def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compiler, seed: int) -> dict[str, Any]:
     found = {"killed_by": failure.rung, "symptom": failure.symptom}
     try:
         with planted(mutant):
+            compiler = with_fewer_choices(program, failure, compiler, seed)
             guilt = blame(program, failure, compiler=compiler, seed=seed)
     except Exception as error:  # the bug may trip whoever looks for it; it is found all the same
         return {**found, "is_blame_right": False, "note": f"{type(error).__name__}: {error}"}
