@@ -46,7 +46,7 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
     schema = getattr(target, "_schema", None)
     take = partial(_private if schema is not None and schema.is_mutable else _recorded, mode)
     values: Any = map_aggregate((tuple(args), dict(kwargs)), take)
-    if target is torch.ops.aten.copy_.default and _is_plain_copy(*values[0]):
+    if target is torch.ops.aten.copy_.default and _is_plain_copy(values[0]):
         return values[0][0]
     env = mode.shape_env
     view = view_of_copy(underlying(target))
@@ -62,9 +62,10 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
                 return target(*values[0], **values[1])
 
 
-def _is_plain_copy(target: torch.Tensor, source: Any, *rest: Any) -> bool:
+def _is_plain_copy(args: Sequence[Any]) -> bool:
     """Tell whether a tensor is copied into one of its own sizes, so that torch need not be asked whether it fits."""
-    return isinstance(source, torch.Tensor) and same_argument(tuple(target.shape), tuple(source.shape))
+    tensors = [one for one in args[:2] if isinstance(one, torch.Tensor)]
+    return len(tensors) == 2 and same_argument(tuple(tensors[0].shape), tuple(tensors[1].shape))
 
 
 def infer_static_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from .values import DTYPES, Fact, Value, bits_of, is_float
 _FAMILIES = frozenset({"shape", "join", "cut", "index", "choose", "clamp"})
 _RULES = frozenset({"add", "sub", "rsub", "mul", "maximum", "minimum", "compare", "bitwise"})
 _FOREIGN = ("dim_order_ops.", "executorch_prim.")
+# Covers a few last bits of bfloat16.
 _ROUNDING = 1e-2
 _MOST_NUMBERS = 3000
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import Any
 
 from .compilers import ExirkitCompiler
 
@@ -22,23 +23,6 @@ rules: [{kind: output, pool: second}, {kind: intermediate, nbytes: {at_most: 64}
 """
 
 
-_DRAWN = frozenset(
-    {
-        "planner",
-        "alloc_graph_input",
-        "alloc_graph_output",
-        "in_place",
-        "schedule",
-        "alignment",
-        "share_mutable_buffers",
-        "separate_methods",
-        "memory_policy",
-        "remove_view_copy",
-        "skip_dim_order",
-    }
-)
-
-
 def drawn_choices(compiler: ExirkitCompiler, seed: int) -> ExirkitCompiler:
     """Return our chain with the choices of a seed in the place of the usual ones.
 
@@ -49,27 +33,33 @@ def drawn_choices(compiler: ExirkitCompiler, seed: int) -> ExirkitCompiler:
     draw = random.Random(f"choices {seed}")
     if draw.random() < _AS_GIVEN:
         return compiler
-    return replace(
-        compiler,
-        planner=draw.choice(("portfolio", "portfolio", "greedy", "naive")),
-        alloc_graph_input=draw.random() < 0.5,
-        alloc_graph_output=draw.random() < 0.5,
-        in_place=draw.random() < 0.5,
-        schedule=draw.random() < 0.25,
-        alignment=draw.choice((16, 16, 8, 64)),
-        share_mutable_buffers=draw.random() < 0.25,
-        separate_methods=draw.random() < 0.25,
-        memory_policy=draw.choice((None, None, None, _POOLS, _PLACED)),
-        remove_view_copy=draw.random() < 0.5,
-        skip_dim_order=draw.random() < 0.1,
-    )
+    return replace(compiler, **_drawn(draw))
+
+
+def _drawn(draw: random.Random) -> dict[str, Any]:
+    return {
+        "planner": draw.choice(("portfolio", "portfolio", "greedy", "naive")),
+        "alloc_graph_input": draw.random() < 0.5,
+        "alloc_graph_output": draw.random() < 0.5,
+        "in_place": draw.random() < 0.5,
+        "schedule": draw.random() < 0.25,
+        "alignment": draw.choice((16, 16, 8, 64)),
+        "share_mutable_buffers": draw.random() < 0.25,
+        "separate_methods": draw.random() < 0.25,
+        "memory_policy": draw.choice((None, None, None, _POOLS, _PLACED)),
+        "remove_view_copy": draw.random() < 0.5,
+        "skip_dim_order": draw.random() < 0.1,
+    }
 
 
 def simpler_choices(compiler: ExirkitCompiler) -> Iterator[ExirkitCompiler]:
     """Yield our chain with fewer of the choices that can be drawn: with none of them first, then without each."""
     usual = ExirkitCompiler()
-    drawn = [one.name for one in fields(compiler) if one.name in _DRAWN]
-    others = {name: getattr(usual, name) for name in drawn if getattr(compiler, name) != getattr(usual, name)}
+    others = {
+        name: getattr(usual, name)
+        for name in _drawn(random.Random())
+        if getattr(compiler, name) != getattr(usual, name)
+    }
     if len(others) > 1:
         yield replace(compiler, **others)
     for name, value in others.items():
