@@ -55,11 +55,8 @@ def _drawn(draw: random.Random) -> dict[str, Any]:
 def simpler_choices(compiler: ExirkitCompiler) -> Iterator[ExirkitCompiler]:
     """Yield our chain with fewer of the choices that can be drawn: with none of them first, then without each."""
     usual = ExirkitCompiler()
-    others = {
-        name: getattr(usual, name)
-        for name in _drawn(random.Random())
-        if getattr(compiler, name) != getattr(usual, name)
-    }
+    named = {name: getattr(usual, name) for name in _drawn(random.Random(0))}
+    others = {name: value for name, value in named.items() if getattr(compiler, name) != value}
     if len(others) > 1:
         yield replace(compiler, **others)
     for name, value in others.items():

@@ -15,8 +15,10 @@ program(1)
 def forward(x1: "f32[3]", x2: "f32[3]"):
     v3 = aten.add.Tensor(x1, x2)
     v4 = aten.mul.Tensor(v3, x2)
+    v5 = aten.view.default(x2, [3, 1])
+    v6 = aten.mul.Tensor(v5, v5)
     update(x1, v4)
-    return v3
+    return v3, v6
 
 run("forward", x1=dyadic(1), x2=dyadic(2))
 """
