@@ -73,7 +73,8 @@ class LegalizeDimOrder(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Look at every node once, in graph order; then at those of the bodies of control flow."""
         graphs = [one.graph for one in all_editors(editor)]
-        if all(_is_row_major(value) for graph in graphs for node in graph.nodes for value in _tensors(node)):
+        every = (value for graph in graphs for node in graph.nodes for value in _tensors(node))
+        if all(map(_is_row_major, every)) and all(map(_is_dense, editor.graph.find_nodes(op="placeholder"))):
             return
         _Legalizer(editor, self.skip_dim_order).sweep()
         self._legalize_bodies(editor)
@@ -121,7 +122,7 @@ class _Legalizer:
         return _order(result)
 
     def _placeholders(self) -> None:
-        """Make inputs and constants row-major or channels last: the runtime and its callers know no other layouts."""
+        """Make inputs and constants row-major or channels last, without gaps: the runtime knows no other layouts."""
         editor = self._editor
         mutated = set(mutated_outputs(editor.program).values())
         placeholders = editor.graph.find_nodes(op="placeholder")
@@ -129,12 +130,13 @@ class _Legalizer:
             if not _is_tensor(node):
                 continue
             is_stored = spec.kind in _STORED
-            if not _is_legal(_order(node)):
+            if not (_is_legal(_order(node)) and _is_dense(node)):
                 self._changed.add(node)
+                order = _order(node) if _is_legal(_order(node)) else _row_major(node)
                 if is_stored:
-                    editor.set_tensor(node, self._lookup(str(spec.target)).contiguous())
+                    editor.set_tensor(node, _in_memory(self._lookup(str(spec.target)), order))
                 else:
-                    self._set_value(node, self._laid_out(node.meta["val"], _row_major(node)))
+                    self._set_value(node, self._laid_out(node.meta["val"], order))
             if is_stored and node not in mutated:
                 self._constants[node] = str(spec.target)
 
@@ -233,9 +235,7 @@ class _Legalizer:
         editor = self._editor
         # Constants of one element are shared whatever their strides are, so that another layout cannot be had.
         if node in self._constants and (tensor := self._lookup(self._constants[node])).numel() > 1:
-            strides = stride_from_dim_order(tensor.shape, order)
-            laid_out = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor.detach())
-            return editor.add_constant(laid_out, name=f"{node.name}_laid_out", origins=node)
+            return editor.add_constant(_in_memory(tensor, order), name=f"{node.name}_laid_out", origins=node)
         if self._skips:
             raise ModelError(_no_way(node, order))
         copy = ops.edge.dim_order_ops._to_dim_order_copy.default
@@ -363,6 +363,20 @@ def _is_row_major(value: torch.Tensor) -> bool:
     if value.dim() < 2 or same_argument(tuple(value.stride()), tuple(contiguous_stride(value.shape))):
         return True
     return dim_order_from_stride(value.stride(), value.shape) == list(range(value.dim()))
+
+
+def _is_dense(node: Node) -> bool:
+    """Tell whether the recorded strides are those of the dim order: no gaps, and nothing repeated."""
+    return all(
+        same_argument(tuple(value.stride()), tuple(stride_from_dim_order(value.shape, _order(node))))
+        for value in _tensors(node)
+    )
+
+
+def _in_memory(tensor: torch.Tensor, order: DimOrder) -> torch.Tensor:
+    """Return a copy that is laid out in a dim order."""
+    strides = stride_from_dim_order(tensor.shape, order)
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor.detach())
 
 
 def _order(node: Any) -> DimOrder:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import torch
 
 from exirkit.fuzz.programs import Argument, Body, Contents, Ref
 
-from .extents import Affine, Extents, greatest_count, high_of, low_of
+from .extents import Affine, Extent, Extents, greatest_count, high_of, low_of
 from .guards import calm, fitting, number_for, tamed, within
 from .operator_catalogue import Operator
 from .registry import PROPOSERS
@@ -23,6 +24,10 @@ _MOST_TURNS = 4
 
 # What functions call in their turn.
 _NESTED = ("cond", "cond", "map", "scan", "while_loop")
+
+
+class UnknownSizeError(Exception):
+    """A body is to make something whose size it cannot tell from those of its operands."""
 
 
 class BodyScope(Scope):
@@ -55,11 +60,17 @@ class BodyScope(Scope):
     ) -> Value:
         """Return a tensor of one number: functions have no inputs of their own."""
         del bits, stored
-        known = tuple(size if isinstance(size, int) or size in self.extents else 2 for size in sizes)
+        if not all(map(self.knows, sizes)):
+            raise UnknownSizeError
         number = number_for(dtype, self.choices.pick([each for each in (1, 0, 2) if low <= each <= high]))
         number = min(int(number), 1) if dtype == torch.bool else number
-        fact = Fact(dtype, known, number, number, 0)
-        return self.call("aten.full.default", (list(known), number), fact, (("dtype", dtype),))
+        fact = Fact(dtype, sizes, number, number, 0)
+        return self.call("aten.full.default", (list(sizes), number), fact, (("dtype", dtype),))
+
+    def knows(self, size: Extent) -> bool:
+        """Tell whether the sizes of operands tell each symbol of a size."""
+        known = {name for extent in self.extents for name, _ in extent.terms}
+        return isinstance(size, int) or all(name in known for name, _ in size.terms)
 
     def new_input(self, dtype: torch.dtype, sizes: Extents, contents: Contents) -> Value:
         """Return something fresh."""
@@ -93,7 +104,8 @@ def _fill(scope: BodyScope, catalogue: Catalogue) -> Value:
     operators, sums = catalogue
     for _ in range(scope.choices.integer(1, 3)):
         operator = operators[scope.choices.weighted(sums)]
-        PROPOSERS[operator.family](scope, operator)
+        with suppress(UnknownSizeError):
+            PROPOSERS[operator.family](scope, operator)
     if scope.depth < _DEEPEST and scope.choices.chance(0.3):
         _KINDS[scope.choices.pick(_NESTED)](scope, catalogue)
     results = [value for value in scope.values if value.source == "result"]

@@ -13,7 +13,7 @@ from exirkit.fuzz.programs import Argument, Body, Call, Contents, Input, Ref, Si
 from exirkit.fuzz.programs.inference import operator_named
 
 from .building import Building, fact_of
-from .extents import Affine, Extents, is_static, low_of
+from .extents import Affine, Extent, Extents, is_static, low_of
 from .values import Fact, Value, fits, is_float, is_on_grid
 
 _MANY_INPUTS = 5
@@ -170,7 +170,13 @@ class Scope:
             is_fine = made is not None and (accept is None or accept(made))
             if made is not None and is_fine and (is_static(made.sizes) or not static):
                 return made
-        return self.fresh(self.dtype_of(dtypes), self.building.draw_sizes(ranks, is_static=static, nonempty=nonempty))
+        sizes = self.building.draw_sizes(ranks, is_static=static, nonempty=nonempty)
+        return self.fresh(self.dtype_of(dtypes), tuple(size if self.knows(size) else 2 for size in sizes))
+
+    def knows(self, size: Extent) -> bool:
+        """Tell whether something of this size can be made."""
+        del size
+        return True
 
     def _adapted(self, dtypes: Sequence[torch.dtype], ranks: tuple[int, int]) -> Value | None:
         """Return a value with a number of dims in a range, made from one of the dtypes that has more or fewer."""

@@ -17,7 +17,7 @@ from exirkit.ir import DiagnosticError
 
 from .compilers import Compiler, ExirkitCompiler, Lowering
 from .emission import silent_views
-from .expectations import Expectation, expectations_of
+from .expectations import Expectation, expectations_of, leaves_signs_of_zeros_open
 from .file_runs import FileResult, run_file
 from .graph_runs import mutated_buffers
 from .lowering_trace import LoweringTrace
@@ -135,6 +135,11 @@ class Examination:
         except (FailedError, RefusedError):
             is_exact = not self.trace.relaxing_rules
         return expectations_of(self.program, is_exact=is_exact)
+
+    @cached_property
+    def leaves_signs_open(self) -> bool:
+        """Whether 0.0 may as well be -0.0."""
+        return leaves_signs_of_zeros_open(self.program)
 
     @property
     def exported(self) -> Mapping[str, ExportedProgram]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -60,6 +60,28 @@ _DECISIONS = frozenset(
 )
 
 
+# Which of 0.0 and -0.0 they take is left to the kernel, and differs between layouts.
+_CHOOSING_AMONG_ZEROS = frozenset(
+    [
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "hardtanh",
+        "relu",
+        "relu6",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "aminmax",
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Expectation:
     """How the results of a method are compared.
@@ -92,6 +114,23 @@ def expectations_of(program: Program, *, is_exact: bool) -> dict[str, Expectatio
     return {method.name: _expectation(method, closeness) for method in program.methods}
 
 
+def leaves_signs_of_zeros_open(program: Program) -> bool:
+    """Tell whether a program calls an operator that takes any of 0.0 and -0.0."""
+    return any(_name(call) in _CHOOSING_AMONG_ZEROS for method in program.methods for call in _all_calls(method.steps))
+
+
+def _all_calls(steps: Sequence[Call]) -> Iterator[Call]:
+    for call in steps:
+        yield call
+        for body in call.bodies:
+            yield from _all_calls(body.steps)
+
+
+def _name(call: Call) -> str:
+    parts = call.op.split(".")
+    return parts[1] if len(parts) > 1 else call.op
+
+
 def _expectation(method: Method, closeness: Callable[[str], Closeness]) -> Expectation:
     outputs = tuple(closeness(one.name) if isinstance(one, Ref) else _BITS for one in method.outputs)
     order: tuple[Closeness, ...] = ("bits", "budget", "type")
@@ -118,8 +157,8 @@ def _behind_decisions(program: Program) -> frozenset[str]:
 
 
 def _decides(call: Call) -> bool:
+    name = _name(call)
     parts = call.op.split(".")
-    name = parts[1] if len(parts) > 1 else call.op
     overload = parts[2] if len(parts) > 2 else ""
     return bool(call.bodies) or name in _DECISIONS or f"{name}_{overload.rpartition('_')[2]}" in _DECISIONS
 

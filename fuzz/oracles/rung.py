@@ -116,7 +116,7 @@ class ResultComparison:
         else:
             counts.tolerant += 1
         # Rules are exact but for the sign of zeros.
-        is_free = self.is_signed_zero_free or bool(self.examination.trace.applied)
+        is_free = self.is_signed_zero_free or self.examination.leaves_signs_open or bool(self.examination.trace.applied)
         found = difference(got, wanted, is_signed_zero_free=is_free)
         if found is None or closeness == "bits":
             return found

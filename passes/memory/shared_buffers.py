@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, Location, ModelError, TensorSpec, locate
+from exirkit.ir import Diagnostic, Location, ModelError, TensorSpec, called_graphs, locate
 
 from .algorithms import SpecAllocResult, place_view, storage_root
 from .graph_specs import mutated_placeholders, node_specs, spec_roles
@@ -128,7 +128,13 @@ def _note(buffers: dict[str, _SharedBuffer], method: str, node: Node, target: st
 
 def _place_views(program: ExportedProgram) -> None:
     roles = spec_roles(program.graph_module.graph, program.graph_signature)
-    for view in roles.views:
+    specs = [
+        spec
+        for module in called_graphs(program.graph_module)
+        for node in module.graph.nodes
+        for spec in node_specs(node)
+    ]
+    for view in (spec for spec in specs if spec.storage_base is not None):
         root = storage_root(view)[0]
         if root in roles.state and root.mem_id is not None and root.mem_offset is not None:
             place = place_view(view, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)})

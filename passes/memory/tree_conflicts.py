@@ -54,7 +54,8 @@ class TreeConflicts:
             needed: What is needed after it has run.
         """
         calls = {call.node: call.submodules for call in submodule_calls(graph_module)}
-        live = set(needed | self._kept)
+        live = set(needed)
+        self._meet(live, set(self._kept))
         own_inputs: set[TensorSpec] = set()
         for node in reversed(list(graph_module.graph.nodes)):
             if node.op == "output":

@@ -18,10 +18,14 @@ def test_there_are_programs() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_it_does_not_come_back(path: Path, level: int) -> None:
+@pytest.mark.parametrize(
+    "compiler",
+    [*map(ExirkitCompiler, [0, 1, 2]), ExirkitCompiler(share_mutable_buffers=True)],
+    ids=["O0", "O1", "O2", "shared-buffers"],
+)
+def test_it_does_not_come_back(path: Path, compiler: ExirkitCompiler) -> None:
     program = parse_program(path.read_text(), file=path.name)
     assert program_text(program) == path.read_text()
-    verdict = check(program, compiler=ExirkitCompiler(level=level), rungs=OWN)
+    verdict = check(program, compiler=compiler, rungs=OWN)
     assert verdict.is_good, verdict.failures
     assert verdict.refusal is None
