@@ -38,7 +38,7 @@ def guilty_part(examination: Examination, failure: Failure) -> Guilt:
     verdict = examine(examination, rungs_of(("O4",)))
     if not verdict.is_good:
         return Guilt("emitter", evidence=verdict.failures[0].message)
-    return _of_two_runtimes(examination)
+    return _of_two_runtimes(examination, failure)
 
 
 def _planner(examination: Examination) -> Guilt | None:
@@ -64,7 +64,7 @@ def _view_elimination(examination: Examination) -> Guilt | None:
     return None
 
 
-def _of_two_runtimes(examination: Examination) -> Guilt:
+def _of_two_runtimes(examination: Examination, failure: Failure) -> Guilt:
     """What does the official runtime make of the same file?"""
     if missing_reason():
         return Guilt("interpreter", evidence="graph and file agree, and other plans do not help")
@@ -73,7 +73,15 @@ def _of_two_runtimes(examination: Examination) -> Guilt:
         return Guilt("interpreter", evidence="the official runtime gives the right results")
     if other.not_run:
         return Guilt("interpreter", evidence="graph and file agree, and other plans do not help")
+    if not any(_is_of_the_same(failure, one) for one in other.failures):
+        return Guilt("interpreter", evidence="the official runtime gives other results that are wrong")
     return Guilt("emitter", evidence="the official runtime gives wrong results too")
+
+
+def _is_of_the_same(failure: Failure, other: Failure) -> bool:
+    """Tell whether two failures are about the same result: kernels of the official runtime have bugs of their own."""
+    compared = {"method", "run"} <= failure.details.keys() & other.details.keys()
+    return not compared or (failure.node, failure.details["method"]) == (other.node, other.details["method"])
 
 
 def _is_good_file(examination: Examination, make: Callable[[], bytes]) -> bool:
