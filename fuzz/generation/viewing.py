@@ -106,18 +106,21 @@ def _permute(scope: Scope, operator: Operator, value: Value) -> None:
     if value.rank > 2 and scope.choices.chance(0.2):
         # Only values tell what has become of dims of one size.
         value = scope.fresh(value.dtype, (scope.choices.integer(2, 3),) * min(value.rank, 4))
-    elif value.rank > 1 and scope.choices.chance(0.3):
+    elif value.rank > 1 and scope.choices.chance(0.5):
         value = _with_one(scope, value)
     _permuted(scope, operator, value)
     if value.rank > 2 and scope.choices.chance(0.5):
         # In which order two of them are applied matters from three dims on.
         _permuted(scope, operator, scope.values[-1])
+    if scope.choices.chance(0.5):
+        # What is returned is never laid over its source.
+        scope.urgent.append(scope.values[-1])
 
 
 def _permuted(scope: Scope, operator: Operator, value: Value) -> None:
     order = scope.choices.shuffled(range(value.rank))
     sizes = tuple(value.sizes[dim] for dim in order)
-    if scope.choices.chance(0.2):
+    if scope.choices.chance(0.3):
         written = [dim - value.rank for dim in order]
     else:
         written = [from_end(scope, dim, value.rank) for dim in order]

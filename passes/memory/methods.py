@@ -14,6 +14,9 @@ from .method_arenas import arrange_arenas, pool_of_arenas, sizes_of, state_nbyte
 from .planning_pass import MemoryPlanningPass
 from .shared_buffers import share_buffers
 
+# A method that is planned again may leave less to those before it, as its state may have moved.
+_ROUNDS = 4
+
 
 def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[str, MemoryPlanningPass]) -> None:
     """Arrange the arenas of all methods so that all may run in one set of them, and check the plans again.
@@ -52,7 +55,15 @@ def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[st
 
 
 def _fit_together(planner: MemoryPlanningPass, programs: Mapping[str, ExportedProgram]) -> None:
-    """Plan those methods again that use more of a pool than the others leave."""
+    """Plan those methods again that use more of a pool than the others leave, until none does."""
+    for _ in range(_ROUNDS):
+        if not _plan_again(planner, programs):
+            break
+
+
+def _plan_again(planner: MemoryPlanningPass, programs: Mapping[str, ExportedProgram]) -> bool:
+    """Plan those methods again that use more of a pool than the others leave, and return whether there were any."""
+    found = False
     for name, program in programs.items():
         taken: dict[int, dict[str, int]] = {}
         for other, planned in programs.items():
@@ -66,6 +77,8 @@ def _fit_together(planner: MemoryPlanningPass, programs: Mapping[str, ExportedPr
         left = left_of(planner.limits, taken)
         if any(arena in taken and size > left[arena] for arena, size in enumerate(sizes_of(program))):
             planner.beside(taken).run(program.graph_module, program.graph_signature)
+            found = True
+    return found
 
 
 def _check(

@@ -13,6 +13,7 @@ from tests.fuzz.blame import planted
 
 from exirkit.fuzz import mutants
 from exirkit.fuzz.blame import Guilt, blame, bucket, reduce, repro_script, same_failure
+from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
 from exirkit.fuzz.programs import Program, parse_program, program_text
 
@@ -186,3 +187,27 @@ def test_a_program_that_cannot_be_run_long_before_a_check_says_so() -> None:
     assert failure.rung == "O1"
     assert guilt.pass_name == "decompose-to-core"
     assert check(POOLED).is_good
+
+
+BESIDE_A_KERNEL = parse_program("""
+program(1)
+
+def forward(x: "f32[3]", y: "f64[1, 1, 3, 3]"):
+    a = aten.neg.default(x)
+    b = aten._adaptive_avg_pool2d.default(y, [2, 2])
+    return a, b
+
+run("forward", x=numbers([1.0, 2.0, 3.0]), y=numbers([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
+run("forward", x=numbers([4.0, 5.0, 6.0]), y=numbers([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
+inexact(b)
+""")
+
+
+@pytest.mark.skipif(bool(missing_reason()), reason=f"the official runtime: {missing_reason()}")
+def test_a_kernel_of_the_official_runtime_that_is_wrong_about_another_result() -> None:
+    assert not check(BESIDE_A_KERNEL, rungs=("O11",)).is_good
+    with mutants.planted(mutants.mutant("outputs-not-copied")):
+        failure = check(BESIDE_A_KERNEL).failures[0]
+        guilt = blame(BESIDE_A_KERNEL, failure)
+    assert (failure.rung, failure.node) == ("O5", "output 0")
+    assert guilt.pass_name == "interpreter"

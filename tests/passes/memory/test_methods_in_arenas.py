@@ -14,6 +14,8 @@ from torch.export import ExportedProgram
 import exirkit
 from exirkit import ContractError, ExecutorchBackendConfig, MemoryPlanningPass, ModelError
 from exirkit.fuzz.official import SessionStep
+from exirkit.fuzz.oracles import ExirkitCompiler, check
+from exirkit.fuzz.programs import parse_program
 from exirkit.passes import parse_memory_policy, settle_methods
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime
@@ -284,3 +286,32 @@ def test_devices_move_with_the_arenas(edge: Any) -> None:
         for name in ("average", "plain")
     }
     assert found == {"average": None, "plain": {6: "cuda:1"}}
+
+
+# Planned by itself, the second method keeps its buffer in the second pool: there is room for it in the first one only
+# when it is planned again, and then the first method, which has been looked at, has to leave that room.
+STATE_THAT_MOVES = """\
+program(1)
+b5 = buffer("f32[3]", zeros())
+
+def forward(x1: "f32[1, 3, 7, 5]"):
+    update(b5, b5)
+    return x1
+
+def decode(x22: "f32[5, 3, 2, 7]", b4: "f32[3]"):
+    v26 = aten._to_copy.default(x22, dtype=torch.uint8)
+    v32 = aten.roll.default(v26, [2, 2], [0, 2])
+    update(b5, b4)
+    return v32
+
+run("forward", x1=zeros())
+run("decode", x22=zeros(), b4=zeros())
+"""
+
+
+def test_methods_are_planned_until_all_fit() -> None:
+    pools = "policy: 1\npools: [{name: fast, limit: 512, priority: 1}, {name: slow}]\n"
+    compiler = ExirkitCompiler(alignment=64, memory_policy=pools)
+    verdict = check(parse_program(STATE_THAT_MOVES), compiler=compiler)
+    assert verdict.is_good, verdict.failures
+    assert verdict.refusal is None

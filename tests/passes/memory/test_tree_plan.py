@@ -24,18 +24,18 @@ SEEDS = range(int(os.environ.get("TREES", "25")))
 
 
 class Tree:
-    """A random program with branches in branches, a loop over rows now and then, views, and a buffer."""
+    """A random program with branches in branches, a loop over rows now and then, views, and up to two buffers."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.choices = 0
         top = GraphBuilder()
         pred, x = top.input("pred", [], dtype=torch.bool), top.input("x", [self.size()])
-        state = top.input("state", [self.size()], kind=InputKind.BUFFER) if self.draw.random() < 0.5 else None
-        result = self.grow(top, pred, [x] if state is None else [x, state], 3)
+        count = self.draw.randrange(3)
+        states = [top.input(f"state_{number}", [self.size()], kind=InputKind.BUFFER) for number in range(count)]
+        result = self.grow(top, pred, [x, *states], 3)
         outputs = [result, *([x] if self.draw.random() < 0.3 else [])]
-        if state is not None:
-            outputs = [top.write(state, result), *outputs]
+        outputs = [*(top.write(state, result) for state in states), *outputs]
         self.module, self.signature = top.finish(*outputs)
 
     def size(self) -> int:
@@ -170,7 +170,7 @@ def carry_out(tree: Tree) -> None:
         for one in inputs:
             paint.write(one.meta["spec"])
         for _ in range(2):
-            paint.run(tree.module, [one.meta["spec"] for one in inputs if one.name != "state"])
+            paint.run(tree.module, [one.meta["spec"] for one in inputs if not one.name.startswith("state")])
 
 
 def planned(tree: Tree, **options: Any) -> int:
