@@ -22,7 +22,6 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode,
     _ShapeEnvGuardError,
-    statically_known_true,
 )
 
 from exirkit.ir import Diagnostic, infer_value, no_torch_logs
@@ -38,7 +37,7 @@ from .rule_trials import RAISED
 from .source_text import SourceText
 from .terms import Operator
 from .trial_facts import TrialFacts
-from .undecided import UndecidedError, truth
+from .undecided import UndecidedError, surely_true, truth
 
 _CONFIRMATIONS = 25
 _UNKNOWN = (
@@ -223,7 +222,7 @@ def _different(expected: torch.Tensor, found: Any) -> str | None:
 def _same_size(one: Any, other: Any) -> bool:
     if type(one) is int and type(other) is int:
         return one == other
-    if statically_known_true(one == other):
+    if surely_true(one == other):
         return True
     # What torch cannot show to be equal may be equal all the same; the examples that sizes stand for tell.
     return bool(_example(one) == _example(other))

@@ -104,8 +104,28 @@ def _compare_symbolic(order: str, left: Any, right: Any) -> Truth:
 def _decide(condition: Any) -> Truth:
     if isinstance(condition, bool):
         return condition
-    if statically_known_true(condition):
+    if surely_true(condition):
         return True
-    if statically_known_true(torch.sym_not(condition)):
+    if surely_true(torch.sym_not(condition)):
         return False
     return UNKNOWN
+
+
+def surely_true(condition: Any) -> bool:
+    """Tell whether a condition holds for all sizes that a program promises, without fixing any.
+
+    torch takes a size from 1 to 2 for 2, because it decides everything for sizes from 2 on. What follows from that does
+    not hold.
+    """
+    if isinstance(condition, torch.SymBool) and any(map(_has_one_value, _ranges(condition))):
+        return False
+    return bool(statically_known_true(condition))
+
+
+def _ranges(condition: torch.SymBool) -> list[Any]:
+    known = condition.node.shape_env.var_to_range
+    return [known[symbol] for symbol in condition.node.expr.free_symbols if symbol in known]
+
+
+def _has_one_value(values: Any) -> bool:
+    return bool(values.lower == values.upper)
