@@ -18,7 +18,9 @@ from exirkit.ir import fake_mode_of, infer_static_value, infer_value
 def described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         assert isinstance(value, FakeTensor)
-        return value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), value.device
+        # torch is not of one mind about the strides of dims of one element: its kernels and its fake tensors differ.
+        strides = [step for step, size in zip(value.stride(), value.shape, strict=True) if size != 1]
+        return value.dtype, tuple(value.shape), strides, value.storage_offset(), value.device
     return [described(one) for one in value] if isinstance(value, list | tuple) else value
 
 
