@@ -62,24 +62,10 @@ _DECISIONS = frozenset(
 
 # Which of 0.0 and -0.0 they take is left to the kernel, and differs between layouts.
 _CHOOSING_AMONG_ZEROS = frozenset(
-    [
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "hardtanh",
-        "relu",
-        "relu6",
-        "maximum",
-        "minimum",
-        "fmax",
-        "fmin",
-        "max",
-        "min",
-        "amax",
-        "amin",
-        "aminmax",
-    ]
+    ["relu", "maximum", "minimum", "fmax", "fmin", "max", "min", "amax", "amin", "aminmax"]
 )
+# Likewise if a limit is zero.
+_LIMITING = frozenset(["clamp", "clamp_min", "clamp_max", "hardtanh"])
 
 
 @dataclass(frozen=True)
@@ -116,7 +102,14 @@ def expectations_of(program: Program, *, is_exact: bool) -> dict[str, Expectatio
 
 def leaves_signs_of_zeros_open(program: Program) -> bool:
     """Tell whether a program calls an operator that takes any of 0.0 and -0.0."""
-    return any(_name(call) in _CHOOSING_AMONG_ZEROS for method in program.methods for call in _all_calls(method.steps))
+    return any(_chooses_among_zeros(call) for method in program.methods for call in _all_calls(method.steps))
+
+
+def _chooses_among_zeros(call: Call) -> bool:
+    name = _name(call)
+    if name not in _LIMITING:
+        return name in _CHOOSING_AMONG_ZEROS
+    return any(isinstance(one, Ref) or one == 0 for one in (*call.args[1:], *(value for _, value in call.kwargs)))
 
 
 def _all_calls(steps: Sequence[Call]) -> Iterator[Call]:
