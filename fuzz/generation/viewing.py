@@ -103,9 +103,10 @@ def _flatten(scope: Scope, operator: Operator, value: Value) -> None:
 
 
 def _permute(scope: Scope, operator: Operator, value: Value) -> None:
-    if value.rank > 2 and scope.choices.chance(0.2):
-        # Only values tell what has become of dims of one size.
-        value = scope.fresh(value.dtype, (scope.choices.integer(2, 3),) * min(value.rank, 4))
+    if scope.choices.chance(0.2):
+        # Only values tell what has become of dims of one size; those that are stored would be permuted ahead of time.
+        sizes = (scope.choices.integer(2, 3),) * scope.choices.integer(3, 4)
+        value = scope.new_input(value.dtype, sizes, scope.building.contents(value.dtype))
     elif value.rank > 1 and scope.choices.chance(0.5):
         value = _with_one(scope, value)
     _permuted(scope, operator, value)
@@ -332,7 +333,9 @@ def _pixel_unshuffle(scope: Scope, operator: Operator, value: Value) -> None:
     channels, height, width = value.sizes[-3:]
     halves = divided(height, 2), divided(width, 2)
     if None in halves or 0 in value.sizes:
-        value = scope.fresh(value.dtype, (*value.sizes[:-3], 2, 4, 6))
+        # What torch returns for a tensor without elements has another shape than its fake tensors have.
+        others = () if 0 in value.sizes[:-3] else value.sizes[:-3]
+        value = scope.fresh(value.dtype, (*others, 2, 4, 6))
         channels, height, width = value.sizes[-3:]
         halves = divided(height, 2), divided(width, 2)
     assert halves[0] is not None
