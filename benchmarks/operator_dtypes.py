@@ -16,7 +16,6 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from torch._ops import OpOverload
 
 from benchmarks.dtype_rules import rules_for
 from benchmarks.dtype_samples import Tensor, operators, sample_call
+from exirkit.ir import without_machine_libraries
 from exirkit.verifiers import ALL_DTYPES, AS_TORCH, OperatorDtypes, argument_names
 
 CATALOGUE = Path(__file__).resolve().parents[1] / "verifiers" / "operator_dtypes.yaml"
@@ -105,24 +105,13 @@ def _number_of_results(op: Any, each: Combination, width: int) -> int:
 def _run(op: Any, call: Mapping[str, Any]) -> Combination | None:
     """Return the dtypes of the results, or None if the operator refuses."""
     try:
-        with _without_onednn():
+        with without_machine_libraries():
             result = _called(op, call)
     except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
         return None
     results = result if isinstance(result, list | tuple) else (result,)
     several = len(op._schema.returns) > 1
     return tuple(str(one.dtype).removeprefix("torch.") for one in (results if several else results[:1]))
-
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    """Run torch's own kernels: what those of oneDNN take depends on the processor."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 def _called(op: Any, call: Mapping[str, Any]) -> Any:

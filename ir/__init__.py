@@ -51,6 +51,7 @@ from .in_place import (
     overwritable_arguments,
 )
 from .inference import Inference, no_new_guards, no_torch_logs
+from .machine_libraries import without_machine_libraries
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, is_static, same_argument, same_value
 from .operators import (
@@ -194,4 +195,5 @@ __all__ = [
     "symbols_within",
     "underlying",
     "view",
+    "without_machine_libraries",
 ]

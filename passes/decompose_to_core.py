@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.fx import Node
 from torch.fx.node import map_aggregate, map_arg
 
-from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like, is_static
+from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like, is_static, without_machine_libraries
 
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, StepRef
@@ -115,7 +115,7 @@ class DecomposeToCore(Pass):
                 recorder,
                 enable_python_dispatcher(),
                 torch.no_grad(),
-                _without_machine_libraries(),
+                without_machine_libraries(),
             ):
                 result = recorder.expand(op, args, kwargs)
         except WholeGraphNeededError:
@@ -129,17 +129,6 @@ def _uncached_where_sizes_vary(mode: FakeTensorMode, inputs: Sequence[Any]) -> A
     """Keep torch from remembering what it is hardly asked twice, which takes longer than to answer."""
     is_static_call = all(isinstance(one, torch.Tensor) and is_static(one) for one in inputs)
     return nullcontext() if is_static_call else disable_fake_tensor_cache(mode)
-
-
-@contextmanager
-def _without_machine_libraries() -> Iterator[None]:
-    """Keep composite operators from choosing kernels of a library of this machine, which are no core operators."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 @cache

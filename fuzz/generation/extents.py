@@ -9,6 +9,9 @@ from typing import TypeAlias
 
 from exirkit.fuzz.programs import Symbol
 
+MOST_ELEMENTS = 4000
+"""Elements of the largest tensor that a call is to make."""
+
 
 @dataclass(frozen=True, slots=True)
 class Affine:

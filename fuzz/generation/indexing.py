@@ -8,13 +8,13 @@ import torch
 
 from exirkit.fuzz.programs import Contents
 
-from .extents import Extents, greatest_count, is_static, least_count, low_of, times
+from .extents import MOST_ELEMENTS, Extents, greatest_count, is_static, least_count, low_of, times
 from .guards import calm, fitting, number_for, tamed, widened, within
 from .operator_catalogue import Operator
 from .registry import proposes
 from .scope import Scope
 from .values import Fact, Value, fits, is_on_grid
-from .viewing import MOST_ELEMENTS, from_end, replaced
+from .viewing import from_end, replaced
 
 
 @proposes("index")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .extents import Extent, Extents, divided, greatest_count, is_static, low_of, plus
+from .extents import MOST_ELEMENTS, Extent, Extents, divided, greatest_count, is_static, low_of, plus
 from .guards import fitting
 from .operator_catalogue import Operator
 from .registry import proposes
 from .scope import Scope
 from .values import Fact, Value, is_float
-from .viewing import MOST_ELEMENTS, from_end, replaced
+from .viewing import from_end, replaced
 
 
 @proposes("join")

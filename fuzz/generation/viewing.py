@@ -1,18 +1,29 @@
-"""Calls of operators that show the elements of one tensor in another shape or order."""
+"""Calls of operators that show the elements of one tensor in another shape or order, or copy them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .extents import Extent, Extents, divided, factor_of, greatest_count, is_static, low_of, plus, product, times
-from .guards import dense, number_for
+from . import rearranging
+from .extents import (
+    MOST_ELEMENTS,
+    Extent,
+    Extents,
+    divided,
+    factor_of,
+    greatest_count,
+    is_static,
+    low_of,
+    plus,
+    product,
+)
+from .guards import dense
 from .operator_catalogue import Operator
 from .registry import proposes
 from .scope import Scope
 from .values import DTYPES, Value
 
 ENDLESS = 2**63 - 1
-MOST_ELEMENTS = 4000
 
 
 @proposes("shape")
@@ -292,75 +303,6 @@ def _as_strided(scope: Scope, operator: Operator, value: Value) -> None:
     scope.call(operator.name, (value, *args), value.fact._replace(sizes=(count, rows)))
 
 
-def _flip(scope: Scope, operator: Operator, value: Value) -> None:
-    dims = sorted(scope.choices.shuffled(range(value.rank))[: scope.choices.integer(1, 2)])
-    scope.call(operator.name, (value, dims), value.fact._replace(is_dense=False))
-
-
-def _roll(scope: Scope, operator: Operator, value: Value) -> None:
-    dims = sorted(scope.choices.shuffled(range(value.rank))[: scope.choices.integer(1, 2)])
-    shifts = [scope.choices.pick((1, -1, 2)) for _ in dims]
-    scope.call(operator.name, (value, shifts, dims), value.fact._replace(is_dense=False))
-
-
-def _repeat(scope: Scope, operator: Operator, value: Value) -> None:
-    counts = [scope.choices.pick((1, 2, 3)) for _ in value.sizes]
-    extra = [2] if value.rank < 4 and scope.choices.chance(0.3) else []
-    sizes = (*extra, *(times(size, count) for size, count in zip(value.sizes, counts, strict=True)))
-    if greatest_count(sizes) > MOST_ELEMENTS:
-        counts, extra, sizes = [1] * value.rank, [], value.sizes
-    scope.call(operator.name, (value, [*extra, *counts]), value.fact._replace(sizes=sizes, is_dense=True))
-
-
-def _triangle(scope: Scope, operator: Operator, value: Value) -> None:
-    offset = scope.choices.pick((0, 1, -1))
-    fact = value.fact._replace(low=min(value.fact.low, 0), high=max(value.fact.high, 0), is_dense=False)
-    scope.call(operator.name, (value, offset) if offset or scope.choices.chance(0.3) else (value,), fact)
-
-
-def _pixel_shuffle(scope: Scope, operator: Operator, value: Value) -> None:
-    channels, height, width = value.sizes[-3:]
-    if channels not in (4, 8) or greatest_count(value.sizes) > MOST_ELEMENTS or 0 in value.sizes:
-        value = scope.fresh(value.dtype, (*value.sizes[:-3], 4, 3, 2))
-        channels, height, width = value.sizes[-3:]
-    less = divided(channels, 4)
-    assert less is not None
-    sizes = (*value.sizes[:-3], less, times(height, 2), times(width, 2))
-    scope.call(operator.name, (value, 2), value.fact._replace(sizes=sizes, is_dense=False))
-
-
-def _pixel_unshuffle(scope: Scope, operator: Operator, value: Value) -> None:
-    channels, height, width = value.sizes[-3:]
-    halves = divided(height, 2), divided(width, 2)
-    if None in halves or 0 in value.sizes:
-        # What torch returns for a tensor without elements has another shape than its fake tensors have.
-        others = () if 0 in value.sizes[:-3] else value.sizes[:-3]
-        value = scope.fresh(value.dtype, (*others, 2, 4, 6))
-        channels, height, width = value.sizes[-3:]
-        halves = divided(height, 2), divided(width, 2)
-    assert halves[0] is not None
-    assert halves[1] is not None
-    sizes = (*value.sizes[:-3], times(channels, 4), halves[0], halves[1])
-    scope.call(operator.name, (value, 2), value.fact._replace(sizes=sizes, is_dense=False))
-
-
-def _pad(scope: Scope, operator: Operator, value: Value) -> None:
-    count = scope.choices.integer(1, min(value.rank, 2))
-    pad = [scope.choices.integer(0, 2) for _ in range(2 * count)]
-    sizes = list(value.sizes)
-    for at in range(count):
-        dim = value.rank - 1 - at
-        sizes[dim] = plus(sizes[dim], pad[2 * at] + pad[2 * at + 1])
-    number = number_for(value.dtype, scope.choices.pick((0, 1)))
-    fact = value.fact._replace(
-        sizes=tuple(sizes),
-        low=min(value.fact.low, number),
-        high=max(value.fact.high, number),
-        is_dense=value.fact.is_dense,
-    )
-    scope.call(operator.name, (value, pad, number) if number or scope.choices.chance(0.5) else (value, pad), fact)
-
-
 _RANKS: Mapping[str, tuple[int, int]] = {
     "view": (0, 4),
     "flatten": (1, 5),
@@ -396,11 +338,11 @@ _SHAPES: Mapping[str, Callable[[Scope, Operator, Value], None]] = {
     "diagonal": _diagonal,
     "unfold": _unfold,
     "as_strided": _as_strided,
-    "flip": _flip,
-    "roll": _roll,
-    "repeat": _repeat,
-    "triangle": _triangle,
-    "pixel_shuffle": _pixel_shuffle,
-    "pixel_unshuffle": _pixel_unshuffle,
-    "pad": _pad,
+    "flip": rearranging.flip,
+    "roll": rearranging.roll,
+    "repeat": rearranging.repeat,
+    "triangle": rearranging.triangle,
+    "pixel_shuffle": rearranging.pixel_shuffle,
+    "pixel_unshuffle": rearranging.pixel_unshuffle,
+    "pad": rearranging.pad,
 }

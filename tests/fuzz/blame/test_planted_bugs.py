@@ -13,7 +13,6 @@ from tests.fuzz.blame import planted
 
 from exirkit.fuzz import mutants
 from exirkit.fuzz.blame import Guilt, blame, bucket, reduce, repro_script, same_failure
-from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
 from exirkit.fuzz.programs import Program, parse_program, program_text
 
@@ -203,7 +202,7 @@ inexact(b)
 """)
 
 
-@pytest.mark.skipif(bool(missing_reason()), reason=f"the official runtime: {missing_reason()}")
+@pytest.mark.executorch
 def test_a_kernel_of_the_official_runtime_that_is_wrong_about_another_result() -> None:
     assert not check(BESIDE_A_KERNEL, rungs=("O11",)).is_good
     with mutants.planted(mutants.mutant("outputs-not-copied")):
