@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses import FakeTensor
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from exirkit.fuzz.generation import Policy, generate
 from exirkit.fuzz.programs import build
@@ -33,10 +34,38 @@ def test_both_say_the_same(first: int) -> None:
             for node in program.graph.nodes:
                 quick = said(mode, node)
                 if quick is not None:
-                    assert described(quick) == described(infer_value(mode, node.target, node.args, node.kwargs)), node
+                    slow = infer_value(mode, node.target, node.args, node.kwargs)
+                    assert described(quick) == described(slow) or agrees_with_the_kernel(quick, node), node
                     counted[str(node.target)] += 1
     assert sum(counted.values()) > 400
     assert len(counted) > 100
+
+
+def agrees_with_the_kernel(quick: Any, node: Node) -> bool:
+    """Whether the kernel itself, given tensors with data, says what the quick way said.
+
+    It decides where the two differ: torch's fake tensors forget the order of dims of an input that is broadcast in
+    `logical_and`, `logical_or` and `logical_xor`, and the kernel does not.
+    """
+
+    def with_data(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        reach = 1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+        return torch.zeros(max(reach, 0), dtype=value.dtype).as_strided(value.shape, value.stride())
+
+    args, kwargs = map_arg((node.args, node.kwargs), lambda one: with_data(one.meta["val"]))
+    real = node.target(*args, **kwargs)  # type: ignore[operator]
+    return isinstance(real, torch.Tensor) and described(quick) == described(FakeTensorMode().from_tensor(real))
+
+
+def test_the_kernel_decides_where_fake_tensors_forget_an_order() -> None:
+    mode = FakeTensorMode()
+    with mode:
+        row, block = torch.empty(3, dtype=torch.int64), torch.empty(3, 3, 3).permute(0, 2, 1)
+    made = infer_static_value(mode, torch.ops.aten.logical_xor.default, (row, block), {})
+    real = torch.logical_xor(torch.ones(3, dtype=torch.int64), torch.ones(3, 3, 3).permute(0, 2, 1))
+    assert made.stride() == real.stride() == (9, 1, 3)
 
 
 def said(mode: Any, node: Node) -> Any:
@@ -44,7 +73,7 @@ def said(mode: Any, node: Node) -> Any:
 
 
 def test_the_results_are_no_arguments() -> None:
-    mode = torch._subclasses.FakeTensorMode()
+    mode = FakeTensorMode()
     with mode:
         given = torch.empty(3, 4)
     made = infer_static_value(mode, torch.ops.aten.view.default, (given, [4, 3]), {})
@@ -53,7 +82,7 @@ def test_the_results_are_no_arguments() -> None:
 
 
 def test_what_it_cannot_tell() -> None:
-    mode = torch._subclasses.FakeTensorMode()
+    mode = FakeTensorMode()
     with mode:
         given = torch.empty(3, 4)
     assert infer_static_value(mode, torch.ops.aten.nonzero.default, (given,), {}) is None
