@@ -74,7 +74,8 @@ class LegalizeDimOrder(Pass):
         """Look at every node once, in graph order; then at those of the bodies of control flow."""
         graphs = [one.graph for one in all_editors(editor)]
         every = (value for graph in graphs for node in graph.nodes for value in _tensors(node))
-        if all(map(_is_row_major, every)) and all(map(_is_dense, editor.graph.find_nodes(op="placeholder"))):
+        inputs = (node for graph in graphs for node in graph.find_nodes(op="placeholder"))
+        if all(map(_is_row_major, every)) and all(map(_is_dense, inputs)):
             return
         _Legalizer(editor, self.skip_dim_order).sweep()
         self._legalize_bodies(editor)

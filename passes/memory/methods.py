@@ -46,7 +46,10 @@ def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[st
     sharing = [planner for planner in groups if planner.share_mutable_buffers]
     for planner in sharing:
         taken = {number for policy in policies for number, _ in policy.numbered_pools()}
-        taken |= {number for program in programs.values() for number, size in enumerate(sizes_of(program)) if size}
+        for program in programs.values():
+            taken |= {number for number, size in enumerate(sizes_of(program)) if size}
+            # An arena of a pool is not free where the method leaves it empty, either.
+            taken |= pool_of_arenas(program).keys()
         # What methods of the official C++ `Module` may share are the arenas 1 and 2.
         arena = next(number for number in range(2, max(taken, default=1) + 3) if number not in taken)
         share_buffers(groups[planner], planner.alignment, arena)

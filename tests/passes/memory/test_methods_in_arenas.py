@@ -315,3 +315,33 @@ def test_methods_are_planned_until_all_fit() -> None:
     verdict = check(parse_program(STATE_THAT_MOVES), compiler=compiler)
     assert verdict.is_good, verdict.failures
     assert verdict.refusal is None
+
+
+# Nothing of the second method lies in the first pool, whose arena of that method has a stricter alignment than others.
+POOL_THAT_STAYS_EMPTY = """\
+program(1)
+b3 = buffer("f32[1, 1]", zeros())
+b4 = buffer("f32[1, 1]", dyadic(5))
+
+def forward(c5: "i64[1, 1, 1, 1]"):
+    return c5
+
+def decode():
+    update(b3, b4)
+    update(b4, b3)
+    return b4
+
+run("decode")
+run("forward", c5=zeros())
+run("decode")
+"""
+
+
+def test_shared_buffers_stay_out_of_pools_that_are_empty() -> None:
+    pools = (
+        "policy: 1\nmethods: separate\nbuffers: shared\npools: [{name: strict, alignment: 64}, {name: other}]\n"
+        "rules: [{kind: output, pool: other}, {kind: intermediate, pool: other}]\n"
+    )
+    verdict = check(parse_program(POOL_THAT_STAYS_EMPTY), compiler=ExirkitCompiler(memory_policy=pools))
+    assert verdict.is_good, verdict.failures
+    assert verdict.refusal is None
