@@ -45,11 +45,12 @@ def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[st
         raise ModelError(findings)
     sharing = [planner for planner in groups if planner.share_mutable_buffers]
     for planner in sharing:
-        taken = {number for policy in policies for number, _ in policy.numbered_pools()}
+        of_policies = {number for policy in policies for number, _ in policy.numbered_pools()}
+        taken = set(of_policies)
         for program in programs.values():
             taken |= {number for number, size in enumerate(sizes_of(program)) if size}
-            # An arena of a pool is not free where the method leaves it empty, either.
-            taken |= pool_of_arenas(program).keys()
+            # A separate method has arenas for the pools that are its own, also where it leaves them empty.
+            taken |= {number for number, pool in pool_of_arenas(program).items() if pool in of_policies}
         # What methods of the official C++ `Module` may share are the arenas 1 and 2.
         arena = next(number for number in range(2, max(taken, default=1) + 3) if number not in taken)
         share_buffers(groups[planner], planner.alignment, arena)
