@@ -39,6 +39,15 @@ _IRREGULAR: dict[OpOverload, OpOverload] = {
     torch.ops.aten.narrow.default: torch.ops.aten.narrow_copy.default,
 }
 
+_RESHAPES = frozenset(
+    {
+        torch.ops.aten.view.default,
+        torch.ops.aten._unsafe_view.default,
+        torch.ops.aten.reshape.default,
+        torch.ops.aten._reshape_alias.default,
+    }
+)
+
 
 class ReplaceViewsWithCopies(Pass):
     """Replace each view operator by the operator that copies.
@@ -71,7 +80,17 @@ class ReplaceViewsWithCopies(Pass):
                 args, kwargs = node.args, node.kwargs
                 if op is torch.ops.aten._reshape_alias.default:
                     args = args[:2]
-                editor.retarget(node, twin, args, kwargs, val=_copied(editor, node.meta["val"], copies))
+                value = INFER if _may_be_misstated(op, node) else _copied(editor, node.meta["val"], copies)
+                editor.retarget(node, twin, args, kwargs, val=value)
+
+
+def _may_be_misstated(op: OpOverload, node: Node) -> bool:
+    """Tell whether torch may have recorded another shape than that of the view.
+
+    It finds the strides of a view by splitting and merging dims of the source, and rounds where a size that varies is
+    split: rows of four, seen as `[-1, 2 * s]`, have the size `4 * (s // 2)`, for it. Of the copy it states the sizes.
+    """
+    return op in _RESHAPES and not all(isinstance(size, int) for size in node.meta["val"].shape)
 
 
 def _returns_view(op: OpOverload) -> bool:

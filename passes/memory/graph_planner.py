@@ -126,7 +126,10 @@ class GraphPlanner:
         placed = [*selected, *_place_views(roles, selected)]
         for block in blocks:
             block.settle()
-            placed.extend(spec for plan in block.plans for spec in plan.specs)
+            for plan in block.plans:
+                placed.extend(plan.specs)
+                # Tensors without elements lie in arenas that need no bytes.
+                sizes += [0] * (len(plan.nbytes) - len(sizes))
         return SubmodulePlan(sizes, placed)
 
     def _plan_called(self, node: Node, submodules: Sequence[GraphModule], outer: frozenset[TensorSpec]) -> None:

@@ -10,6 +10,8 @@ from tests.passes.memory.conftest import GraphBuilder
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
+from exirkit.fuzz.oracles import ExirkitCompiler, check
+from exirkit.fuzz.programs import parse_program
 from exirkit.ir import ContractError, ModelError, TensorSpec, UsageError
 from exirkit.passes import MemoryPlanningPass, exact, greedy, naive, parse_memory_policy, portfolio, value_uses
 from exirkit.verifiers import check_memory_plan
@@ -340,3 +342,27 @@ def test_traffic_counts_every_reading_and_writing(values: dict[str, Any]) -> Non
     traffic = {name: uses[values[name].meta["spec"]].traffic for name in ("x", "sum", "neg", "cache", "handed", "top")}
     # cache: written by the copy; neg: written, read by two calls, by one through a view, and by the copy.
     assert traffic == {"x": 128, "sum": 128, "neg": 256, "cache": 64, "handed": 128, "top": 64}
+
+
+# What lies in the second pool has no elements, and lies in the graph of a loop.
+EMPTY_ROWS = """\
+program(1)
+
+def forward(c3: "f32[1, 0]"):
+    def turn13(a10):
+        v11 = aten.neg.default(a10)
+        v12 = aten.clone.default(v11, memory_format=torch.contiguous_format)
+        return v12
+    v14 = map(turn13, [c3], [])
+    return v14
+
+run("forward", c3=zeros())
+"""
+
+
+def test_an_arena_that_only_a_body_has_is_there_without_bytes() -> None:
+    pools = "policy: 1\npools: [{name: first}, {name: second}]\nrules: [{kind: intermediate, pool: second}]\n"
+    compiler = ExirkitCompiler(level=2, alloc_graph_output=False, memory_policy=pools)
+    verdict = check(parse_program(EMPTY_ROWS), compiler=compiler)
+    assert verdict.is_good, verdict.failures
+    assert verdict.refusal is None
