@@ -2,7 +2,7 @@
 
 from .choices import Choices, DrawnChoices, SeededChoices
 from .features import Measurement, features_of, measure
-from .generating import generate, generate_from, generate_with_facts
+from .generating import generate, generate_from, generate_with_facts, require_programs
 from .operator_catalogue import Operator, read_operators, shipped_operators
 from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
 from .rule_programs import from_rule, near_misses
@@ -30,5 +30,6 @@ __all__ = [
     "near_misses",
     "programs",
     "read_operators",
+    "require_programs",
     "shipped_operators",
 ]
