@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
-from exirkit.fuzz.generation import FLOORS, Policy, features_of, generate, require_programs
+from exirkit.fuzz.generation import FLOORS, Policy, RulePlants, features_of, generate_planted, require_programs
 from exirkit.fuzz.oracles import (
     USUAL_RUNGS,
     Compiler,
@@ -31,7 +31,7 @@ from exirkit.ir import Diagnostic, UsageError
 from .bench import Case, Checked
 from .config import Attachment, CampaignConfig
 from .results import Analysis, Found
-from .tested_parts import parts_under_test, seen_features
+from .tested_parts import parts_under_test, planted_features, seen_features
 
 # Programs that are looked at to reduce one.
 _TRIALS = 600
@@ -55,7 +55,11 @@ class StandardBench:
         self._compilers = {level: _compiler(config, level) for level in config.optimization_levels}
 
         # Read here, so that what is wrong with them is one error and not a failure of every program.
-        self.parts = parts_under_test(next(iter(self._compilers.values())))
+        first = next(iter(self._compilers.values()))
+        self.parts = parts_under_test(first)
+        rules = first.rules_under_test() if isinstance(first, ExirkitCompiler) else []
+        self._sources = [RulePlants(one) for one in rules]
+        self._around = None if config.policy is None else self._policy
 
     @staticmethod
     def quotas(config: CampaignConfig) -> Mapping[str, float]:
@@ -63,10 +67,12 @@ class StandardBench:
         return {**FLOORS, **policy_of(config.policy).shares}
 
     def make(self, seed: int) -> Case:
-        """Generate the program of a seed."""
-        program = generate(seed, self._policy)
+        """Generate the program of a seed; the patterns of rules under test are planted."""
+        made = generate_planted(seed, self._sources, self._around)
+        program = made.program
         steps = sum(len(method.steps) for method in program.methods)
-        return Case(seed, program, program_text(program), steps, frozenset(features_of(program)))
+        features = frozenset(features_of(program)) | planted_features(made)
+        return Case(seed, program, program_text(program), steps, features)
 
     def check(self, case: Case) -> Checked:
         """Ask the oracles, from cheap to dear, until one finds something."""

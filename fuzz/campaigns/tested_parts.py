@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from exirkit.fuzz.generation import PlantedProgram
 from exirkit.fuzz.oracles import Compiler, ExirkitCompiler, Verdict, rules_of_pipeline
 from exirkit.ir import Diagnostic
 
@@ -54,6 +55,13 @@ def seen_features(verdict: Verdict) -> frozenset[str]:
     """Return what the oracles have seen of the parts under test, as features of the program."""
     fired = {f"{FIRES}{name}" for name, count in verdict.fired.items() if count}
     return frozenset(fired | {f"{CHANGES}{name}" for name, has_changed in verdict.changed.items() if has_changed})
+
+
+def planted_features(made: PlantedProgram) -> frozenset[str]:
+    """Return what was planted in a program, as features of it."""
+    if made.source is None:
+        return frozenset()
+    return frozenset({f"{PLANTED if made.is_whole else NEAR}{made.source}"})
 
 
 class Uses:
@@ -127,7 +135,7 @@ def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, S
 
 def _way_out(part: TestedPart) -> str:
     if part.kind != "rule":
-        return "a policy that makes programs with what it looks for, such as {operators: [aten.mul.Tensor]}, or more seeds"
+        return "make programs with what it looks for: a policy such as {operators: [aten.mul.Tensor]}, or more seeds"
     if not part.planted:
         return "more seeds: each program has the pattern of one rule; or a pattern that runs on values of its types"
     return "see `exirkit rule check`, and `exirkit rule explain` for a model in which it should fire"

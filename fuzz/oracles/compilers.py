@@ -89,8 +89,8 @@ class ExirkitCompiler:
         memory_policy: Text of a memory policy; what it says about the planner goes before `planner`.
         remove_view_copy: Let reshaping copies share the memory of their source.
         skip_dim_order: Keep memory formats.
-        pipeline: A pipeline, or its file, instead of the shipped one between its dialects; one from Edge to Edge runs in
-            between. Or a list of several.
+        pipeline: A pipeline, or its file, instead of the shipped one between its dialects; one from Edge to Edge
+            runs in between. Or a list of several.
         rules: Rule books (names or files) to apply to Edge programs, or compiled rules.
         passes: Passes to run on Edge programs: objects, or classes and functions as `MODULE:NAME`.
         verify: When verifiers look at a program: after `each` stage, at the `end`, or never (`none`).
@@ -121,9 +121,8 @@ class ExirkitCompiler:
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
         """Lower programs by method name."""
         placed = self.placed_pipelines()
-        trace.expect(
-            {one.file: one.name for one in placed}, (one.id for one in self.rules_under_test()) if self.has_rules else ()
-        )
+        rules = self.rules_under_test() if self.has_rules else []
+        trace.expect({one.file: one.name for one in placed}, [one.id for one in rules])
         with watching(trace.see, verify=self.verify):
             manager = to_edge(
                 dict(programs),

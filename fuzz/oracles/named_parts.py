@@ -52,9 +52,7 @@ def place_pipelines(pipelines: Sequence[Pipeline | str]) -> PlacedPipelines:
             raise _misplaced(f"{chosen[step][0].file} and {made.file} both lead from {step[0]} to {step[1]}")
         chosen[step].append(made)
     to_edge, on_edge, to_executorch = chosen.values()
-    return PlacedPipelines(
-        to_edge[0] if to_edge else None, tuple(on_edge), to_executorch[0] if to_executorch else None
-    )
+    return PlacedPipelines(to_edge[0] if to_edge else None, tuple(on_edge), to_executorch[0] if to_executorch else None)
 
 
 def rules_of_pipeline(pipeline: Pipeline) -> tuple[CompiledRule, ...]:

@@ -70,8 +70,8 @@ class FuzzReport(Report):
     workers: int
     verdicts: dict[str, int]
     buckets: list[FuzzBucket]
-    tested: list[FuzzTested] = []
-    diagnostics: list[Finding] = []
+    tested: list[FuzzTested]
+    diagnostics: list[Finding]
     notes: list[str]
 
 

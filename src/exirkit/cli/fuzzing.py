@@ -30,9 +30,9 @@ from exirkit.fuzz import (
 
 from .console import output_to_stderr
 from .failures import WRONG_USAGE, CommandError, one_line
-from .reports import Finding
 from .fuzz_progress import ProgressView
 from .fuzz_reports import FuzzBucket, FuzzReport, FuzzTested
+from .reports import Finding
 
 _DEFAULT_SEEDS = "1000"
 
