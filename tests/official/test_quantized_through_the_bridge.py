@@ -34,6 +34,8 @@ def test_quantised_operators_are_delegated_as_in_the_official_chain(
     inputs = tuple(torch.tensor(one) for one in answer["inputs"])
     (mine,), (other,) = (official_runtime.run(pte, [inputs]).unwrap() for pte in (ours, theirs))
     for got, want, eager in zip(mine, other, answer["eager"], strict=True):
+        assert isinstance(got, torch.Tensor)
+        assert isinstance(want, torch.Tensor)
         # The same delegate: not a bit may differ.
         assert torch.equal(got, want)
         # One step of the output, whose range was calibrated to about -3 .. 3; XNNPACK rounds in its own way.
