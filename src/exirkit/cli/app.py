@@ -139,6 +139,10 @@ def lower(
         list[str] | None,
         typer.Option("--pipeline", metavar="FILE", help="Replace or add a step of lowering by a pipeline; repeatable."),
     ] = None,
+    partitioner: Annotated[
+        list[str] | None,
+        typer.Option("--partitioner", metavar="FILE", help="What goes to a backend; also MODULE:CLASS; repeatable."),
+    ] = None,
     optimize: Annotated[
         int, typer.Option("-O", min=0, max=2, help="0: not; 1: without any change of results; 2: within tolerances.")
     ] = 1,
@@ -174,6 +178,7 @@ def lower(
             output, alloc_graph_input, alloc_graph_output, planner and planner.value, alignment, segment_alignment,
             strict, tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
             Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule, memory_policy,
+            tuple(partitioner or ()),
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:
