@@ -9,6 +9,7 @@ from .planting import SURROUNDINGS, PlantedProgram, generate_planted, planted_fr
 from .plants import WAYS, Plant, PlantSource, RulePlants, Way
 from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
 from .rule_programs import from_rule, near_misses
+from .standalone_plants import Pattern, sources_of
 from .strategies import programs
 from .values import Fact
 
@@ -23,6 +24,7 @@ __all__ = [
     "Fact",
     "Measurement",
     "Operator",
+    "Pattern",
     "Plan",
     "Plant",
     "PlantSource",
@@ -45,4 +47,5 @@ __all__ = [
     "read_operators",
     "require_programs",
     "shipped_operators",
+    "sources_of",
 ]

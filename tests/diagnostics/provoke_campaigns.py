@@ -29,7 +29,7 @@ from exirkit.fuzz.campaigns import (
 )
 from exirkit.fuzz.campaigns.isolation import run_isolated
 from exirkit.fuzz.campaigns.standard import StandardBench, policy_of
-from exirkit.fuzz.generation import ExamplePlants
+from exirkit.fuzz.generation import ExamplePlants, sources_of
 from exirkit.fuzz.oracles import place_pipelines
 from exirkit.passes import Pipeline
 
@@ -144,6 +144,11 @@ def rules_for_a_black_box(scratch: Path) -> object:
 @provokes("EK875")
 def example_that_writes_to_buffers(scratch: Path) -> object:
     return ExamplePlants(torch.nn.BatchNorm1d(2), (torch.ones(3, 2),))
+
+
+@provokes("EK876")
+def pattern_without_match(scratch: Path) -> object:
+    return sources_of({"vars": {"x": "f32 [N]"}, "pattern": "return aten.relu.default(x)"})
 
 
 @provokes("EK724")
