@@ -10,7 +10,7 @@ from .plants import WAYS, Plant, PlantSource, RulePlants, Way
 from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
 from .rule_programs import from_rule, near_misses
 from .standalone_plants import Pattern, sources_of
-from .strategies import programs
+from .strategies import program_strategy, programs
 from .values import Fact
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "measure",
     "near_misses",
     "planted_from",
+    "program_strategy",
     "programs",
     "read_operators",
     "require_programs",

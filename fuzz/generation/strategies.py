@@ -66,3 +66,7 @@ def programs(
         return planted_from(choices, source, way, number, policy).program
 
     return drawn()
+
+
+program_strategy = programs
+"""The name under which `exirkit.fuzz` has the strategy; `exirkit.fuzz.programs` is the room of programs."""

@@ -12,7 +12,10 @@ import torch
 from tests.diagnostics.provocation import provokes
 from tests.fuzz.campaigns.stand_in import config
 
+from exirkit.cli.console import Steps
 from exirkit.cli.fuzz_looking import show_program
+from exirkit.cli.rule_acceptance import require_checked
+from exirkit.fuzz import unchecked_book
 from exirkit.fuzz.campaigns import (
     Attachment,
     Campaign,
@@ -149,6 +152,21 @@ def example_that_writes_to_buffers(scratch: Path) -> object:
 @provokes("EK876")
 def pattern_without_match(scratch: Path) -> object:
     return sources_of({"vars": {"x": "f32 [N]"}, "pattern": "return aten.relu.default(x)"})
+
+
+@provokes("EK814")
+def rules_that_were_never_checked(scratch: Path) -> object:
+    return unchecked_book("book.yaml", ["a.one", "a.two", "b.three", "b.four"], 5)
+
+
+@provokes("EK815")
+def rule_that_is_rejected_before_lowering(scratch: Path) -> object:
+    (scratch / "book.yaml").write_text(
+        "rulebook: 1\nrules:\n"
+        "- {id: wrong, vars: {x: 'f32 [N]'}, match: return aten.neg.default(x), replace: return x}\n"
+    )
+    with Steps() as steps:
+        return require_checked(["book.yaml"], [], steps, checks=True)
 
 
 @provokes("EK724")
