@@ -1,5 +1,7 @@
 """Fold batch norms into convolutions: arithmetic on weights in the graph, which FoldConstants computes."""
 
+from typing import Any
+
 import torch
 from torch.fx import Node
 
@@ -21,7 +23,7 @@ class FoldBatchNorm(Pass):
             if conv.target is not aten.convolution.default or conv.args[6] or len(conv.users) > 1:
                 continue
 
-            def call(op: object, *args: object, at: Node = norm) -> Node:
+            def call(op: Any, *args: Any, at: Node = norm) -> Node:
                 return editor.call(op, args, before=at, origins=at)
 
             x, weight, bias, *rest = conv.args
@@ -37,8 +39,9 @@ class FoldBatchNorm(Pass):
 
 
 if __name__ == "__main__":
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).eval()
-    model[1].running_mean.uniform_(-1, 1)
+    norm = torch.nn.BatchNorm2d(8)
+    norm.bias.data.uniform_(-1, 1)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), norm).eval()
     image = torch.randn(1, 3, 8, 8)
     edge = to_edge(torch.export.export(model, (image,))).transform([FoldBatchNorm(), FoldConstants()])
     print(edge.exported_program().graph)
