@@ -75,6 +75,8 @@ class MethodLowering:
             ModelError: EK707, memory does not suffice; or what lowering raises.
         """
         level = config.optimization_level
+        if config.target != "any":
+            program = Pipeline.shipped("legalize").run(program, settings=self.settings, progress=self._say).program
         limit = math.inf if config.arena_limit is None else float(config.arena_limit)
         if level == 2 and config.optimize_for == "size":
             limit = min(limit, planned_nbytes(self._lowered(program)))
