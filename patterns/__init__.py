@@ -29,7 +29,7 @@ from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
 from .rule_relations import Relations, relations_between, relations_of, relations_of_book
 from .source_text import SourceText
 from .standalone_patterns import StandalonePattern, compile_pattern
-from .target_description import KernelCost, Target, read_target, shipped_targets
+from .target_description import KernelCost, Registry, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
 from .unfusing import unfuse
@@ -63,6 +63,7 @@ __all__ = [
     "ProgramFacts",
     "PythonBook",
     "Refusal",
+    "Registry",
     "Relations",
     "RewriteHistory",
     "RewriteOptions",
