@@ -35,6 +35,9 @@ from .whole_graph_needed import WholeGraphNeededError
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
 
+# What torch.vmap and associative scans leave in a program: where a dim begins and ends that operators do not see.
+_BATCHING = "torch._functorch.predispatch"
+
 
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
@@ -78,6 +81,10 @@ class DecomposeToCore(Pass):
                 continue
             if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
                 raise WholeGraphNeededError(f"higher-order operator {op}")
+            if getattr(op, "__module__", "") == _BATCHING:
+                raise WholeGraphNeededError(
+                    "torch.vmap, whose operators know their dims when they are traced again", node
+                )
             if isinstance(op, OpOverload) and self._is_composite(op) and not is_kept_whole(node):
                 tensors: list[Node] = []
                 pattern = _pattern(node, tensors)

@@ -26,6 +26,7 @@ class EdgeCalls:
         self._skip_dim_order = skip_dim_order
 
     def __call__(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """Make a call and return its node."""
         return self._editor.call(target, args, kwargs, before=self._node, origins=self._node)
 
     def size(self, tensor: Node, dim: int) -> int | Node:

@@ -94,7 +94,7 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     """`aten.empty_permuted`: memory in an order of dims, which is a permutation of memory in row-major order."""
-    made = aten.empty.memory_format([size[dim] for dim in physical_layout], **options)
+    made: Tensor = aten.empty.memory_format([size[dim] for dim in physical_layout], **options)
     if list(physical_layout) == sorted(physical_layout):
         return made
     return made.permute([physical_layout.index(dim) for dim in range(len(size))])

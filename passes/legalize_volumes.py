@@ -39,7 +39,7 @@ class LegalizeVolumes(Pass):
         """Replace the calls, in graph order."""
         for node in list(editor.graph.nodes):
             target = node.target
-            if target is aten.convolution.default and node.args[0].meta["val"].dim() == 5:
+            if target is aten.convolution.default and _has_three_dims(node):
                 self._put(editor, node, _convolution(_Volume(editor, node)))
             elif target is aten.max_pool3d_with_indices.default:
                 self._put_pool(editor, node)
@@ -65,14 +65,19 @@ class LegalizeVolumes(Pass):
         editor.erase(node)
 
 
+def _has_three_dims(convolution: Node) -> bool:
+    weight: Any = convolution.args[1]
+    return bool(weight.meta["val"].dim() == 5)
+
+
 def _refusal(node: Node, why: str) -> ModelError:
     return ModelError(
         Diagnostic(
             code="EK437",
             message=f"{node.target} cannot be computed plane by plane: {why}",
             location=locate(node),
-            expected="kernels of runtimes convolve and pool over two dims; one varying size at most, indices unused",
-            hint="fix the sizes, delegate the operator, or lower with `target=\"any\"` for a runtime that has the kernel",
+            expected="at most one size that varies, and no use of indices: kernels convolve and pool over two dims",
+            hint="fix the sizes, delegate the operator, or name a target with `features: [volumes]`",
         )
     )
 
@@ -89,13 +94,15 @@ class _Volume:
         self.source: Any = node.args[0]
         value = node.meta["val"]
         self.shape: Sequence[Any] = (value[0] if isinstance(value, list | tuple) else value).shape
-        self.dtype: torch.dtype = self.source.meta["val"].dtype
 
     @property
     def is_batched(self) -> bool:
         return len(self.shape) == 5
 
     def planes(self) -> Node:
+        varying = [size for size in self.source.meta["val"].shape if not isinstance(size, int)]
+        if len(varying) > 1:
+            raise _refusal(self.node, f"{len(varying)} sizes of its input vary")
         source = self.source if self.is_batched else self.calls(aten.unsqueeze_copy.default, self.source, 0)
         return self.calls.permute(source, [0, 2, 1, 3, 4])
 
@@ -125,7 +132,8 @@ class _Volume:
 
     def flat(self, planes: Node) -> Node:
         """Join batch and planes."""
-        return self._viewed(planes, [None, *planes.meta["val"].shape[2:]])
+        batch, depth, *rest = planes.meta["val"].shape
+        return self._viewed(planes, [_product(batch, depth), *rest])
 
     def unflat(self, flat: Node, like: Node) -> Node:
         """Split batch and planes as they are in `like`."""
@@ -134,7 +142,7 @@ class _Volume:
     def _viewed(self, tensor: Node, sizes: Sequence[Any]) -> Node:
         known = [size if isinstance(size, int) else -1 for size in sizes]
         if known.count(-1) > 1:
-            raise _refusal(self.node, f"more than one size varies in {[str(size) for size in sizes]}")
+            raise _refusal(self.node, "more than one size varies")
         return self.calls.view(tensor, known)
 
     def summed(self, terms: Sequence[Node]) -> Node:
@@ -142,6 +150,11 @@ class _Volume:
         for term in terms[1:]:
             total = self.calls(aten.add.Tensor, total, term)
         return total
+
+
+def _product(one: Any, other: Any) -> int | None:
+    """Return the product of two sizes, or None if it varies."""
+    return one * other if isinstance(one, int) and isinstance(other, int) else None
 
 
 def _convolution(volume: _Volume) -> Node:
@@ -188,14 +201,15 @@ def _spread(volume: _Volume, planes: Node, stride: int) -> Node:
     apart = calls(aten.unsqueeze_copy.default, planes, 2)
     apart = calls(aten.constant_pad_nd.default, apart, [0, 0, 0, 0, 0, 0, 0, stride - 1], 0.0)
     batch, depth, *rest = planes.meta["val"].shape
-    together = volume._viewed(apart, [batch, depth * stride if isinstance(depth, int) else None, *rest])
+    together = volume._viewed(apart, [batch, _product(depth, stride), *rest])
     return calls(aten.slice_copy.Tensor, together, 1, 0, 1 - stride)
 
 
 def _max_pool(volume: _Volume) -> Node:
     calls = volume.calls
     kernel, stride, padding, dilation, is_ceil = _window(calls, "dilation")
-    least = -math.inf if volume.dtype.is_floating_point else torch.iinfo(volume.dtype).min
+    dtype: torch.dtype = volume.source.meta["val"].dtype
+    least = -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
     planes = volume.planes()
     pooled = calls(
         aten.max_pool2d_with_indices.default, volume.flat(planes), kernel[1:], stride[1:], padding[1:], dilation[1:],

@@ -1,1 +1,1 @@
-"""Architectures that nobody here wrote, lowered at every level and run on both runtimes: what goes and what does not."""
+"""Architectures that nobody here wrote, lowered at two levels and run on both runtimes: what goes, and what not."""

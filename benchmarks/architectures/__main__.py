@@ -22,6 +22,8 @@ from benchmarks.architectures.measuring import Outcome, as_json, measure
 from benchmarks.architectures.table import page
 from exirkit.fuzz.official import OfficialRuntime
 
+_OFFICIAL = "official exporter"
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -78,8 +80,8 @@ def _import_once(chosen: dict[str, Architecture]) -> None:
 
 
 def _keep_official(before: Outcome, outcome: Outcome) -> None:
-    for kept, new in ((before.passed, outcome.passed), (before.failures, outcome.failures)):
-        new.update({stage: value for stage, value in kept.items() if stage.startswith("official exporter")})
+    outcome.passed |= {stage: value for stage, value in before.passed.items() if stage.startswith(_OFFICIAL)}
+    outcome.failures |= {stage: value for stage, value in before.failures.items() if stage.startswith(_OFFICIAL)}
 
 
 def _save(results: dict[str, Outcome], path: Path) -> None:

@@ -87,7 +87,10 @@ def _forked(stages: Callable[[], Any], log: Path, seconds: int) -> list[dict[str
     status = None
     while status is None and time.monotonic() < deadline:
         done, code = os.waitpid(child, os.WNOHANG)
-        status = code if done else time.sleep(0.02)
+        if done:
+            status = code
+        else:
+            time.sleep(0.02)
     if status is None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

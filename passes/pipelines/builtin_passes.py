@@ -27,6 +27,7 @@ from exirkit.passes.generate_debug_handles import GenerateDebugHandles
 from exirkit.passes.inline_grad_regions import InlineGradRegions
 from exirkit.passes.legalize_dim_order import LegalizeDimOrder
 from exirkit.passes.legalize_dtypes import LegalizeDtypes
+from exirkit.passes.legalize_integers import LegalizeIntegers
 from exirkit.passes.legalize_sorts import LegalizeSorts
 from exirkit.passes.legalize_volumes import LegalizeVolumes
 from exirkit.passes.lift_constants import LiftConstants
@@ -253,6 +254,7 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
             invalidates=BROKEN_BY_EDITS,
         ),
         registered(LegalizeSorts, options=SkipDimOrder, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
+        registered(LegalizeIntegers, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeVolumes, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
     )
 
