@@ -23,6 +23,7 @@ class Location(BaseModel):
         node: Name of the graph node, or a value or instruction of an emitted program (`step 7`).
         text: One line of program or file text at that place.
         source: `file:line in function`, a line of the user's own source.
+        module: Path of the module of the model that the node comes from, `features.3.conv`.
         file: Path of the file, with `line` and `column` counted from 1, or `offset_bytes` counted from 0.
         span: How many characters of `text`, from `column` on, are meant; they are underlined.
     """
@@ -33,6 +34,7 @@ class Location(BaseModel):
     node: str | None = None
     text: str | None = None
     source: str | None = None
+    module: str | None = None
     file: str | None = None
     line: int | None = None
     column: int | None = None
@@ -48,7 +50,14 @@ class Location(BaseModel):
         lines = [f"   --> {head}{'   ' + self.text if self.text else ''}"] if head or self.text else []
         if self.source:
             lines.append(f"       {self.source}")
+        if self.module:
+            lines.append(f"       in module {self.module}")
         return lines
+
+    def origin(self) -> str | None:
+        """Return source line and module in one line, `model.py:12 in forward:  x + y, in module features.3`."""
+        parts = [self.source, self.module and f"in module {self.module}"]
+        return ", ".join(part for part in parts if part) or None
 
     def _underlined(self, text: str, column: int, span: int) -> list[str]:
         number = str(self.line or "")
