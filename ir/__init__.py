@@ -23,6 +23,7 @@ from .diagnostics import (
     Location,
     ModelError,
     UsageError,
+    choices_hint,
 )
 from .dialects import ATEN, BACKEND, DIALECTS, EDGE, EXECUTORCH, Dialect
 from .dim_order import (
@@ -149,6 +150,7 @@ __all__ = [
     "body_calls",
     "called_graphs",
     "cheap_tracing",
+    "choices_hint",
     "contiguous_stride",
     "control_flow_call",
     "copy_graph_module",

@@ -7,10 +7,13 @@ of a pass, rule or backend (`ContractError`), or us (`InternalError`).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+_LISTED = 16
 
 Severity = Literal["error", "warning", "note"]
 
@@ -113,8 +116,27 @@ class Diagnostic(BaseModel):
     def headline(self) -> str:
         """Return the diagnostic on one line, for a terminal or a log."""
         where = self.location._file_place() or self.location.node
-        hint = f" ({self.hint})" if self.hint else ""
+        advice = self.hint or (f"expected: {self.expected}" if self.expected else None)
+        hint = f" ({advice})" if advice else ""
         return f"{self.severity}[{self.code}]: {where + ': ' if where else ''}{self.message}{hint}"
+
+
+def choices_hint(wanted: str, known: Iterable[str], what: str = "there is") -> str | None:
+    """Return a hint for a name that is not there: what may have been meant, and what there is.
+
+    Args:
+        wanted: The name.
+        known: Names that are there, in the order in which they are listed.
+        what: How the list begins.
+    """
+    names = list(known)
+    if not names:
+        return None
+    close = difflib.get_close_matches(wanted, names, n=1)
+    if close == names:
+        return f"did you mean {close[0]}?"
+    shown = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    return (f"did you mean {close[0]}? " if close else "") + f"{what} {shown}"
 
 
 class DiagnosticError(Exception):

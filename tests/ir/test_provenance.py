@@ -37,7 +37,7 @@ class Model(torch.nn.Module):
         self.norm = torch.nn.LayerNorm(8)
 
     def forward(self, x: torch.Tensor) -> Any:
-        y = self.again(self.features(x))  # used again
+        y: torch.Tensor = self.again(self.features(x))  # type: ignore[operator]  # used again
         z = torch.cond(y.sum() > 0, lambda a: torch.relu(a) + 1, lambda a: a.sin(), (y,))  # chosen
         return self.norm(z), torch.nn.functional.softmax(y, 1)
 
