@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -346,8 +346,12 @@ def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
     for node in editor.graph.nodes:
         if node.op == "call_function" and underlying(node.target) is not node.target:
             handle = edge_operator if isinstance(node.target, EdgeOpOverload) else cache(handles_like(node.target))
-            return (lambda op: handle(copying(op))), True
+            return partial(_copying_handle, handle), True
     return (lambda op: op), False
+
+
+def _copying_handle(handle: Callable[[Any], Any], op: Any) -> Any:
+    return handle(copying(op))
 
 
 class _Constants(Mapping[str, Any]):
