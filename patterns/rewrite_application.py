@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -300,11 +301,14 @@ def is_wanted(node: Node) -> bool:
     return bool(node.users) or has_effect(node)
 
 
-def _ends_inside(user: Node, inside: set[Node], depth: int = 8) -> bool:
-    """Whether a use of a matched call goes when the match does: what only moves data on to the match goes with it."""
+def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
+    """Whether a use of a matched call goes when the match does: what moves data on to the match alone goes with it."""
     if user in inside or _is_dead(user) or is_remark(user):
         return True
-    is_passing = depth > 0 and user.op == "call_function" and may_pass(underlying(user.target))
+    if depth == 0 or user.op != "call_function":
+        return False
+    # What takes one of several results stands for no call of the pattern.
+    is_passing = user.target is operator.getitem or may_pass(underlying(user.target))
     return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
 
 
