@@ -102,8 +102,9 @@ def forms_of(op: Operator) -> Forms | None:
 def copying(op: Operator) -> Operator:
     """Return the operator that copies what an operator views, which is what Edge has in its place."""
     schema = getattr(op, "_schema", None)
-    is_view = schema is not None and any(one.alias_info is not None for one in schema.returns)
-    if not is_view or schema.is_mutable or not schema.name.startswith("aten::"):
+    if schema is None or schema.is_mutable or not schema.name.startswith("aten::"):
+        return op
+    if all(one.alias_info is None for one in schema.returns):
         return op
     return next((twin for twin in _twins(name_of(op)) if "_copy" in twin._schema.name), op)
 
