@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.fuzz import LoweringSteps, lower_in_steps
+from exirkit.ir import module_path, source_line
 from exirkit.patterns import ProgramNotation, notation_of, surrounding, with_between
 
 from .chosen_lowering import ChosenLowering, choices_of, export_target
