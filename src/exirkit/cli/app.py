@@ -26,6 +26,7 @@ from .interrupts import INTERRUPTED, noticed_interrupts
 from .memory_command import memory
 from .partition_command import new_backend, partition
 from .planners import Planner
+from .print_command import print_program
 from .rule_commands import rule_app
 
 _EPILOG = (
@@ -80,6 +81,7 @@ app = typer.Typer(
 app.add_typer(rule_app, name="rule")
 app.command()(compare)
 app.command()(bisect)
+app.command("print")(print_program)
 app.command()(memory)
 app.command()(partition)
 app.command("new-backend")(new_backend)
