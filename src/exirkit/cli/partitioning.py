@@ -19,6 +19,8 @@ from .model_source import ModelSource
 from .partition_reports import MethodPartitionReport, PartitionReport, TakenReport, WhyNotReport
 
 _OPERATORS = 4
+_ALL = ("call", "operator", "why not", "rule", "source", "module")
+_GROUPED = (">calls", "operator", "why not", "rule")
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,7 @@ def print_partitions(report: PartitionReport, texts: Sequence[str] | None, *, li
         if method.not_taken:
             typer.echo("")
             rows = _all_rows(method.not_taken) if lists_all else _grouped_rows(method.not_taken)
-            columns = ["call", "operator", "why not", "rule", "source"] if lists_all else [">calls", "operator",
-                                                                                         "why not", "rule"]  # fmt: skip
+            columns = list(_ALL if lists_all else _GROUPED)
             console.print(table(columns, rows))
 
 
@@ -104,7 +105,7 @@ def _method(name: str, account: PartitionAccount) -> MethodPartitionReport:
 def _why_not(one: WhyNot) -> WhyNotReport:
     return WhyNotReport(
         node=one.node, graph=one.graph, operator=one.operator, kind=one.kind, reason=one.reason, rule=one.rule,
-        others=list(one.others), source=one.place.source,
+        others=list(one.others), source=one.place.source, module=one.place.module,
     )  # fmt: skip
 
 
@@ -139,7 +140,9 @@ def _grouped_rows(not_taken: Sequence[WhyNotReport]) -> list[list[object]]:
 
 
 def _all_rows(not_taken: Sequence[WhyNotReport]) -> list[list[object]]:
-    return [[one.node, one.operator, one.reason, one.rule or "", _short(one.source)] for one in not_taken]
+    return [
+        [one.node, one.operator, one.reason, one.rule or "", _short(one.source), one.module or ""] for one in not_taken
+    ]
 
 
 def _short(source: str | None) -> str:
