@@ -77,6 +77,9 @@ from .hidden_operators import expose_operators
 from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
+from .legalize_integers import LegalizeIntegers
+from .legalize_sorts import LegalizeSorts
+from .legalize_volumes import LegalizeVolumes
 from .lift_constants import LiftConstants
 from .live_memory import live_nbytes, peak_nbytes, planned_nbytes
 from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
@@ -197,7 +200,10 @@ __all__ = [
     "InlineGradRegions",
     "LegalizeDimOrder",
     "LegalizeDtypes",
+    "LegalizeIntegers",
     "LegalizeReport",
+    "LegalizeSorts",
+    "LegalizeVolumes",
     "LiftConstants",
     "LowerSymbolicArithmetic",
     "Maximum",

@@ -23,6 +23,7 @@ from .partitioners import choose_partitioners
 from .pipelines import ChosenPipelines, choose_pipelines
 from .reports import LoweredMethod, LowerReport
 from .rewriting import rewritten
+from .rule_acceptance import require_checked
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class LowerOptions:
         schedule: Put independent instructions into an order in which less is live at once.
         partitioners: What goes to backends: files of partitionings, or partitioners as `MODULE:NAME`.
         memory_policy: File that says which memories there are and what lies in which.
+        check_rules: Check rules that were never accepted, instead of warning of them.
     """
 
     output: Path
@@ -84,6 +86,7 @@ class LowerOptions:
     schedule: bool = False
     memory_policy: Path | None = None
     partitioners: tuple[str, ...] = ()
+    check_rules: bool = False
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -91,11 +94,13 @@ def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> Lo
 
     Raises:
         CommandError: EK714 to EK718, the target gives no exported program.
+        ModelError: A book has errors, or EK815, one of its rules was rejected.
         DiagnosticError: The program cannot be lowered.
         OSError: The file cannot be written.
     """
     # Before the model is exported, which may take long.
     pipelines = choose_pipelines(options.pipelines)
+    require_checked(options.rules, list(pipelines), steps, checks=options.check_rules)
     with output_to_stderr():
         partitioners = choose_partitioners(options.partitioners, pipelines)
         exported = exported_methods(source, steps, strict=options.strict)

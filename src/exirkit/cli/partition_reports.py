@@ -47,6 +47,7 @@ class WhyNotReport(Report):
         rule: Title of the rule that came nearest.
         others: What other rules ask for.
         source: The line of the model that it comes from.
+        module: Path of the module that it comes from.
     """
 
     node: str
@@ -57,6 +58,7 @@ class WhyNotReport(Report):
     rule: str | None
     others: list[str]
     source: str | None
+    module: str | None = None
 
 
 class MethodPartitionReport(Report):

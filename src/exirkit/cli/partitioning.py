@@ -19,6 +19,8 @@ from .model_source import ModelSource
 from .partition_reports import MethodPartitionReport, PartitionReport, TakenReport, WhyNotReport
 
 _OPERATORS = 4
+_CALLS = ("  call", "source", "module")
+_GROUPED = (">calls", "operator", "why not", "rule")
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,10 @@ def print_partitions(report: PartitionReport, texts: Sequence[str] | None, *, li
             console.print(table(columns, [_taken_row(one) for one in method.taken]))
         if method.not_taken:
             typer.echo("")
-            columns = [">calls", "operator", "why not", "rule"]
             if lists_all:
                 _print_groups(method.not_taken)
             else:
-                console.print(table(columns, _grouped_rows(method.not_taken)))
+                console.print(table(_GROUPED, _grouped_rows(method.not_taken)))
 
 
 def _method(name: str, account: PartitionAccount) -> MethodPartitionReport:
@@ -105,7 +106,7 @@ def _method(name: str, account: PartitionAccount) -> MethodPartitionReport:
 def _why_not(one: WhyNot) -> WhyNotReport:
     return WhyNotReport(
         node=one.node, graph=one.graph, operator=one.operator, kind=one.kind, reason=one.reason, rule=one.rule,
-        others=list(one.others), source=one.place.source,
+        others=list(one.others), source=one.place.source, module=one.place.module,
     )  # fmt: skip
 
 
@@ -149,7 +150,7 @@ def _print_groups(not_taken: Sequence[WhyNotReport]) -> None:
     for (operator, reason, rule), calls in _grouped(not_taken):
         count = f"{len(calls)} call{'s' if len(calls) != 1 else ''}"
         typer.echo(printable(f"{operator}, {count}: {reason}" + (f" ({rule})" if rule else "")))
-        console.print(table(["  call", "source"], [[f"  {one.node}", _short(one.source)] for one in calls]))
+        console.print(table(_CALLS, [[f"  {one.node}", _short(one.source), one.module or ""] for one in calls]))
         typer.echo("")
 
 
