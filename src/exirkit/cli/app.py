@@ -133,6 +133,9 @@ def lower(
         list[str] | None,
         typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
     ] = None,
+    check_rules: Annotated[
+        bool, typer.Option("--check", help="Check rules of --rules that were never accepted, and stop if one is wrong.")
+    ] = False,
     rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after so many applications of rules.")] = None,
     journal: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write what every rule did there.")] = None,
     pipeline: Annotated[
@@ -174,6 +177,7 @@ def lower(
             output, alloc_graph_input, alloc_graph_output, planner and planner.value, alignment, segment_alignment,
             strict, tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
             Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule, memory_policy,
+            check_rules,
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:

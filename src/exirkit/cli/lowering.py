@@ -21,6 +21,7 @@ from .model_source import ModelSource, call_factory
 from .pipelines import ChosenPipelines, choose_pipelines
 from .reports import LoweredMethod, LowerReport
 from .rewriting import rewritten
+from .rule_acceptance import require_checked
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class LowerOptions:
         in_place: Let results take the place of arguments that nothing needs any more.
         schedule: Put independent instructions into an order in which less is live at once.
         memory_policy: File that says which memories there are and what lies in which.
+        check_rules: Check rules that were never accepted, instead of warning of them.
     """
 
     output: Path
@@ -80,6 +82,7 @@ class LowerOptions:
     in_place: bool = False
     schedule: bool = False
     memory_policy: Path | None = None
+    check_rules: bool = False
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -87,11 +90,13 @@ def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> Lo
 
     Raises:
         CommandError: EK714 to EK718, the target gives no exported program.
+        ModelError: A book has errors, or EK815, one of its rules was rejected.
         DiagnosticError: The program cannot be lowered.
         OSError: The file cannot be written.
     """
     # Before the model is exported, which may take long.
     pipelines = choose_pipelines(options.pipelines)
+    require_checked(options.rules, list(pipelines), steps, checks=options.check_rules)
     with output_to_stderr():
         exported = exported_methods(source, steps, strict=options.strict)
     return lower_exported(source.text, exported, options, steps, pipelines)
