@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
-from exirkit.fuzz.generation import FLOORS, Policy, RulePlants, features_of, generate_planted, require_programs
+from exirkit.fuzz.generation import (
+    FLOORS,
+    PlantSource,
+    Policy,
+    RulePlants,
+    features_of,
+    generate_planted,
+    require_programs,
+)
 from exirkit.fuzz.oracles import (
     USUAL_RUNGS,
     Compiler,
@@ -60,7 +68,7 @@ class StandardBench:
         self.parts = parts_under_test(first)
         rules = first.rules_under_test() if isinstance(first, ExirkitCompiler) else []
         self._rules = {one.id: one for one in first.compiled_rules()} if isinstance(first, ExirkitCompiler) else {}
-        self._sources = [RulePlants(one) for one in rules]
+        self._sources: list[PlantSource] = [RulePlants(one) for one in rules]
         self._around = None if config.policy is None else self._policy
 
     @staticmethod
