@@ -19,6 +19,7 @@ from .delegate import (
     DelegationInfo,
     DelegationSpec,
     GroupBasedPartitioner,
+    Maximum,
     Minimum,
     Partition,
     PartitionAccount,
@@ -74,6 +75,7 @@ from .generate_debug_handles import GenerateDebugHandles
 from .graph_calls import graph_call_findings
 from .hidden_operators import expose_operators
 from .inline_grad_regions import InlineGradRegions
+from .legalization import needs_legalizing
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
 from .legalize_integers import LegalizeIntegers
@@ -205,6 +207,7 @@ __all__ = [
     "LegalizeVolumes",
     "LiftConstants",
     "LowerSymbolicArithmetic",
+    "Maximum",
     "MemoryAlgoResult",
     "MemoryPlanningAlgorithmSuite",
     "MemoryPlanningPass",
@@ -301,6 +304,7 @@ __all__ = [
     "memory_policy_schema_text",
     "missing_out_variants",
     "naive",
+    "needs_legalizing",
     "obstacle_to_taking",
     "parse_dtype_policy",
     "parse_memory_policy",

@@ -29,6 +29,12 @@ class EdgeCalls:
         """Make a call and return its node."""
         return self._editor.call(target, args, kwargs, before=self._node, origins=self._node)
 
+    def given_value(self, value: torch.Tensor, target: Any, *args: Any) -> Node:
+        """Make a call whose value is known; where no size varies, it is inferred."""
+        if all(isinstance(size, int) for size in value.shape):
+            return self(target, *args)
+        return self._editor.call(target, args, before=self._node, origins=self._node, val=value)
+
     def size(self, tensor: Node, dim: int) -> int | Node:
         """Return the size of a dim, as a node where it varies."""
         size = tensor.meta["val"].shape[dim]

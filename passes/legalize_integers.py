@@ -14,6 +14,7 @@ from .edge_calls import EdgeCalls
 
 aten = ops.edge.aten
 
+_POWER = aten.pow.Tensor_Scalar
 _REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
 
 
@@ -35,24 +36,18 @@ class LegalizeIntegers(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""
         for node in list(editor.graph.nodes):
-            if not _is_of_integers(node):
-                continue
-            calls = EdgeCalls(editor, node)
-            if node.target in _REMAINDERS:
-                made = _remainder(calls, node)
-            elif node.target is aten.pow.Tensor_Scalar:
-                made = _power(calls, node)
-            else:
-                continue
-            editor.replace(node, made)
-            editor.erase(node)
+            if self.concerns(node):
+                calls = EdgeCalls(editor, node)
+                editor.replace(node, _power(calls, node) if node.target is _POWER else _remainder(calls, node))
+                editor.erase(node)
 
-
-def _is_of_integers(node: Node) -> bool:
-    value = node.meta.get("val")
-    if node.op != "call_function" or not isinstance(value, torch.Tensor):
-        return False
-    return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        if node.target not in _REMAINDERS and node.target is not _POWER:
+            return False
+        value: torch.Tensor = node.meta["val"]
+        return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
 
 
 def _remainder(calls: EdgeCalls, node: Node) -> Node:

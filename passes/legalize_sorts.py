@@ -40,8 +40,13 @@ class LegalizeSorts(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""
         for node in list(editor.graph.nodes):
-            if node.target in (ops.edge.aten.sort.default, ops.edge.aten.sort.stable):
+            if self.concerns(node):
                 self._replace(editor, node)
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        return node.target in (ops.edge.aten.sort.default, ops.edge.aten.sort.stable)
 
     def _replace(self, editor: GraphEditor, node: Node) -> None:
         results: dict[Any, list[Node]] = {0: [], 1: []}

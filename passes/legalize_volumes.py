@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,15 +38,20 @@ class LegalizeVolumes(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""
         for node in list(editor.graph.nodes):
-            target = node.target
-            if target is aten.convolution.default and _has_three_dims(node):
-                self._put(editor, node, _convolution(_Volume(editor, node)))
-            elif target is aten.max_pool3d_with_indices.default:
+            if not self.concerns(node):
+                continue
+            if node.target is aten.max_pool3d_with_indices.default:
                 self._put_pool(editor, node)
-            elif target is aten.avg_pool3d.default:
-                self._put(editor, node, _mean_pool(_Volume(editor, node)))
-            elif target is aten._adaptive_avg_pool3d.default:
-                self._put(editor, node, _adaptive_mean_pool(_Volume(editor, node)))
+            else:
+                self._put(editor, node, _MADE_BY[node.target](_Volume(editor, node)))
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        if node.target is aten.convolution.default:
+            weight: Any = node.args[1]
+            return bool(weight.meta["val"].dim() == 5)
+        return node.target in _MADE_BY
 
     def _put(self, editor: GraphEditor, node: Node, made: Node) -> None:
         editor.replace(node, made)
@@ -63,11 +68,6 @@ class LegalizeVolumes(Pass):
                 editor.replace(user, made)
             editor.erase(user)
         editor.erase(node)
-
-
-def _has_three_dims(convolution: Node) -> bool:
-    weight: Any = convolution.args[1]
-    return bool(weight.meta["val"].dim() == 5)
 
 
 def _refusal(node: Node, why: str) -> ModelError:
@@ -93,7 +93,8 @@ class _Volume:
         self.node = node
         self.source: Any = node.args[0]
         value = node.meta["val"]
-        self.shape: Sequence[Any] = (value[0] if isinstance(value, list | tuple) else value).shape
+        self.value: torch.Tensor = value[0] if isinstance(value, list | tuple) else value
+        self.shape: Sequence[Any] = self.value.shape
 
     @property
     def is_batched(self) -> bool:
@@ -108,8 +109,12 @@ class _Volume:
 
     def volume(self, planes: Node) -> Node:
         """Turn planes into a result."""
-        made = self.calls.permute(planes, [0, 2, 1, 3, 4])
-        return made if self.is_batched else self.calls(aten.squeeze_copy.dims, made, [0])
+        dims = [0, 2, 1, 3, 4]
+        if self.is_batched:
+            # Sizes that vary are known by the expressions that the program had for them.
+            return self.calls.given_value(self.value, aten.permute_copy.default, planes, dims)
+        made = self.calls.permute(planes, dims)
+        return self.calls.given_value(self.value, aten.squeeze_copy.dims, made, [0])
 
     def padded(self, planes: Node, before: int, after: int, value: float) -> Node:
         """Add planes of one value at both ends, or take some away."""
@@ -320,3 +325,11 @@ def _behind(volume: _Volume, padding: int, reach: int, stride: int, is_ceil: boo
     if not isinstance(depth, int) or not isinstance(out, int):
         raise _refusal(volume.node, "the depth varies, and sizes are rounded up")
     return max((out - 1) * stride + reach + 1 - depth - padding, padding)
+
+
+_MADE_BY: Mapping[Any, Callable[[_Volume], Node]] = {
+    aten.convolution.default: _convolution,
+    aten.max_pool3d_with_indices.default: _max_pool,
+    aten.avg_pool3d.default: _mean_pool,
+    aten._adaptive_avg_pool3d.default: _adaptive_mean_pool,
+}

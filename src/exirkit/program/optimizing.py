@@ -15,6 +15,7 @@ from exirkit.passes import (
     MemoryPlanningPass,
     Pipeline,
     live_nbytes,
+    needs_legalizing,
     peak_nbytes,
     planned_nbytes,
 )
@@ -130,7 +131,7 @@ class MethodLowering:
     def _legalized(self, program: ExportedProgram, target: Target) -> ExportedProgram:
         """Return the program without operators for which the target has no kernel, where others can do their work."""
         kernels = kernels_of(target)
-        if kernels is None:
+        if kernels is None or not needs_legalizing(program):
             return program
         features = {name: target.has(name) for name in ("volumes", "integers")}
         settings = {**self.settings, **features, "sorts": kernels.has("aten::sort.values")}
