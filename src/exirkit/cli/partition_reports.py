@@ -42,7 +42,7 @@ class WhyNotReport(Report):
         node: Name of the call.
         graph: Path of the body of control flow that it is in.
         operator: Its operator.
-        kind: `no_rule`, `refused`, `left`, `circle`, `too_small` or `untakable`.
+        kind: `no_rule`, `refused`, `left`, `circle`, `too_small`, `too_large`, `too_many` or `untakable`.
         reason: The reason in words.
         rule: Title of the rule that came nearest.
         others: What other rules ask for.
