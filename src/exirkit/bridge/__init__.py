@@ -6,6 +6,7 @@
 from .backends import official_backend
 from .incoming import edge_from_official
 from .memory_planning import OfficialMemoryPlanning
+from .official_edge import officially_lowered
 from .operators import official_program
 from .partitioners import OfficialPartitioner
 
@@ -15,4 +16,5 @@ __all__ = [
     "edge_from_official",
     "official_backend",
     "official_program",
+    "officially_lowered",
 ]

@@ -29,6 +29,7 @@ from exirkit.patterns import (
 
 from .console import Steps
 from .failures import WRONG_USAGE, CommandError
+from .libraries import import_libraries
 from .output_files import check_writable, write_whole
 from .reports import Finding
 from .rule_reports import (
@@ -56,6 +57,8 @@ class CheckOptions:
         update: Search witnesses and write them there.
         fast: Stored witnesses take the place of a search.
         jobs: Processes.
+        together: The books are applied together.
+        libraries: Modules that register operators.
     """
 
     rules: tuple[str, ...]
@@ -67,6 +70,7 @@ class CheckOptions:
     fast: bool = False
     jobs: int = 1
     together: bool = False
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
 
     # Trials are small: what a second thread would gain is lost in waking it.
     torch.set_num_threads(1)
+    import_libraries(options.libraries)
     chosen = list(names) or list(shipped_books())
     places = _places(chosen, options)
     for name in chosen:
@@ -123,6 +128,7 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
         only=frozenset(options.rules),
         is_fast=options.fast,
         is_complete=options.witnesses is not None and not options.update,
+        libraries=options.libraries,
     )
     verdicts = check_books(
         requests,
