@@ -26,7 +26,7 @@ from .rewrite_bisection import Bisection, bisect_rewrites
 from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
-from .rule_books import LoadedBook, book_from_rules, import_library, load_book, parse_book, shipped_books
+from .rule_books import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
 from .rule_relations import Relations, relations_between, relations_of, relations_of_book
 from .source_text import SourceText
@@ -102,7 +102,7 @@ __all__ = [
     "compile_pattern",
     "describe_model",
     "explain_rule",
-    "import_library",
+    "import_libraries",
     "language_words",
     "load_book",
     "name_of",

@@ -168,6 +168,18 @@ def import_library(name: str) -> str | None:
     return None
 
 
+def import_libraries(names: Iterable[str]) -> None:
+    """Import modules that register operators.
+
+    Raises:
+        UsageError: EK225, one cannot be imported.
+    """
+    for name in names:
+        problem = import_library(name)
+        if problem is not None:
+            raise UsageError(Diagnostic(code="EK225", message=problem, hint="install it, or correct the name"))
+
+
 def _imported(
     name: str, file: str, above: tuple[str, ...], place: SourceText, found: list[Diagnostic]
 ) -> list[LoadedBook]:

@@ -17,6 +17,7 @@ from exirkit.patterns import (
     StoredRule,
     WitnessBook,
     check_books,
+    import_libraries,
     language_words,
     load_book,
     read_witnesses,
@@ -29,7 +30,6 @@ from exirkit.patterns import (
 
 from .console import Steps
 from .failures import WRONG_USAGE, CommandError
-from .libraries import import_libraries
 from .output_files import check_writable, write_whole
 from .reports import Finding
 from .rule_reports import (
@@ -105,6 +105,7 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
     Raises:
         OSError: A file cannot be read.
         UsageError: EK206, the book has no such rule.
+        UsageError: EK225, a library cannot be imported.
         CommandError: EK711, the options do not go together; EK712, the witnesses cannot be written.
         ModelError: EK274, stored witnesses cannot be read.
     """

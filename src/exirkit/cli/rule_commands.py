@@ -107,7 +107,8 @@ def explain(
     source = parse_source(model)
     with Steps() as steps:
         steps("loading torch")
-        from .libraries import import_libraries
+        from exirkit.patterns import import_libraries
+
         from .rule_explaining import ExplainOptions, explain_source, print_explained
 
         options = ExplainOptions(tuple(books), rule, node, method, after_others, strict, official, exported)
