@@ -76,6 +76,7 @@ from .hidden_operators import expose_operators
 from .inline_grad_regions import InlineGradRegions
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
+from .legalize_padding import LegalizePadding
 from .lift_constants import LiftConstants
 from .live_memory import live_nbytes, peak_nbytes, planned_nbytes
 from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
@@ -196,6 +197,7 @@ __all__ = [
     "InlineGradRegions",
     "LegalizeDimOrder",
     "LegalizeDtypes",
+    "LegalizePadding",
     "LegalizeReport",
     "LiftConstants",
     "LowerSymbolicArithmetic",

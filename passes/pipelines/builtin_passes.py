@@ -27,6 +27,7 @@ from exirkit.passes.generate_debug_handles import GenerateDebugHandles
 from exirkit.passes.inline_grad_regions import InlineGradRegions
 from exirkit.passes.legalize_dim_order import LegalizeDimOrder
 from exirkit.passes.legalize_dtypes import LegalizeDtypes
+from exirkit.passes.legalize_padding import LegalizePadding
 from exirkit.passes.lift_constants import LiftConstants
 from exirkit.passes.lower_symbolic_arithmetic import LowerSymbolicArithmetic
 from exirkit.passes.merge_equal_nodes import MergeEqualNodes
@@ -255,6 +256,7 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
 
 def _to_executorch() -> tuple[RegisteredPass, ...]:
     return (
+        registered(LegalizePadding, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(
             WriteBackMutations,
             options=SkipDimOrder,
