@@ -19,15 +19,37 @@ if TYPE_CHECKING:
     from .campaigns import Progress as Progress
     from .campaigns import Shown as Shown
     from .campaigns import Store as Store
+    from .campaigns import TestedPart as TestedPart
     from .campaigns import dask_executor as dask_executor
     from .campaigns import find_campaign as find_campaign
     from .campaigns import html_page as html_page
     from .campaigns import load_bench as load_bench
+    from .campaigns import load_parts as load_parts
     from .campaigns import load_quotas as load_quotas
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import show as show
     from .campaigns import summarise as summarise
+    from .campaigns import untested as untested
     from .campaigns.user_tests import fuzz_programs as fuzz_programs
+    from .comparison import ComparedFile as ComparedFile
+    from .comparison import LoweringChoices as LoweringChoices
+    from .comparison import LoweringSteps as LoweringSteps
+    from .comparison import MethodComparison as MethodComparison
+    from .comparison import MethodJudge as MethodJudge
+    from .comparison import NodePlace as NodePlace
+    from .comparison import Official as Official
+    from .comparison import RuntimeDifference as RuntimeDifference
+    from .comparison import Tolerances as Tolerances
+    from .comparison import ValueGap as ValueGap
+    from .comparison import WrongStep as WrongStep
+    from .comparison import compare_method as compare_method
+    from .comparison import drawn_inputs as drawn_inputs
+    from .comparison import eager_outputs as eager_outputs
+    from .comparison import first_false_step as first_false_step
+    from .comparison import first_wrong_step as first_wrong_step
+    from .comparison import is_own_file as is_own_file
+    from .comparison import lower_in_steps as lower_in_steps
+    from .comparison import results_of as results_of
     from .generation import Policy as Policy
     from .generation import features_of as features_of
     from .generation import generate as generate
@@ -46,6 +68,25 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES: dict[str, str] = {
+    "ComparedFile": "comparison",
+    "LoweringChoices": "comparison",
+    "LoweringSteps": "comparison",
+    "MethodComparison": "comparison",
+    "MethodJudge": "comparison",
+    "NodePlace": "comparison",
+    "Official": "comparison",
+    "RuntimeDifference": "comparison",
+    "Tolerances": "comparison",
+    "ValueGap": "comparison",
+    "WrongStep": "comparison",
+    "compare_method": "comparison",
+    "drawn_inputs": "comparison",
+    "eager_outputs": "comparison",
+    "first_false_step": "comparison",
+    "first_wrong_step": "comparison",
+    "is_own_file": "comparison",
+    "lower_in_steps": "comparison",
+    "results_of": "comparison",
     "Attachment": "campaigns",
     "MutationBenchOptions": "mutants",
     "Bucket": "campaigns",
@@ -61,6 +102,7 @@ _HOMES: dict[str, str] = {
     "Progress": "campaigns",
     "Shown": "campaigns",
     "Store": "campaigns",
+    "TestedPart": "campaigns",
     "Verdict": "oracles",
     "build": "programs",
     "check": "oracles",
@@ -71,6 +113,7 @@ _HOMES: dict[str, str] = {
     "generate": "generation",
     "html_page": "campaigns",
     "load_bench": "campaigns",
+    "load_parts": "campaigns",
     "load_quotas": "campaigns",
     "mutant": "mutants",
     "parse_program": "programs",
@@ -79,6 +122,7 @@ _HOMES: dict[str, str] = {
     "run_mutation_bench": "mutants",
     "show": "campaigns",
     "summarise": "campaigns",
+    "untested": "campaigns",
     "mutant_table": "mutants",
 }
 

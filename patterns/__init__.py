@@ -15,7 +15,7 @@ from .operator_facts import FAMILIES, operators_with
 from .operator_table import DTYPES, OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .parallel_checks import CheckRequest, CheckSettings, check_books
-from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance
+from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance, takes_special_values
 from .program_compiler import Builder
 from .program_facts import ProgramFacts
 from .python_books import PythonBook
@@ -120,6 +120,7 @@ __all__ = [
     "shipped_targets",
     "shipped_witnesses",
     "stored_rule",
+    "takes_special_values",
     "trace_rule",
     "unfuse",
     "witness_text",

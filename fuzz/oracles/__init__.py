@@ -1,5 +1,6 @@
 """What must hold for every program, from cheap to dear."""
 
+from .comparing import difference_of_types
 from .compilers import Compiler, ExirkitCompiler, FunctionCompiler, Lowering, compiler_of, every_choice
 from .drawn_choices import drawn_choices, simpler_choices
 from .equivalents import equivalent
@@ -7,6 +8,7 @@ from .examination import Examination, FailedError, NotRunError, RefusedError
 from .graph_runs import GraphFailedError, GraphResult, GraphSession
 from .ladder import RUNGS, USUAL_RUNGS, check, examine, rungs_of
 from .lowering_trace import LoweringTrace, Snapshot, name_of_pass
+from .named_parts import place_pipelines, rules_of_book, rules_of_pipeline
 from .official_compiler import OfficialCompiler, OfficialExportError
 from .refusals import REFUSALS
 from .rung import ResultComparison, Rung
@@ -43,12 +45,16 @@ __all__ = [
     "check",
     "compared",
     "compiler_of",
+    "difference_of_types",
     "drawn_choices",
     "equivalent",
     "every_choice",
     "examine",
     "name_of_pass",
+    "place_pipelines",
     "replanned",
+    "rules_of_book",
+    "rules_of_pipeline",
     "run_dialect",
     "rungs_of",
     "simpler_choices",

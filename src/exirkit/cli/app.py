@@ -17,6 +17,8 @@ from typer.core import TyperGroup
 
 from exirkit import __version__
 
+from .bisect_command import bisect
+from .compare_command import compare
 from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wants_traceback
 from .fuzz_commands import fuzz_app
@@ -76,6 +78,8 @@ app = typer.Typer(
 )
 
 app.add_typer(rule_app, name="rule")
+app.command()(compare)
+app.command()(bisect)
 app.command()(memory)
 app.command()(partition)
 app.command("new-backend")(new_backend)
