@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the registry."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=REGISTRY)
-    parser.add_argument("--calls", type=int, default=160, help="calls of each kernel in the first round")
+    parser.add_argument("--calls", type=int, default=60, help="calls of each kernel in the first round")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=(), metavar="NAME", help="only kernels with this in their names")
     parser.add_argument("--verbose", action="store_true", help="show rejected calls that no condition explains")
