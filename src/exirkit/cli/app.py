@@ -26,6 +26,7 @@ from .interrupts import INTERRUPTED, noticed_interrupts
 from .memory_command import memory
 from .partition_command import new_backend, partition
 from .planners import Planner
+from .print_command import print_program
 from .rule_commands import rule_app
 
 _EPILOG = (
@@ -80,6 +81,7 @@ app = typer.Typer(
 app.add_typer(rule_app, name="rule")
 app.command()(compare)
 app.command()(bisect)
+app.command("print")(print_program)
 app.command()(memory)
 app.command()(partition)
 app.command("new-backend")(new_backend)
@@ -131,11 +133,18 @@ def lower(
         list[str] | None,
         typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
     ] = None,
+    check_rules: Annotated[
+        bool, typer.Option("--check", help="Check rules of --rules that were never accepted, and stop if one is wrong.")
+    ] = False,
     rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after so many applications of rules.")] = None,
     journal: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write what every rule did there.")] = None,
     pipeline: Annotated[
         list[str] | None,
         typer.Option("--pipeline", metavar="FILE", help="Replace or add a step of lowering by a pipeline; repeatable."),
+    ] = None,
+    partitioner: Annotated[
+        list[str] | None,
+        typer.Option("--partitioner", metavar="FILE", help="What goes to a backend; also MODULE:CLASS; repeatable."),
     ] = None,
     optimize: Annotated[
         int, typer.Option("-O", min=0, max=2, help="0: not; 1: without any change of results; 2: within tolerances.")
@@ -172,6 +181,8 @@ def lower(
             output, alloc_graph_input, alloc_graph_output, planner and planner.value, alignment, segment_alignment,
             strict, tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
             Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule, memory_policy,
+            tuple(partitioner or ()),
+            check_rules,
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
@@ -46,6 +47,11 @@ def _print_lowered(report: LowerReport, file: str) -> None:
     ]
     console.print()
     console.print(table(["method", "nodes: exported -> edge -> lowered", ">instructions", ">arenas (bytes)"], rows))
+    for method in report.methods:
+        counts = Counter(method.delegates)
+        if counts:
+            shown = ", ".join(f"{name} ({count})" for name, count in counts.items())
+            _say(console, f"delegates of {method.name}: {shown}")
     _print_bytes(console, report.bytes_by_kind)
     console.print()
     seconds = ", ".join(f"{name} {value:.2f}" for name, value in report.seconds.items())

@@ -160,6 +160,7 @@ class LoweredMethod(Report):
         instructions: Instructions of the emitted program.
         operators: By number of calls, then by name.
         arenas: Sizes of the planned memory, arena 1 first.
+        delegates: Backends of its delegates, in the order in which they are loaded.
     """
 
     name: str
@@ -169,6 +170,7 @@ class LoweredMethod(Report):
     instructions: int
     operators: list[OperatorReport]
     arenas: list[int]
+    delegates: list[str] = []
 
 
 class LowerReport(Report):
