@@ -23,6 +23,7 @@ from .diagnostics import (
     Location,
     ModelError,
     UsageError,
+    choices_hint,
 )
 from .dialects import ATEN, BACKEND, DIALECTS, EDGE, EXECUTORCH, Dialect
 from .dim_order import (
@@ -54,6 +55,7 @@ from .inference import Inference, no_new_guards, no_torch_logs
 from .machine_libraries import without_machine_libraries
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, is_static, same_argument, same_value
+from .node_order import misordered
 from .operators import (
     BackendOpOverload,
     EdgeOpOverload,
@@ -74,12 +76,23 @@ from .programs import (
     copy_signature,
     fake_mode_of,
 )
-from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
+from .provenance import (
+    PROVENANCE_KEYS,
+    inherited,
+    locate,
+    module_path,
+    module_paths,
+    show_value,
+    source_line,
+    stack_frames,
+)
 from .purity import has_effect, is_pure
 from .quick_execution import has_quick_values, is_quick_on_ones, quick_value
+from .raw_edits import EditWatch, RawEdit
 from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 from .torch_economy import cheap_tracing
+from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
 
 __all__ = [
     "ALIGNMENT",
@@ -110,6 +123,7 @@ __all__ = [
     "Dim",
     "EdgeOpOverload",
     "EdgeProgramVerifier",
+    "EditWatch",
     "Effect",
     "ExecutorchProgramVerifier",
     "GraphEditor",
@@ -121,6 +135,7 @@ __all__ = [
     "ModelError",
     "Point",
     "Ranges",
+    "RawEdit",
     "SealedBodyError",
     "TensorShapeDynamism",
     "TensorSpec",
@@ -135,6 +150,7 @@ __all__ = [
     "body_calls",
     "called_graphs",
     "cheap_tracing",
+    "choices_hint",
     "contiguous_stride",
     "control_flow_call",
     "copy_graph_module",
@@ -169,11 +185,19 @@ __all__ = [
     "is_pure",
     "is_quick_on_ones",
     "is_static",
+    "is_torch_file",
+    "is_users_file",
+    "line_of_definition",
+    "line_of_frames",
+    "line_that_raised",
     "load_plugin",
     "load_plugins",
     "locate",
     "memory_format_from_dim_order",
+    "misordered",
     "module_of_program",
+    "module_path",
+    "module_paths",
     "named_arguments",
     "no_new_guards",
     "no_torch_logs",
@@ -189,8 +213,10 @@ __all__ = [
     "same_value",
     "sample_ints",
     "shared_results",
+    "show_value",
     "sorted_symbols",
     "source_line",
+    "stack_frames",
     "stride_from_dim_order",
     "symbols_within",
     "underlying",

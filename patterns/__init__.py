@@ -1,11 +1,13 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
+from .acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .book_pages import rule_pages
 from .book_schema import describe_model, rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .bound_patterns import bind_pattern_to_op, bound_book
 from .compiled_rule import CompiledRule
 from .conditions import Condition, compile_condition
+from .defined_ops import book_of_operator
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .graph_functions import GraphFacts
@@ -18,6 +20,7 @@ from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance, takes_special_values
 from .program_compiler import Builder
 from .program_facts import ProgramFacts
+from .program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .python_books import PythonBook
 from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
@@ -61,6 +64,7 @@ __all__ = [
     "OperatorTable",
     "PatternInstance",
     "ProgramFacts",
+    "ProgramNotation",
     "PythonBook",
     "Refusal",
     "Registry",
@@ -87,9 +91,11 @@ __all__ = [
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "acceptance_file",
     "bind_pattern_to_op",
     "bisect_rewrites",
     "book_from_rules",
+    "book_of_operator",
     "bound_book",
     "builder",
     "check_book",
@@ -103,6 +109,7 @@ __all__ = [
     "load_book",
     "name_of",
     "near_instances",
+    "notation_of",
     "operators_with",
     "parse_book",
     "pattern_instance",
@@ -110,6 +117,7 @@ __all__ = [
     "read_target",
     "read_witnesses",
     "read_yaml",
+    "record_acceptance",
     "relations_between",
     "relations_of",
     "relations_of_book",
@@ -120,9 +128,12 @@ __all__ = [
     "shipped_targets",
     "shipped_witnesses",
     "stored_rule",
+    "surrounding",
     "takes_special_values",
     "trace_rule",
+    "unaccepted_rules",
     "unfuse",
+    "with_between",
     "witness_text",
     "work_of",
     "write_book",

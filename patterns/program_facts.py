@@ -15,6 +15,7 @@ from exirkit.ir import BodyEditor, GraphEditor, is_pure, underlying
 from .argument_view import canonical_arguments
 from .constant_cones import BodyConstants, ConstantValues
 from .operator_table import name_of
+from .seen_through import is_remark
 from .target_description import Target
 
 RULE_KEY = "rewritten_by"
@@ -56,7 +57,7 @@ class ProgramFacts:
 
     def users(self, x: Any) -> int:
         """Return how many nodes use a value; the results of a call with several count each."""
-        return len(x.users) if isinstance(x, Node) else 1
+        return sum(not is_remark(user) for user in x.users) if isinstance(x, Node) else 1
 
     def is_kind(self, x: Any, kind: str) -> bool:
         """Whether a node is a parameter, a buffer, an input, an output ..."""

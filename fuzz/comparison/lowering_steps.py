@@ -68,6 +68,10 @@ class LoweringSteps:
             return path
         return [Snapshot(method, "export", "", self.exported[method])]
 
+    def edge_snapshots(self, method: str) -> list[Snapshot]:
+        """Return the programs of a method up to the Edge program that `to_executorch` got."""
+        return self._trace.path_to(method, self.edge[method])
+
 
 def lower_in_steps(
     exported: Mapping[str, ExportedProgram], choices: LoweringChoices, *, to_the_end: bool = True

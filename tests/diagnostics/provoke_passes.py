@@ -24,7 +24,7 @@ from exirkit import (
     map_args,
     to_edge,
 )
-from exirkit.ir import GraphEditor
+from exirkit.ir import GraphEditor, ops
 from exirkit.passes import (
     PassResult,
     ReplaceViewsWithCopies,
@@ -200,6 +200,50 @@ def own_pass_that_raises(_: Path) -> None:
     Failing().apply(edge(exported(torch.relu, torch.ones(2))))
 
 
+class Nameless(Pass):
+    """A pass without a name."""
+
+    def edit(self, editor: GraphEditor) -> None:
+        pass
+
+
+@provokes("EK444")
+def own_pass_without_a_name(_: Path) -> None:
+    Nameless().apply(edge(exported(torch.relu, torch.ones(2))))
+
+
+class Raw(Pass):
+    """A pass of our own kind that edits the graph itself."""
+
+    name = "skip-relus"
+
+    def edit(self, editor: GraphEditor) -> None:
+        (relu,) = editor.graph.find_nodes(op="call_function", target=ops.edge.aten.relu.default)
+        relu.replace_all_uses_with(relu.args[0])
+        editor.graph.erase_node(relu)
+
+
+@provokes("EK445")
+def own_pass_that_edits_the_graph_itself(_: Path) -> None:
+    Raw().apply(edge(exported(torch.relu, torch.ones(2))))
+
+
+class Sum(Pass):
+    """A pass that changes what callers get."""
+
+    name = "sum-outputs"
+
+    def edit(self, editor: GraphEditor) -> None:
+        output = editor.graph.output_node()
+        (result,) = output.all_input_nodes
+        editor.replace(result, editor.call(ops.edge.aten.sum.default, (result,), before=output))
+
+
+@provokes("EK446")
+def own_pass_that_changes_an_output(_: Path) -> None:
+    Sum().apply(edge(exported(torch.relu, torch.ones(2))))
+
+
 @provokes("EK424")
 def pass_that_is_a_number(_: Path) -> None:
     apply_user_passes(exported(torch.relu, torch.ones(2)), [3])
@@ -289,6 +333,12 @@ def channels_last_without_dim_order_operators(_: Path) -> None:
     x = torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last)
     program = exported(lambda x: x.sum(1), x)
     to_edge(program, compile_config=EdgeCompileConfig(_skip_dim_order=True)).to_executorch()
+
+
+@provokes("EK437")
+def pooling_of_volumes_whose_indices_are_used(_: Path) -> None:
+    program = exported(lambda x: torch.nn.functional.max_pool3d(x, 2, return_indices=True), torch.ones(1, 4, 4, 4))
+    to_edge(program).to_executorch()
 
 
 @provokes("EK441")
