@@ -7,6 +7,7 @@ from .book_writer import write_book
 from .bound_patterns import bind_pattern_to_op, bound_book
 from .compiled_rule import CompiledRule
 from .conditions import Condition, compile_condition
+from .defined_ops import book_of_operator
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .graph_functions import GraphFacts
@@ -94,6 +95,7 @@ __all__ = [
     "bind_pattern_to_op",
     "bisect_rewrites",
     "book_from_rules",
+    "book_of_operator",
     "bound_book",
     "builder",
     "check_book",
