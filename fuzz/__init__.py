@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .campaigns import load_bench as load_bench
     from .campaigns import load_parts as load_parts
     from .campaigns import load_quotas as load_quotas
+    from .campaigns import load_reasons as load_reasons
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import show as show
     from .campaigns import summarise as summarise
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from .generation import Policy as Policy
     from .generation import features_of as features_of
     from .generation import generate as generate
+    from .generation import program_strategy as program_strategy
     from .mutants import MutantResult as MutantResult
     from .mutants import MutationBenchOptions as MutationBenchOptions
     from .mutants import mutant as mutant
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from .programs import build as build
     from .programs import parse_program as parse_program
     from .programs import program_text as program_text
+    from .unchecked_books import rejected_rules as rejected_rules
+    from .unchecked_books import unchecked_book as unchecked_book
 
 # Where each public name lives.
 _HOMES: dict[str, str] = {
@@ -115,13 +119,17 @@ _HOMES: dict[str, str] = {
     "load_bench": "campaigns",
     "load_parts": "campaigns",
     "load_quotas": "campaigns",
+    "load_reasons": "campaigns",
     "mutant": "mutants",
     "parse_program": "programs",
     "parse_seeds": "campaigns",
+    "program_strategy": "generation",
     "program_text": "programs",
     "run_mutation_bench": "mutants",
     "show": "campaigns",
     "summarise": "campaigns",
+    "rejected_rules": "unchecked_books",
+    "unchecked_book": "unchecked_books",
     "untested": "campaigns",
     "mutant_table": "mutants",
 }

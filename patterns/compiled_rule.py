@@ -249,9 +249,10 @@ def variables_of(
             variables[name] = parse_variable(name, "any")
         symbols.update(variables[name].binds)
     try:
-        variables = dict(link_variables(variables))
+        variables = dict(link_variables(variables, written_types))
     except VariableSyntaxError as error:
-        scope.found.append(whole.diagnostic("EK216", error.message, hint=error.hint))
+        at = whole if error.name is None else texts[error.name]
+        scope.found.append(at.diagnostic("EK216", error.message, offset=error.offset, hint=error.hint))
     return variables, frozenset(symbols - variables.keys())
 
 

@@ -82,7 +82,8 @@ class RuleTrials:
                 report.rejected[reason] += 1
                 misses += 1
                 if misses > _MOST_MISSES * (report.passed + 5):
-                    report.open = f"{misses} samples gave {report.passed} trials; {self._reason(report.rejected)}"
+                    why = f"{report.reasons()}{self._about_gen(report.rejected)}"
+                    report.open = f"{misses} samples gave {report.passed} trials; {why}"
                     break
                 continue
             problem = self.judge(trial)
@@ -99,18 +100,16 @@ class RuleTrials:
             report.open = f"the only samples that gave trials are empty tensors; for others {common}"
         return report
 
-    def _reason(self, rejected: Counter[str]) -> str:
-        """Return why samples gave no trials: what was met most often, or that `gen` contradicts the types alone."""
-        common, count = rejected.most_common(1)[0]
-        said = f"most often ({count} times): {common}"
-        gen = self.rule.rule.gen
+    def _about_gen(self, rejected: Counter[str]) -> str:
+        """Return that `gen` alone leaves no sample, if that is so."""
+        gen, common = self.rule.rule.gen, rejected.most_common(1)[0][0]
         if gen is None or not common.startswith("no sample"):
-            return said
+            return ""
         try:
             Sampler(self.rule.variables, gen=[]).sample(random.Random(f"{self.rule.id}:open"), "normal")
         except SamplingError:
-            return said
-        return f"{said}; without `gen: {gen}` there are samples, so it contradicts the types, or narrows too much"
+            return ""
+        return f"; without `gen: {gen}` there are samples, so it contradicts the types, or narrows too much"
 
     def trial(self, number: int, *, unless: int | None = None, profile: str | None = None) -> tuple[Trial | None, str]:
         """Make the n-th trial: values for which the pattern can be computed and the guards hold.

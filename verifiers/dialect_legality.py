@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -179,7 +179,7 @@ def _functional_findings(graph: ProgramGraph, node: Node, dialect: Dialect) -> I
         yield from _numbers_for_tensors(graph, node)
     elif isinstance(target, OpOverload | DefinedOperator):
         if target not in _ASSERTIONS:
-            yield _not_edge(graph, node, "no operator of the Edge dialect")
+            yield _not_edge(graph, node, "not an operator of the Edge dialect")
     elif target not in _FUNCTIONS and underlying(target) is target:
         yield _illegal(graph, node, dialect)
 
@@ -255,12 +255,29 @@ def _missing_value(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         )
 
 
+# What to write instead, or what is missing in the call: where this is not to be guessed.
+_WAYS_OUT: Mapping[str, str] = {
+    "aten::_unique2": "it is decomposed if no size of its input varies and there is an element",
+    "aten::unique_consecutive": "it is decomposed without `dim` if no size of its input varies and there is an element",
+    "aten::unique_dim": "`unique` without `dim` is decomposed; number the rows first: `(rows * weights).sum(1)`",
+    "aten::bincount": "it is decomposed if the size of its input does not vary and there is an element",
+    "aten::repeat_interleave": "it is decomposed if it is told `output_size`",
+    "aten::_fft_c2c": "runtimes compute no complex numbers; multiply with matrices of cosines and sines",
+    "aten::searchsorted": "it is decomposed for tensors of values and without `sorter`",
+    "aten::_grouped_mm": "it is decomposed for rows in groups and for two batches, without bias",
+}
+
+
 def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
+    way_out = _WAYS_OUT.get(op._schema.name)
     return graph.finding(
         "EK301",
         node,
         f"{op.name()} is not a core ATen operator",
-        notes=("torch has no decomposition for it, or it was preserved on purpose",),
+        notes=(
+            "torch has no decomposition for it, or it was preserved on purpose",
+            *(() if way_out is None else (way_out,)),
+        ),
         hint=f"if your runtime has a kernel: EdgeCompileConfig(_core_aten_ops_exception_list=[torch.ops.{op}])",
     )
 
@@ -271,9 +288,15 @@ def _not_edge(graph: ProgramGraph, node: Node, what: str) -> Diagnostic:
         "EK303",
         node,
         f"{target.name()} is {what}",
-        expected=f"the handle ops.edge.{getattr(target, '__name__', target)}",
-        hint="passes on Edge programs call `exirkit.ops.edge...` instead of `torch.ops...`",
+        expected=f"the handle `exirkit.ops.edge.{_dotted(target)}`",
+        hint=f"passes on Edge programs call `exirkit.ops.edge.{_dotted(target)}`, not `torch.ops.{_dotted(target)}`",
     )
+
+
+def _dotted(target: Any) -> str:
+    """Return an overload as Python looks it up, `aten.add.Tensor`."""
+    namespace, _, name = target._schema.name.partition("::")
+    return f"{namespace}.{name}.{target._schema.overload_name or 'default'}"
 
 
 def _illegal(graph: ProgramGraph, node: Node, dialect: Dialect) -> Diagnostic:

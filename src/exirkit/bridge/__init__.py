@@ -4,6 +4,7 @@
 """
 
 from .backends import official_backend
+from .delegate_checks import check_delegates
 from .incoming import edge_from_official
 from .memory_planning import OfficialMemoryPlanning
 from .official_edge import officially_lowered
@@ -13,6 +14,7 @@ from .partitioners import OfficialPartitioner
 __all__ = [
     "OfficialMemoryPlanning",
     "OfficialPartitioner",
+    "check_delegates",
     "edge_from_official",
     "official_backend",
     "official_program",
