@@ -16,7 +16,7 @@ from exirkit.fuzz.programs import Call, Contents, Input, Method, Program, Ref, R
 from exirkit.ir import edge_operator
 from exirkit.verifiers import catalogue_name
 
-_CONFIG = ExecutorchBackendConfig(optimization_level=0, remove_view_copy=False)
+_CONFIG = ExecutorchBackendConfig(optimization_level=0, remove_view_copy=False, target=None)
 
 
 class Kernels:

@@ -68,6 +68,8 @@ def main() -> int:
         "target": 1,
         "name": "official_host",
         "doc": f"Official runtime on a host, its portable and optimized kernels, float32; {platform.machine()}.",
+        # Written by benchmarks/kernel_conditions.py.
+        "registry": {"base": "official_host"},
         "kernels": dict(sorted(kernels.items())),
     }
     Target.model_validate(description)
@@ -100,7 +102,7 @@ def measure(experiment: Experiment, rounds: int) -> Iterable[tuple[str, Work, fl
         for node in edge.exported_program().graph.nodes
         if node.op == "call_function" and underlying(node.target) is experiment.operator
     ]
-    executorch = exirkit.ExecutorchBackendConfig(remove_view_copy=False)
+    executorch = exirkit.ExecutorchBackendConfig(remove_view_copy=False, target=None)
     nanoseconds = kernel_times(edge.to_executorch(executorch).buffer, experiment, rounds)
     if len(calls) != 1:
         raise SystemExit(f"{name_of(experiment.operator)}: {len(calls)} calls in its program")

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from .campaigns import Progress as Progress
     from .campaigns import Shown as Shown
     from .campaigns import Store as Store
+    from .campaigns import TestedPart as TestedPart
     from .campaigns import dask_executor as dask_executor
     from .campaigns import find_campaign as find_campaign
     from .campaigns import html_page as html_page
     from .campaigns import load_bench as load_bench
+    from .campaigns import load_parts as load_parts
     from .campaigns import load_quotas as load_quotas
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import show as show
     from .campaigns import summarise as summarise
+    from .campaigns import untested as untested
     from .campaigns.user_tests import fuzz_programs as fuzz_programs
     from .generation import Policy as Policy
     from .generation import features_of as features_of
@@ -61,6 +64,7 @@ _HOMES: dict[str, str] = {
     "Progress": "campaigns",
     "Shown": "campaigns",
     "Store": "campaigns",
+    "TestedPart": "campaigns",
     "Verdict": "oracles",
     "build": "programs",
     "check": "oracles",
@@ -71,6 +75,7 @@ _HOMES: dict[str, str] = {
     "generate": "generation",
     "html_page": "campaigns",
     "load_bench": "campaigns",
+    "load_parts": "campaigns",
     "load_quotas": "campaigns",
     "mutant": "mutants",
     "parse_program": "programs",
@@ -79,6 +84,7 @@ _HOMES: dict[str, str] = {
     "run_mutation_bench": "mutants",
     "show": "campaigns",
     "summarise": "campaigns",
+    "untested": "campaigns",
     "mutant_table": "mutants",
 }
 

@@ -89,7 +89,8 @@ class ExecutorchBackendConfig:
             that rules declare, for the target.
         optimize_for: `speed`, or `size`: no larger arena than without optimization.
         arena_limit: Most bytes that planned memory may take in a method; what gains time costs memory only up to here.
-        target: Description of the target, or the name of a shipped one or of a file.
+        target: Description of the target, or the name of a shipped one or of a file. Calls that its kernels do not
+            take are an error; `any`, or None, is a target of which nothing is known, for runtimes with other kernels.
     """
 
     passes: Sequence[Any] = field(default_factory=list)
@@ -113,4 +114,4 @@ class ExecutorchBackendConfig:
     optimization_level: int = 1
     optimize_for: Literal["speed", "size"] = "speed"
     arena_limit: int | None = None
-    target: Target | str | Path = "official_host"
+    target: Target | str | Path | None = "official_host"

@@ -15,7 +15,7 @@ from .operator_facts import FAMILIES, operators_with
 from .operator_table import DTYPES, OperatorTable, UnknownNameError, name_of
 from .operator_work import Work, work_of
 from .parallel_checks import CheckRequest, CheckSettings, check_books
-from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance
+from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance, takes_special_values
 from .program_compiler import Builder
 from .program_facts import ProgramFacts
 from .python_books import PythonBook
@@ -29,7 +29,7 @@ from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
 from .rule_relations import Relations, relations_between, relations_of, relations_of_book
 from .source_text import SourceText
 from .standalone_patterns import StandalonePattern, compile_pattern
-from .target_description import KernelCost, Target, read_target, shipped_targets
+from .target_description import KernelCost, Registry, Target, read_target, shipped_targets
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
 from .unfusing import unfuse
@@ -63,6 +63,7 @@ __all__ = [
     "ProgramFacts",
     "PythonBook",
     "Refusal",
+    "Registry",
     "Relations",
     "RewriteHistory",
     "RewriteOptions",
@@ -119,6 +120,7 @@ __all__ = [
     "shipped_targets",
     "shipped_witnesses",
     "stored_rule",
+    "takes_special_values",
     "trace_rule",
     "unfuse",
     "witness_text",

@@ -1,7 +1,7 @@
 """One view of the arguments of a call, however they were written; the graph stays as it is.
 
 Arguments have the names of the schema, defaults are there, dims count from the front, `-1` in the sizes of a view is
-what is meant. Rules are matched against this view only.
+what is meant, and so is a stride of nothing. Rules are matched against this view only.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class _Plan:
     parameters: tuple[_Parameter, ...]
     places: Mapping[str, int]
     has_sizes: bool
+    like: tuple[tuple[str, str], ...]
 
 
 # Keyed by identity, since torch computes the hash of an operator in Python; the plan keeps its operator alive.
@@ -95,7 +96,10 @@ def _plan_of(op: Any, schema: Any) -> _Plan:
         traits = traits_of(op)
         parameters = tuple(_parameter(index, argument, traits) for index, argument in enumerate(schema.arguments))
         places = {one.name: one.index for one in parameters if one.index is not None}
-        plan = _Plan(op, traits, parameters, places, schema.name.partition("::")[2] in _SIZES)
+        like = tuple(
+            (name, other) for name, other in traits.defaults.items() if any(other == one.name for one in parameters)
+        )
+        plan = _Plan(op, traits, parameters, places, schema.name.partition("::")[2] in _SIZES, like)
         _PLANS[id(op)] = plan
     return plan
 
@@ -133,6 +137,9 @@ def _view(node: Node) -> Arguments:
         values[name] = value
     if plan.has_sizes:
         _resolve_sizes(node, values)
+    for name, other in plan.like:
+        if values[name] == []:
+            values[name] = values[other]
     return Arguments(values, ranks)
 
 

@@ -22,8 +22,9 @@ from .matching_calls import (
     compile_through,
 )
 from .matching_lists import compile_list
+from .matching_literals import literal_agrees, same_number, scalar_shown
 from .matching_state import CompiledGuard, MatchedNames, Matcher, State, Then
-from .matching_values import is_kind, same_bound, same_literal, scalar_behind
+from .matching_values import is_kind, same_bound
 from .terms import (
     Alternatives,
     Anything,
@@ -155,12 +156,13 @@ class PatternCompiler:
         def match(value: Any, state: State) -> bool:
             names = state.names
             if name in names:
-                same = same_bound(names[name], value)
+                known = names[name]
+                same = same_bound(known, value) or (not is_tensor and _same_again(variable, known, value, state))
                 return (same or state.fail(f"{name} is another value", value)) and then(state)
             for kind in needs_kind if isinstance(value, Node) else ():
                 if not is_kind(state.facts, value, kind):
                     return state.fail(f"{name} is not {kind}", value)
-            value, shown = _shown_to_type(value, state, is_tensor, wants_value)
+            value, shown = _shown_to_type(variable, value, state, is_tensor, wants_value)
             for extension in admit(variable, shown, names):
                 fresh = {key: new for key, new in extension.items() if key not in names and key != name}
                 names.update(fresh)
@@ -191,8 +193,7 @@ class PatternCompiler:
         wanted = term.value
 
         def match(value: Any, state: State) -> bool:
-            found = scalar_behind(value, state.facts) if isinstance(value, Node) else value
-            if same_literal(wanted, found):
+            if literal_agrees(wanted, value, state):
                 return then(state)
             what = "left out, so it must be the default" if term.is_default else "a literal"
             return state.fail(f"{wanted!r} ({what}) is expected", value)
@@ -200,17 +201,24 @@ class PatternCompiler:
         return match
 
 
-def _shown_to_type(value: Any, state: State, is_tensor: bool, wants_value: bool) -> tuple[Any, Any]:
+def _shown_to_type(variable: Any, value: Any, state: State, is_tensor: bool, wants_value: bool) -> tuple[Any, Any]:
     """Return what a variable is bound to, and what its type is asked about: values for nodes, numbers for constants."""
     if isinstance(value, list | tuple):
         return value, [one.meta.get("val") if isinstance(one, Node) else one for one in value]
+    if not is_tensor:
+        number = scalar_shown(variable, value, state)
+        return number, number
     if not isinstance(value, Node):
         return value, value
-    if not is_tensor:
-        number = scalar_behind(value, state.facts)
-        return number, number
     known = state.facts.value(value) if wants_value and state.facts.is_constant(value) else None
     return value, value.meta.get("val") if known is None else known
+
+
+def _same_again(variable: Any, known: Any, value: Any, state: State) -> bool:
+    """Whether a name for a number is met again, written in another way or rounded to another dtype."""
+    return not isinstance(value, list | tuple) and same_number(
+        known, scalar_shown(variable, value, state), value, state
+    )
 
 
 _CALLS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {

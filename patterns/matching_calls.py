@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
 
 from exirkit.ir import underlying
 
+from .argument_meanings import meaning_of
 from .argument_view import Arguments, canonical_arguments
+from .matching_arguments import compile_argument
 from .matching_lists import compile_elements
 from .matching_state import Matcher, State, Then
 from .matching_values import from_front, rest_is_default, same_literal
@@ -24,21 +26,16 @@ from .terms import (
     Literal,
     OperatorCall,
     Optional,
-    Term,
     Through,
-    Variable,
     optional_names,
 )
-from .terms import Sequence as ListTerm
 from .variable_types import OperatorVariable
-
-_MOST_DIMS = 8
-"""Rank up to which lists of dims that count from the end are matched; operators of the runtime take no more."""
 
 if TYPE_CHECKING:
     from .matching import PatternCompiler
 
 _MAX_THROUGH = 64
+_NUMBERS = (int, float)
 
 
 @dataclass(frozen=True)
@@ -96,11 +93,15 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
 def _literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
     """Return names and values of the literals that no exchange of arguments moves, and whether they are dims."""
     traits = traits_of(term.op)
-    moved = {name for left, right, _ in traits.commutes for name in (left, right)}
+    # What can be written in several ways is not compared here either.
+    moved = {name for left, right, _ in traits.commutes for name in (left, right)} | traits.pairs
     return [
         (name, argument.value, name in traits.dims)
         for name, argument in term.arguments.items()
-        if isinstance(argument, Literal) and name not in moved
+        if isinstance(argument, Literal)
+        and name not in moved
+        and name not in traits.pairs
+        and meaning_of(term.op, name) is None
     ]
 
 
@@ -110,23 +111,22 @@ def _differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bo
         found = arguments[name]
         if isinstance(found, Node):
             continue
-        if not same_literal(from_front(wanted, arguments.rank_of(name)) if is_dim else wanted, found):
+        here = from_front(wanted, arguments.rank_of(name)) if is_dim else wanted
+        # An integer may stand for an equal float; what is beside it decides.
+        if not same_literal(here, found) and not (type(found) in _NUMBERS and type(here) in _NUMBERS and here == found):
             return True
     return False
 
 
 def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then: Then) -> Callable[[Any, State], bool]:
     """Return a closure that matches the arguments of a call, some of them exchanged."""
-    items: list[Any] = []
-    dims = traits_of(term.op).dims
-    for name, argument in term.arguments.items():
-        items.append((order.renamed.get(name, name), argument, name in dims))
+    items: list[Any] = [(order.renamed.get(name, name), argument) for name, argument in term.arguments.items()]
     # Literals bind nothing, so asking them first changes no result; most calls that do not match fail there.
     items.sort(key=lambda item: not isinstance(item[1], Literal))
     holder: list[Any] = []
     chain: Then = then
-    for name, argument, is_dim in reversed(items):
-        chain = compile_argument(compiler, name, argument, is_dim, holder, chain)
+    for name, argument in reversed(items):
+        chain = compile_argument(compiler, term.op, name, argument, holder, chain)
 
     def match(arguments: Any, state: State) -> bool:
         if order.condition is not None and not order.condition(arguments):
@@ -140,71 +140,6 @@ def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then
     return match
 
 
-def compile_argument(
-    compiler: PatternCompiler, name: str, argument: Term, is_dim: bool, holder: list[Any], then: Then
-) -> Then:
-    """Match one argument, found by name."""
-    if is_dim and isinstance(argument, Literal):
-        return compile_dim_literal(compiler, name, argument, holder, then)
-    if is_dim and isinstance(argument, ListTerm) and any(map(_counts_from_end, argument.items)):
-        return compile_dim_list(compiler, name, argument, holder, then)
-    matcher = compiler.term(argument, then)
-    if is_dim and isinstance(argument, Variable):
-        return compile_dim_variable(compiler, name, matcher, holder)
-    return lambda state: matcher(holder[-1][name], state)
-
-
-def compile_dim_literal(compiler: PatternCompiler, name: str, argument: Literal, holder: list[Any], then: Then) -> Then:
-    """A dim is compared modulo the rank: the canonical view counts from the front."""
-
-    def match(state: State) -> bool:
-        arguments = holder[-1]
-        value, rank = arguments[name], arguments.rank_of(name)
-        if same_literal(from_front(argument.value, rank), value):
-            return then(state)
-        return state.fail(f"dim {argument.value!r} is expected", value, argument)
-
-    return match
-
-
-def _counts_from_end(item: Any) -> TypeGuard[Literal]:
-    return isinstance(item, Literal) and isinstance(item.value, int) and item.value < 0
-
-
-def compile_dim_list(compiler: PatternCompiler, name: str, argument: ListTerm, holder: list[Any], then: Then) -> Then:
-    """Dims in a list are compared modulo the rank too: there is a list for every rank."""
-
-    def at_rank(rank: int) -> Matcher:
-        items = tuple(
-            replace(one, value=from_front(one.value, rank)) if _counts_from_end(one) else one for one in argument.items
-        )
-        return compiler.term(replace(argument, items=items), then)
-
-    matchers = {rank: at_rank(rank) for rank in range(1, _MOST_DIMS + 1)}
-
-    def match(state: State) -> bool:
-        arguments = holder[-1]
-        value, matcher = arguments[name], matchers.get(arguments.rank_of(name) or 0)
-        return (
-            matcher(value, state) if matcher is not None else state.fail("a list of dims is expected", value, argument)
-        )
-
-    return match
-
-
-def compile_dim_variable(compiler: PatternCompiler, name: str, matcher: Matcher, holder: list[Any]) -> Then:
-    """A variable for a dim may be typed by either way of counting."""
-
-    def match(state: State) -> bool:
-        arguments = holder[-1]
-        value, rank = arguments[name], arguments.rank_of(name)
-        if matcher(value, state):
-            return True
-        return type(value) is int and rank is not None and value >= 0 and matcher(value - rank, state)
-
-    return match
-
-
 def compile_operator_call(compiler: PatternCompiler, term: OperatorCall, then: Then) -> Matcher:
     """Match a call of any operator of a family."""
     variable = compiler.variables[term.variable]
@@ -213,7 +148,7 @@ def compile_operator_call(compiler: PatternCompiler, term: OperatorCall, then: T
     def bound(state: State) -> bool:
         return then(state)
 
-    elements = compile_elements(compiler, list(term.arguments), bound)
+    elements = compile_elements(compiler, list(term.arguments), bound, are_arguments=True)
     count = len(term.arguments)
 
     def match(value: Any, state: State) -> bool:
@@ -287,10 +222,18 @@ def compile_alternatives(compiler: PatternCompiler, term: Alternatives, then: Th
 
     branches = [compiler.term(branch, settled(tag)) for tag, branch in term.branches]
 
+    def among(value: Any, state: State) -> bool:
+        beside = state.beside
+        for branch in branches:
+            state.beside = beside
+            if branch(value, state):
+                return True
+        return False
+
     def match(value: Any, state: State) -> bool:
         if name is None:
-            return any(branch(value, state) for branch in branches)
-        return compiler.bound(name, value, state, lambda inner: any(branch(value, inner) for branch in branches))
+            return among(value, state)
+        return compiler.bound(name, value, state, lambda inner: among(value, inner))
 
     return match
 
@@ -303,8 +246,13 @@ def compile_optional(compiler: PatternCompiler, term: Optional, then: Then) -> M
     missing = compiler.term(passing, lambda state: compile_absent(compiler, absent, state, then))
 
     def match(value: Any, state: State) -> bool:
+        beside = state.beside
+
         def inside(inner: State) -> bool:
-            return present(value, inner) or missing(value, inner)
+            if present(value, inner):
+                return True
+            inner.beside = beside
+            return missing(value, inner)
 
         return compiler.bound(term.name, value, state, inside)
 
@@ -328,8 +276,9 @@ def compile_through(compiler: PatternCompiler, term: Through, then: Then) -> Mat
     ops = frozenset(term.ops)
 
     def match(value: Any, state: State) -> bool:
-        passed = 0
+        passed, beside = 0, state.beside
         while True:
+            state.beside = beside
             if inner(value, state):
                 return True
             if not isinstance(value, Node) or value.op != "call_function" or underlying(value.target) not in ops:

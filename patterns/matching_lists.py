@@ -64,8 +64,17 @@ def compile_fixed_list(compiler: PatternCompiler, term: ListTerm, then: Then) ->
     return match
 
 
-def compile_elements(compiler: PatternCompiler, items: Sequence[Any], then: Then) -> Matcher:
-    """Match elements one after another; each finds its value in a list that stands on the state's way."""
+def compile_elements(
+    compiler: PatternCompiler, items: Sequence[Any], then: Then, *, are_arguments: bool = False
+) -> Matcher:
+    """Match elements one after another; each finds its value in a list that stands on the state's way.
+
+    Args:
+        compiler: Of the pattern.
+        items: Terms of the elements.
+        then: What follows.
+        are_arguments: The list is the arguments of a call, and not one of them.
+    """
     if not items:
         return lambda value, state: then(state)
     holder: list[Any] = []
@@ -75,7 +84,7 @@ def compile_elements(compiler: PatternCompiler, items: Sequence[Any], then: Then
 
     chain: Then = last
     for index in reversed(range(len(items))):
-        chain = compile_element(compiler, index, items[index], holder, chain)
+        chain = compile_element(compiler, index, items[index], holder, chain, are_arguments)
 
     def match(value: Any, state: State) -> bool:
         holder.append(value)
@@ -87,10 +96,19 @@ def compile_elements(compiler: PatternCompiler, items: Sequence[Any], then: Then
     return match
 
 
-def compile_element(compiler: PatternCompiler, index: int, item: Term, holder: list[Any], then: Then) -> Then:
+def compile_element(
+    compiler: PatternCompiler, index: int, item: Term, holder: list[Any], then: Then, is_argument: bool
+) -> Then:
     """Match one element, found by place."""
     matcher = compiler.term(item, then)
-    return lambda state: matcher(holder[-1][index], state)
+    if not is_argument:
+        return lambda state: matcher(holder[-1][index], state)
+
+    def match(state: State) -> bool:
+        state.beside = values = holder[-1]
+        return matcher(values[index], state)
+
+    return match
 
 
 def compile_splat(compiler: PatternCompiler, splat: Splat, then: Then) -> Matcher:

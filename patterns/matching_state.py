@@ -41,6 +41,7 @@ class State:
         terms: Node of each call term, by the identity of the term.
         roots: Nodes of the roots; None for a result that nothing uses.
         trace: Called with depth, reason, value and perhaps the term where the search fails.
+        beside: Arguments of the call among which a value is being matched.
     """
 
     facts: GraphFacts
@@ -49,6 +50,7 @@ class State:
     terms: dict[int, Node] = field(default_factory=dict)
     roots: list[Node | None] = field(default_factory=list)
     trace: Trace | None = None
+    beside: Any = None
 
     def fail(self, reason: str, value: Any = None, term: Any = None) -> bool:
         """Say why, if somebody listens; `term` if it is not the one that is being matched."""

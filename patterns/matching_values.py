@@ -21,6 +21,14 @@ def is_kind(facts: GraphFacts, node: Node, kind: str) -> bool:
     return facts.is_kind(node, kind)
 
 
+def constant_behind(node: Node, facts: GraphFacts) -> torch.Tensor | None:
+    """Return a constant of no dimension, or None if the node is something else."""
+    recorded = node.meta.get("val")
+    if isinstance(recorded, torch.Tensor) and recorded.dim() == 0 and facts.is_constant(node):
+        return facts.value(node)
+    return None
+
+
 def scalar_behind(value: Any, facts: GraphFacts) -> Any:
     """Return the number in a constant of no dimension; the recorded size of a symbolic number; else the node itself."""
     if not isinstance(value, Node):
@@ -28,11 +36,8 @@ def scalar_behind(value: Any, facts: GraphFacts) -> Any:
     recorded = value.meta.get("val")
     if not isinstance(recorded, torch.Tensor):
         return recorded
-    if recorded.dim() == 0 and facts.is_constant(value):
-        known = facts.value(value)
-        if known is not None:
-            return known.item()
-    return value
+    known = constant_behind(value, facts)
+    return value if known is None else known.item()
 
 
 def same_literal(wanted: Any, found: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -56,6 +56,7 @@ class FactsForm(_Form):
     commutes: dict[str, CommutesForm]
     dims: DimsForm
     pairs: dict[str, tuple[str, ...]]
+    defaults: dict[str, dict[str, str]]
     families: dict[Family, tuple[str, ...]]
 
 
@@ -69,6 +70,7 @@ class Traits:
         new_dims: How many dims the result has more than the first tensor, for counting `dims`.
         pairs: Lists in which one element stands for two.
         moves_data: It computes nothing: values come out as they went in.
+        defaults: What arguments mean that have their defaults.
     """
 
     commutes: tuple[tuple[str, str, Callable[[Mapping[str, Any]], bool] | None], ...] = ()
@@ -76,6 +78,7 @@ class Traits:
     new_dims: int = 0
     pairs: frozenset[str] = frozenset()
     moves_data: bool = False
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def copy_like(self) -> bool:
@@ -97,15 +100,16 @@ def _table() -> dict[Operator, Traits]:
     facts, find = _facts(), OperatorTable().find
     moving = {*facts.families["copy_like"], *facts.families["views"], "aten.cat.default", "aten.stack.default"}
     of_result = facts.dims.of_result
-    names = [*facts.commutes, *facts.dims.of_tensor, *of_result, *facts.pairs, *sorted(moving)]
+    names = [*facts.commutes, *facts.dims.of_tensor, *of_result, *facts.pairs, *facts.defaults, *sorted(moving)]
     table: dict[Operator, Traits] = {}
     for name in dict.fromkeys(names):
         pair = facts.commutes.get(name)
         commutes = () if pair is None else ((*pair.arguments, _condition(pair.when)),)
         dims = facts.dims.of_tensor.get(name) or of_result.get(name, ())
         table[find(name)] = Traits(
-            commutes, frozenset(dims), int(name in of_result), frozenset(facts.pairs.get(name, ())), name in moving
-        )
+            commutes, frozenset(dims), int(name in of_result), frozenset(facts.pairs.get(name, ())), name in moving,
+            facts.defaults.get(name, {}),
+        )  # fmt: skip
     return table
 
 

@@ -49,13 +49,20 @@ class PatternInstance:
             The values of the roots; None if the pattern leaves something open, or has nothing of what is to be changed.
         """
         given = {**self.names, **values}
-        run = PatternRun(self.rule.pattern, given, self.shape, builder, changed=self.changed, split=self.split)
+        # A second value for an occurrence of a tensor is a tensor of the program too.
+        split = {name: values.get(second_name(name), value) for name, value in self.split.items()}
+        run = PatternRun(self.rule.pattern, given, self.shape, builder, changed=self.changed, split=split)
         try:
             results = run.run()
         except CannotRunError:
             return None
         # The way through the pattern may not come by what was to be changed.
         return None if (self.changed or self.split) and not run.was_changed else results
+
+
+def second_name(name: str) -> str:
+    """Return the name under which an instance has the value of the second occurrence of a variable."""
+    return f"{name} again"
 
 
 def pattern_instance(rule: CompiledRule, number: int, *, seed: int = 0) -> PatternInstance | None:
@@ -65,11 +72,22 @@ def pattern_instance(rule: CompiledRule, number: int, *, seed: int = 0) -> Patte
     return None if trial is None else _instance(trials, trial)
 
 
-def near_instances(rule: CompiledRule, number: int, *, seed: int = 0) -> Iterator[tuple[str, PatternInstance]]:
-    """Yield instances that lack one part of a rule each, and that part: a guard, a literal, a repeated variable."""
+def near_instances(
+    rule: CompiledRule, number: int, *, seed: int = 0, first: int = 0
+) -> Iterator[tuple[str, PatternInstance]]:
+    """Yield instances that lack one part of a rule each, and that part: a guard, a literal, a repeated variable.
+
+    Args:
+        rule: The rule.
+        number: Of the values.
+        seed: Of the values.
+        first: With which of the parts to begin.
+    """
     trials = RuleTrials(rule, seed=seed)
     whole, _ = trials.trial(number, profile="normal")
-    for part in parts_of(rule):
+    parts = parts_of(rule)
+    first = first % len(parts) if parts else 0
+    for part in (*parts[first:], *parts[:first]):
         if part.kind == "guard":
             trial, _ = (
                 trials.trial(number, unless=part.index, profile="normal") if not part.is_structural else (None, "")
@@ -79,9 +97,28 @@ def near_instances(rule: CompiledRule, number: int, *, seed: int = 0) -> Iterato
         elif whole is not None and part.term is not None:
             for other in part.others[:1]:
                 yield part.text, replace(_instance(trials, whole), changed={id(part.term): other})
-        elif whole is not None and not isinstance(whole.names.get(part.text), torch.Tensor):
+        elif whole is not None:
             for other in others_than(whole.names.get(part.text))[:1]:
-                yield part.text, replace(_instance(trials, whole), split={part.text: other})
+                yield part.text, _split(_instance(trials, whole), part.text, other)
+
+
+def takes_special_values(rule: CompiledRule) -> frozenset[str]:
+    """Return the variables that may be infinite or NaN, as far as the contract of a rule is about such values."""
+    if rule.rule.equiv.lhs_nan is not None or RuleTrials(rule).profile != "special":
+        return frozenset()
+    return frozenset(
+        name
+        for name, variable in rule.variables.items()
+        if isinstance(variable, TensorVariable) and variable.domain is None and not variable.qualifiers
+    )
+
+
+def _split(instance: PatternInstance, name: str, other: Any) -> PatternInstance:
+    if not isinstance(other, torch.Tensor):
+        return replace(instance, split={name: other})
+    second = second_name(name)
+    kinds = {**instance.kinds, second: instance.kinds.get(name, "input")}
+    return replace(instance, split={name: other}, names={**instance.names, second: other}, kinds=kinds)
 
 
 def _instance(trials: RuleTrials, trial: Trial) -> PatternInstance:

@@ -159,6 +159,8 @@ class PatternParser:
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as number)):
                 signed = -number if isinstance(node.op, ast.USub) else number
                 return Literal(normalised_literal(kind, signed), place=self._place(node))
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf" as name)):
+                return Literal(-CONSTANTS[name], place=self._place(node))
             case ast.List() | ast.Tuple():
                 return self._list(node, kind)
             case ast.Call():

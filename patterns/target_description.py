@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import Field
+import yaml
+from pydantic import Field, TypeAdapter
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, Location, UsageError, underlying
@@ -18,6 +20,7 @@ from .operator_work import Work, work_of
 from .yaml_source import YamlError, read_yaml
 
 SHIPPED_TARGETS = "targets"
+_REGISTRIES = "registries"
 
 
 class KernelCost(Strict):
@@ -47,6 +50,31 @@ class KernelCost(Strict):
         return self.call_ns + each * work.elements + self.mac_ns * work.macs + self.run_ns * work.runs
 
 
+class Registry(Strict):
+    """What a runtime registers.
+
+    Attributes:
+        base: Name of a shipped registry, to which the other entries are added.
+        operators: Conditions of the kernel by operator as it stands in program files (`aten::add.out`); see
+            `exirkit.verifiers.read_condition`.
+        lacks: Operators of the base that this runtime does not have.
+    """
+
+    base: str | None = None
+    operators: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    lacks: tuple[str, ...] = ()
+
+    def conditions(self) -> dict[str, tuple[str, ...]]:
+        """Return the conditions of all operators, with those of the base.
+
+        Raises:
+            UsageError: EK209, there is no such base.
+        """
+        found = dict(_shipped_registry(self.base)) if self.base is not None else {}
+        found.update(self.operators)
+        return {name: texts for name, texts in found.items() if name not in self.lacks}
+
+
 class Target(Strict):
     """A runtime and its kernels.
 
@@ -56,6 +84,8 @@ class Target(Strict):
         doc: What it is, and on what it was measured.
         kernels: Costs by operator: `aten.linear.default`.
         features: Other things that rules may ask for.
+        registry: The operators that programs may call, with the conditions of their kernels; without, nothing is known
+            of them and nothing is checked.
     """
 
     target: int = Field(ge=1, le=1)
@@ -63,10 +93,15 @@ class Target(Strict):
     doc: str | None = None
     kernels: dict[str, KernelCost] = Field(default_factory=dict)
     features: tuple[str, ...] = ()
+    registry: Registry | None = None
 
     def has(self, capability: str) -> bool:
         """Whether the target has a kernel for an operator, or a feature."""
         return capability in self.kernels or capability in self.features
+
+    def without_registry(self) -> Target:
+        """Return the target as one of which costs are known, but not which calls its kernels take."""
+        return self.model_copy(update={"registry": None})
 
     def cost_ns(self, operator: str, *, elements: int = 0, macs: int = 0, runs: int = 0) -> float | None:
         """Return the estimated time of a call in nanoseconds, or None for an operator without a kernel."""
@@ -114,18 +149,32 @@ def read_target(path: str | Path) -> Target:
     return _parsed(text, name)
 
 
-# Every lowering at -O2 asks for the same one.
+@lru_cache(maxsize=8)
+def _shipped_registry(name: str) -> Mapping[str, tuple[str, ...]]:
+    resource = files(__package__ or "exirkit.patterns").joinpath(SHIPPED_TARGETS, _REGISTRIES, f"{name}.yaml")
+    if not name.isidentifier() or not resource.is_file():
+        raise _wrong(name, f"there is no registry {name!r} to start from", "the name of a shipped one: official_host")
+    # Made by a script: no need for the places of its words.
+    loader = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
+    data = yaml.load(resource.read_text(encoding="utf-8"), loader)
+    return TypeAdapter(dict[str, tuple[str, ...]]).validate_python(data["operators"])
+
+
+# Every lowering asks for the same one.
 @lru_cache(maxsize=8)
 def _parsed(text: str, name: str) -> Target:
     try:
         return Target.model_validate(read_yaml(text, name).data)
     except (YamlError, ValueError) as error:
-        message = str(error).splitlines()[0]
-        raise UsageError(
-            Diagnostic(
-                code="EK209",
-                message=f"this is no target description: {message}",
-                location=Location(file=name),
-                hint="`target: 1`, `name`, and `kernels` by operator name",
-            )
-        ) from error
+        raise _wrong(name, str(error).splitlines()[0], "`target: 1`, `name`, and `kernels` by operator name") from error
+
+
+def _wrong(name: str, message: str, hint: str) -> UsageError:
+    return UsageError(
+        Diagnostic(
+            code="EK209",
+            message=f"this is no target description: {message}",
+            location=Location(file=name),
+            hint=hint,
+        )
+    )

@@ -238,7 +238,7 @@ class _Writer:
                 return self.nodes[value]
             stored = self._stored(value)
             assert stored is not None, "inputs are bound, and constants are numbers"
-            value = stored.item()
+            value = self.decisions.example_of(stored)
         if isinstance(value, list | tuple) and any(isinstance(one, Node) for one in value):
             return f"[{', '.join(self._value(node, argument, one) or 'None' for one in value)}]"
         try:

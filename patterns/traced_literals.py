@@ -13,6 +13,7 @@ import torch
 from exirkit.ir import Diagnostic, UsageError, same_argument
 
 from .argument_binding import default_of
+from .matching_literals import rounds_to, shortest_number
 from .matching_values import same_literal
 from .operator_facts import traits_of
 from .operator_table import CONSTANTS, name_of
@@ -65,6 +66,15 @@ class Decisions:
     wildcards: dict[str, str] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
     defaults: list[str] = field(default_factory=list)
+
+    def example_of(self, constant: torch.Tensor) -> Any:
+        """Return the number that became a constant: an example that is rounded to it, or the shortest such number."""
+        found = constant.item()
+        if type(found) is float:
+            for one in self.scalars.values():
+                if type(one) in (int, float) and rounds_to(one, found, constant.dtype):
+                    return one
+        return shortest_number(constant)
 
     def written(self, op: Any, argument: Any, value: Any, *, first: str | None, is_pattern: bool) -> str | None:
         """Return the text that stands for a literal, or None if the argument is left out.
@@ -175,7 +185,7 @@ def literal_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(literal_text(one) for one in value)}]"
     if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-1e999"
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, torch.dtype | torch.memory_format | torch.layout | torch.device):

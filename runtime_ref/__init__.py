@@ -4,6 +4,7 @@ from .backends import BackendRegistry, DelegateContext, LoadedDelegate
 from .checks import verify_program
 from .limits import Limits
 from .metadata import MetadataIndexError, MethodMetadata, TensorInfo
+from .plan_kernels import check_plan_kernels, facts_of_plan
 from .planned_lives import LifeKind, PlannedLife, lives_of_program
 from .registry import OperatorRegistry
 from .runtime import Method, Program, Runtime, UnknownMethodError, Verification
@@ -24,6 +25,8 @@ __all__ = [
     "TensorInfo",
     "UnknownMethodError",
     "Verification",
+    "check_plan_kernels",
+    "facts_of_plan",
     "lives_of_program",
     "verify_program",
 ]

@@ -14,6 +14,10 @@ from .dialect_legality import (
 from .dtype_catalogue import ALL as ALL_DTYPES
 from .dtype_catalogue import AS_TORCH, OperatorDtypes, expand_rule, known_dtypes, word_for
 from .graph_structure import check_structure
+from .kernel_conditions import FUNCTIONS as CONDITION_FUNCTIONS
+from .kernel_conditions import KernelCondition, read_condition
+from .kernel_facts import UNKNOWN, CallFacts, Fact, TensorFacts, facts_of_call
+from .kernel_support import KernelTable, broken_conditions, check_kernel_names, check_kernels, kernel_name
 from .memory_plan import check_memory_plan
 from .metadata_truth import check_layouts, check_metadata
 from .method_memory import check_method_memory
@@ -36,12 +40,20 @@ from .written_back import check_written_back
 __all__ = [
     "ALL_DTYPES",
     "AS_TORCH",
+    "CONDITION_FUNCTIONS",
+    "UNKNOWN",
+    "CallFacts",
     "EXIRATenDialectVerifier",
     "EXIRATenDialectVerifierBase",
     "EXIRBackendDialectVerifier",
     "EXIREdgeDialectVerifier",
+    "Fact",
+    "KernelCondition",
+    "KernelTable",
     "OperatorDtypes",
+    "TensorFacts",
     "argument_names",
+    "broken_conditions",
     "catalogue_name",
     "check_aten_program",
     "check_backend_program",
@@ -52,6 +64,8 @@ __all__ = [
     "check_edge_program",
     "check_executorch_program",
     "check_form",
+    "check_kernel_names",
+    "check_kernels",
     "check_layouts",
     "check_memory_plan",
     "check_metadata",
@@ -66,9 +80,12 @@ __all__ = [
     "check_symbols",
     "check_written_back",
     "expand_rule",
+    "facts_of_call",
     "get_aten_verifier",
     "is_core",
+    "kernel_name",
     "known_dtypes",
+    "read_condition",
     "returns_view",
     "word_for",
 ]

@@ -1,6 +1,6 @@
 """Many programs, on many processes, with results that are kept."""
 
-from .bench import Bench, Case, Checked, load_bench, load_object, load_quotas
+from .bench import Bench, Case, Checked, load_bench, load_object, load_parts, load_quotas
 from .campaign import Campaign, Progress
 from .config import Attachment, CampaignConfig, parse_seeds
 from .engine import engine_text
@@ -11,6 +11,7 @@ from .scale_out import dask_executor
 from .showing import Shown, show
 from .store import Store
 from .summary import Bucket, CampaignSummary, FeatureCount, RungTime, find_campaign, summarise
+from .tested_parts import TestedPart, untested
 from .work import analyse_failure, run_batch, run_seed
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "RungTime",
     "Shown",
     "Store",
+    "TestedPart",
     "WorkerDiedError",
     "analyse_failure",
     "dask_executor",
@@ -41,10 +43,12 @@ __all__ = [
     "html_page",
     "load_bench",
     "load_object",
+    "load_parts",
     "load_quotas",
     "parse_seeds",
     "run_batch",
     "run_seed",
     "show",
     "summarise",
+    "untested",
 ]

@@ -15,6 +15,7 @@ from exirkit.ir import Diagnostic, ModelError
 
 from .config import CampaignConfig
 from .results import Analysis, Found
+from .tested_parts import Kind
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Checked:
         compared: How many values were compared.
         bitwise: How many of these bit for bit.
         not_run: Oracles that could not be asked, and why.
+        features: What was seen of the program while it was checked, in addition to those of the case.
     """
 
     verdict: Literal["passed", "failed", "unsupported", "invalid"]
@@ -55,6 +57,7 @@ class Checked:
     compared: int = 0
     bitwise: int = 0
     not_run: dict[str, str] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
 
 
 class Bench(Protocol):
@@ -96,6 +99,11 @@ def load_quotas(config: CampaignConfig) -> Mapping[str, float]:
         # The file may come from elsewhere, without what made the programs.
         return {}
     return found
+
+
+def load_parts(config: CampaignConfig) -> list[tuple[Kind, str]]:
+    """Return kind and name of all that is under test, if the bench says so: it may have an attribute `parts`."""
+    return list(getattr(load_bench(config), "parts", ()))
 
 
 def load_object(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import socket
 import time
@@ -20,6 +21,7 @@ from .engine import engine_text
 from .isolation import run_isolated
 from .results import BAD_VERDICTS, Analysis, Result
 from .store import Store
+from .tested_parts import Uses
 from .work import RESULTS, analyse_failure, run_batch
 
 # A unit of work: long enough that handing it out costs nothing, short enough that little is lost with it.
@@ -47,6 +49,7 @@ class Progress:
         buckets: Failures by bucket; those of the seeds that are asked for.
         first_seeds: The first seed of each bucket so far.
         analyses: How many failures are to be blamed and reduced, and how many have been.
+        uses: What the programs have of the parts under test.
         notes: What went wrong with workers.
         is_over: Nothing more is to be done.
     """
@@ -61,6 +64,7 @@ class Progress:
     buckets: Counter[str] = field(default_factory=Counter)
     first_seeds: dict[str, int] = field(default_factory=dict)
     analyses: tuple[int, int] = (0, 0)
+    uses: Uses = field(default_factory=Uses)
     notes: list[str] = field(default_factory=list)
     is_over: bool = False
 
@@ -247,6 +251,7 @@ class _Session:
             self.progress.done += 1
             self.progress.new += 1
             self.progress.verdicts[result.verdict] += 1
+            self.progress.uses.add(result.features)
             for found in result.failures if result.verdict in BAD_VERDICTS else ():
                 self.progress.buckets[found.bucket] += 1
                 first = self.progress.first_seeds.get(found.bucket, result.seed)
@@ -273,6 +278,8 @@ class _Session:
             f"SELECT verdict, count(*) FROM result WHERE {where} GROUP BY verdict", asked
         ):
             self.progress.verdicts[verdict] = count
+        for (features,) in connection.execute(f"SELECT features FROM result WHERE {where}", asked):
+            self.progress.uses.add(json.loads(features))
         for bucket, count, first in connection.execute(
             f"SELECT bucket, count(*), min(seed) FROM failure JOIN result USING (campaign, seed) "
             f"WHERE {where} AND verdict != 'unsupported' GROUP BY bucket",

@@ -33,9 +33,18 @@ class Attachment(BaseModel):
 
     @classmethod
     def of(cls, file: str) -> Attachment:
-        """Read a file; a name that is no file is taken for something that comes with exirkit."""
+        """Read a file; a name that is not a file is taken for something that comes with exirkit.
+
+        A file that is not text has none here: whoever parses it says what is wrong with it.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
         path = Path(file)
-        return cls(name=file, text=path.read_text(encoding="utf-8") if path.is_file() else None)
+        try:
+            return cls(name=file, text=path.read_text(encoding="utf-8") if path.is_file() else None)
+        except UnicodeDecodeError:
+            return cls(name=file)
 
 
 class CampaignConfig(BaseModel):
@@ -45,7 +54,7 @@ class CampaignConfig(BaseModel):
         target: The compiler: `exirkit`, `official` (the executorch package; `official:VARIANT` with one of
             `exirkit.fuzz.official.VARIANTS`), or `MODULE:LOWER`, a function from
             exported programs by method name to the bytes of a program file.
-        pipelines: Pipeline files in the place of the shipped ones, or between them.
+        pipelines: Pipeline files instead of the shipped ones, or between them.
         rules: Rule books, applied to the Edge program.
         rungs: Oracles to ask; all that apply if absent.
         policy: What generated programs are to be like: fields of `exirkit.fuzz.generation.Policy`.

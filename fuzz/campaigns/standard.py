@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
-from exirkit.fuzz.generation import FLOORS, Policy, features_of, generate
+from exirkit.fuzz.generation import FLOORS, Policy, RulePlants, features_of, generate_planted, require_programs
 from exirkit.fuzz.oracles import (
     USUAL_RUNGS,
     Compiler,
@@ -31,6 +31,7 @@ from exirkit.ir import Diagnostic, UsageError
 from .bench import Case, Checked
 from .config import Attachment, CampaignConfig
 from .results import Analysis, Found
+from .tested_parts import parts_under_test, planted_features, seen_features
 
 # Programs that are looked at to reduce one.
 _TRIALS = 600
@@ -40,7 +41,9 @@ class StandardBench:
     """Generates programs by the policy of a campaign, and asks the oracles that it names.
 
     Raises:
-        UsageError: EK830, EK831, EK870: there is no such rung, compiler or policy.
+        UsageError: EK830, EK831, EK870, EK874: there is no such rung, compiler or policy, or it takes no rules.
+        ModelError: All that is wrong with a book or a pipeline.
+        OSError: A book or a pipeline cannot be read.
     """
 
     def __init__(self, config: CampaignConfig) -> None:
@@ -48,7 +51,15 @@ class StandardBench:
         self._policy = policy_of(config.policy)
         self._rungs = USUAL_RUNGS if config.rungs is None else config.rungs
         rungs_of(self._rungs)
+        require_programs(self._policy)
         self._compilers = {level: _compiler(config, level) for level in config.optimization_levels}
+
+        # Read here, so that what is wrong with them is one error and not a failure of every program.
+        first = next(iter(self._compilers.values()))
+        self.parts = parts_under_test(first)
+        rules = first.rules_under_test() if isinstance(first, ExirkitCompiler) else []
+        self._sources = [RulePlants(one) for one in rules]
+        self._around = None if config.policy is None else self._policy
 
     @staticmethod
     def quotas(config: CampaignConfig) -> Mapping[str, float]:
@@ -56,10 +67,12 @@ class StandardBench:
         return {**FLOORS, **policy_of(config.policy).shares}
 
     def make(self, seed: int) -> Case:
-        """Generate the program of a seed."""
-        program = generate(seed, self._policy)
+        """Generate the program of a seed; the patterns of rules under test are planted."""
+        made = generate_planted(seed, self._sources, self._around)
+        program = made.program
         steps = sum(len(method.steps) for method in program.methods)
-        return Case(seed, program, program_text(program), steps, frozenset(features_of(program)))
+        features = frozenset(features_of(program)) | planted_features(made)
+        return Case(seed, program, program_text(program), steps, features)
 
     def check(self, case: Case) -> Checked:
         """Ask the oracles, from cheap to dear, until one finds something."""
@@ -67,7 +80,8 @@ class StandardBench:
         told = verdict.comparisons
         seconds = dict(verdict.seconds)
         compared = told.bitwise + told.tolerant
-        rest = (seconds, compared, told.bitwise, {} if verdict.refusal else dict(verdict.not_run))
+        not_run = {} if verdict.refusal else dict(verdict.not_run)
+        rest = (seconds, compared, told.bitwise, not_run, seen_features(verdict))
         if verdict.failures:
             is_ours = verdict.failures[0].rung == "O0"
             found = tuple(found_of(one) for one in _different(verdict.failures))
@@ -175,11 +189,25 @@ def _no_policy(message: str, note: str) -> UsageError:
 
 def _compiler(config: CampaignConfig, level: int) -> Compiler:
     if config.target != "exirkit":
+        if config.rules or config.pipelines:
+            raise _not_taken(config)
         return compiler_of(_importable(config.target))
+    pipelines = [_path(one) for one in config.pipelines]
     return ExirkitCompiler(
         level=level,
-        pipeline=_path(config.pipelines[0]) if config.pipelines else None,
+        pipeline=pipelines[0] if len(pipelines) == 1 else pipelines or None,
         rules=tuple(_path(one) for one in config.rules),
+    )
+
+
+def _not_taken(config: CampaignConfig) -> UsageError:
+    what = "rules" if config.rules else "pipelines"
+    return UsageError(
+        Diagnostic(
+            code="EK874",
+            message=f"{what} are for our own chain, and the target is {config.target}",
+            hint=f"leave out --target, or let {config.target} apply them itself",
+        )
     )
 
 

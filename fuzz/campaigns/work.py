@@ -85,6 +85,7 @@ def run_seed(seed: int, config: CampaignConfig, announce: Announce | None = None
     return known.model_copy(
         update={
             "verdict": checked.verdict,
+            "features": tuple(sorted(case.features | checked.features)),
             "failures": checked.failures,
             "seconds": known.seconds | checked.seconds,
             "compared": checked.compared,

@@ -14,6 +14,7 @@ from exirkit.ir import CompileSpec, called_graphs
 from exirkit.passes import (
     DELEGATION_TAG,
     DelegationSpec,
+    ExecutorchBackendConfig,
     Partitioner,
     PartitionResult,
     grown_partitions,
@@ -66,7 +67,7 @@ def cut_at_random(programs: Mapping[str, ExportedProgram]) -> bytes:
 
     The cut follows from the programs alone, so that a failure can be seen again.
     """
-    return bytes(cut_manager(programs).to_executorch().buffer)
+    return bytes(cut_manager(programs).to_executorch(ExecutorchBackendConfig(target=None)).buffer)
 
 
 def cut_manager(programs: Mapping[str, ExportedProgram], salt: int = 0) -> EdgeProgramManager:

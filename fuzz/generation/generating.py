@@ -53,8 +53,7 @@ def generate_from(choices: Choices, policy: Policy) -> Program:
 
 def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict[str, Fact]]:
     """Return the program that some choices make, and what is known of each of its values."""
-    if not policy.dtypes or not 0 <= policy.least_calls <= policy.most_calls:
-        raise _wrong("it has no dtypes, or `least_calls` is more than `most_calls`")
+    _require_choices(policy)
     building = Building(choices, draw_plan(choices, policy))
     count = 2 if building.wishes("several_methods") else 1
     scopes: dict[str, Scope] = {}
@@ -64,6 +63,22 @@ def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict
         methods.append(fill_method(scope, name, is_first=number == 0))
     facts = {value.name: value.fact for scope in scopes.values() for value in scope.values}
     return finished(building, scopes, methods), facts
+
+
+def require_programs(policy: Policy) -> None:
+    """Make sure that programs can be made under a policy.
+
+    Raises:
+        UsageError: EK821: the policy leaves no operator, or no dtype.
+    """
+    _require_choices(policy)
+    if not _allowed(policy.operators, policy.without, policy.portable_only, policy.refused):
+        raise _wrong("it leaves no operator of the catalogue")
+
+
+def _require_choices(policy: Policy) -> None:
+    if not policy.dtypes or not 0 <= policy.least_calls <= policy.most_calls:
+        raise _wrong("it has no dtypes, or `least_calls` is more than `most_calls`")
 
 
 def finished(building: Building, scopes: dict[str, Scope], methods: Sequence[Method]) -> Program:

@@ -15,8 +15,8 @@ from exirkit.patterns import (
 from .building import Building
 from .choices import SeededChoices
 from .generating import fill_method, finished
+from .planted import Planted
 from .policy import Policy, draw_plan
-from .rule_patterns import Planted
 from .scope import Scope
 
 _TRIES = 12
@@ -77,7 +77,7 @@ def program_of(
     choices = SeededChoices(seed)
     building = Building(choices, draw_plan(choices, policy or _AROUND))
     scope = Scope(building)
-    planted = Planted(scope, instance, exposed)
+    planted = Planted(scope, instance, exposed=exposed)
     if not planted.is_possible():
         return None
     method = fill_method(scope, "forward", is_first=True, extra=(planted.plant,))

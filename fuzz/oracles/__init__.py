@@ -7,6 +7,7 @@ from .examination import Examination, FailedError, NotRunError, RefusedError
 from .graph_runs import GraphFailedError, GraphResult, GraphSession
 from .ladder import RUNGS, USUAL_RUNGS, check, examine, rungs_of
 from .lowering_trace import LoweringTrace, Snapshot, name_of_pass
+from .named_parts import place_pipelines, rules_of_book, rules_of_pipeline
 from .official_compiler import OfficialCompiler, OfficialExportError
 from .refusals import REFUSALS
 from .rung import ResultComparison, Rung
@@ -48,7 +49,10 @@ __all__ = [
     "every_choice",
     "examine",
     "name_of_pass",
+    "place_pipelines",
     "replanned",
+    "rules_of_book",
+    "rules_of_pipeline",
     "run_dialect",
     "rungs_of",
     "simpler_choices",

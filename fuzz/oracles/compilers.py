@@ -24,10 +24,11 @@ from exirkit.passes import (
     portfolio,
     watching,
 )
-from exirkit.patterns import CompiledRule, load_book
+from exirkit.patterns import CompiledRule, read_target
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edge
 
 from .lowering_trace import LoweringTrace
+from .named_parts import PlacedPipelines, place_pipelines, rules_of_book, rules_of_pipeline
 
 PLANNERS = {"portfolio": portfolio, "greedy": greedy, "naive": naive}
 
@@ -88,8 +89,8 @@ class ExirkitCompiler:
         memory_policy: Text of a memory policy; what it says about the planner goes before `planner`.
         remove_view_copy: Let reshaping copies share the memory of their source.
         skip_dim_order: Keep memory formats.
-        pipeline: A pipeline, or its file, in the place of the shipped one between its dialects; one from Edge to Edge
-            runs in between.
+        pipeline: A pipeline, or its file, instead of the shipped one between its dialects; one from Edge to Edge
+            runs in between. Or a list of several.
         rules: Rule books (names or files) to apply to Edge programs, or compiled rules.
         passes: Passes to run on Edge programs: objects, or classes and functions as `MODULE:NAME`.
         verify: When verifiers look at a program: after `each` stage, at the `end`, or never (`none`).
@@ -107,7 +108,7 @@ class ExirkitCompiler:
     memory_policy: str | None = None
     remove_view_copy: bool = True
     skip_dim_order: bool = False
-    pipeline: str | Pipeline | None = None
+    pipeline: str | Pipeline | Sequence[str | Pipeline] | None = None
     rules: Sequence[str] | Sequence[CompiledRule] = ()
     passes: Sequence[Any] = ()
     verify: Literal["each", "end", "none"] = "each"
@@ -119,23 +120,24 @@ class ExirkitCompiler:
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
         """Lower programs by method name."""
-        pipeline = self._pipeline()
-        place = None if pipeline is None else (pipeline.model.dialect.from_, pipeline.model.dialect.to)
+        placed = self.placed_pipelines()
+        rules = self.rules_under_test() if self.has_rules else []
+        trace.expect({one.file: one.name for one in placed}, [one.id for one in rules])
         with watching(trace.see, verify=self.verify):
             manager = to_edge(
                 dict(programs),
                 compile_config=EdgeCompileConfig(_skip_dim_order=self.skip_dim_order),
-                pipeline=pipeline if place == ("aten", "edge") else None,
+                pipeline=placed.to_edge,
             )
             manager = self._transformed(manager, trace)
-            if pipeline is not None and place == ("edge", "edge"):
+            for pipeline in placed.on_edge:
                 changed = {name: pipeline.run(manager.exported_program(name)).program for name in manager.methods}
                 manager = EdgeProgramManager(changed, compile_config=manager.compile_config)
             edge = {name: manager.exported_program(name) for name in sorted(manager.methods)}
             trace.see_part("planner")
             made = manager.to_executorch(
                 self.config(has_names=trace.has_state),
-                pipeline=pipeline if place == ("edge", "executorch") else None,
+                pipeline=placed.to_executorch,
             )
             trace.see_part("emitter")
             planned = {name: made.exported_program(name) for name in sorted(made.methods)}
@@ -167,6 +169,8 @@ class ExirkitCompiler:
             remove_view_copy=self.remove_view_copy,
             optimization_level=self.level,
             emit_mutable_buffer_names=has_names,
+            # The reference runtime takes more than the kernels of the official one; O11 looks at what those take.
+            target=read_target("official_host").without_registry(),
         )
 
     def describe(self) -> str:
@@ -179,17 +183,45 @@ class ExirkitCompiler:
         ]
         return f"ExirkitCompiler({', '.join(given)})"
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether rules of somebody's own may be under test."""
+        return bool(self.rules) or self.pipeline is not None
+
     def compiled_rules(self) -> list[CompiledRule]:
-        """Return the rules that `rules` names."""
+        """Return the rules that `rules` names.
+
+        Raises:
+            ModelError: All that is wrong with a book.
+            OSError: A book cannot be read.
+        """
         found: list[CompiledRule] = []
         for one in self.rules:
-            found += load_book(one).require_valid().rules if isinstance(one, str) else [one]
+            found += rules_of_book(one) if isinstance(one, str) else [one]
         return found
 
-    def _pipeline(self) -> Pipeline | None:
-        if self.pipeline is None or isinstance(self.pipeline, Pipeline):
-            return self.pipeline
-        return Pipeline.from_file(self.pipeline)
+    def rules_under_test(self) -> list[CompiledRule]:
+        """Return the rules that `rules` names, and those of pipelines that do not come with exirkit.
+
+        Raises:
+            ModelError: All that is wrong with a book or a pipeline.
+            OSError: A file cannot be read.
+        """
+        named = [rule for pipeline in self.placed_pipelines() for rule in rules_of_pipeline(pipeline)]
+        return list({rule.id: rule for rule in (*self.compiled_rules(), *named)}.values())
+
+    def placed_pipelines(self) -> PlacedPipelines:
+        """Return the pipelines by the step of lowering that they stand for.
+
+        Raises:
+            ModelError: All that is wrong with a pipeline.
+            UsageError: EK871, two stand for one step, or one for none.
+            OSError: A file cannot be read.
+        """
+        if self.pipeline is None:
+            return PlacedPipelines()
+        is_one = isinstance(self.pipeline, str | Pipeline)
+        return place_pipelines((self.pipeline,) if is_one else self.pipeline)  # type: ignore[arg-type]
 
     def _transformed(self, manager: EdgeProgramManager, trace: LoweringTrace) -> EdgeProgramManager:
         rules = self.compiled_rules()

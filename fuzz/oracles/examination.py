@@ -152,6 +152,12 @@ class Examination:
         return LoweringTrace(has_state=any(mutated_buffers(one) for one in self.exported.values()))
 
     @property
+    def tested(self) -> tuple[Mapping[str, int], Mapping[str, bool]]:
+        """Rules under test by how often they were applied so far, and parts under test by whether they changed it."""
+        trace: LoweringTrace | None = self.__dict__.get("trace")
+        return ({}, {}) if trace is None else (dict(trace.fired), dict(trace.changed))
+
+    @property
     def lowering(self) -> Lowering:
         """What the compiler makes (raises `FailedError`, `RefusedError`)."""
         return self.once("lower", self._lower, rung="O1", stage=None)

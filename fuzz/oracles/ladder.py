@@ -96,7 +96,10 @@ def examine(examination: Examination, rungs: Iterable[Rung], *, is_exhaustive: b
         seconds[rung.id] = time.perf_counter() - start - (sum(examination.seconds.values()) - shared)
         if refusal or (failures and not is_exhaustive):
             break
-    return Verdict(tuple(failures), refusal, {**examination.seconds, **seconds}, not_run, examination.comparisons)
+    fired, changed = examination.tested
+    return Verdict(
+        tuple(failures), refusal, {**examination.seconds, **seconds}, not_run, examination.comparisons, fired, changed
+    )
 
 
 def rungs_of(ids: Iterable[str]) -> list[Rung]:

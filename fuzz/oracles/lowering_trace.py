@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.export import ExportedProgram
 
-from exirkit.ir import copy_program
+from exirkit.ir import called_graphs, copy_program
 from exirkit.passes import ApplyRules, StageEvent
+from exirkit.patterns import RewriteReport
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class LoweringTrace:
         current: The pass or part that works now, and after an exception the one that raised it.
         relaxing_rules: Ids of applied rules that declare a tolerance.
         applied: Ids of all applied rules.
+        fired: How often the rules under test were applied, by id.
+        changed: Whether each part under test has changed the program: passes, pipelines and their stages, by name.
     """
 
     def __init__(self, *, has_state: bool = False, keeps_snapshots: bool = False) -> None:
@@ -60,9 +65,25 @@ class LoweringTrace:
         self.current: str | None = None
         self.relaxing_rules: dict[str, None] = {}
         self.applied: dict[str, int] = {}
+        self.fired: Counter[str] = Counter()
+        self.changed: dict[str, bool] = {}
+        self._pipelines: dict[str, str] = {}
+        self._rules: frozenset[str] = frozenset()
+        self._texts: dict[str, str] = {}
+        self._reports = 0
         self._runs: dict[int, _Run] = {}
         self._transforms: list[tuple[Mapping[str, ExportedProgram], Mapping[str, ExportedProgram], Any]] = []
         self._after: str | None = None
+
+    def expect(self, pipelines: Mapping[str, str], rules: Iterable[str]) -> None:
+        """Say what is under test.
+
+        Args:
+            pipelines: Names of pipelines, by file.
+            rules: Ids of rules.
+        """
+        self._pipelines, self._rules = dict(pipelines), frozenset(rules)
+        self.changed.update(dict.fromkeys(self._pipelines.values(), False))
 
     def see(self, event: StageEvent) -> None:
         """Take note of an event of a pipeline."""
@@ -73,7 +94,8 @@ class LoweringTrace:
             self._forget(event.run, event.position)
         elif event.moment == "after":
             if isinstance(event.edit, ApplyRules):
-                self._note_rules(event.edit)
+                self._note_rules(event.edit, event.edit.reports[-1:])
+            self._note_stage(event)
             if self.keeps_snapshots and event.modified:
                 copied = copy_program(event.program)
                 snapshot = Snapshot("", event.name, event.pipeline, copied, event.edit)
@@ -86,11 +108,22 @@ class LoweringTrace:
         self, moment: str, before: Mapping[str, ExportedProgram], after: Mapping[str, ExportedProgram], edit: Any
     ) -> None:
         """Take note of a pass that a manager runs on all methods."""
-        self.current = name_of_pass(edit)
-        if moment == "after":
-            self._transforms.append((before, after, edit))
-            if isinstance(edit, ApplyRules):
-                self._note_rules(edit)
+        name = self.current = name_of_pass(edit)
+        is_rules = isinstance(edit, ApplyRules)
+        if moment == "before":
+            self._texts = {} if is_rules else {method: _text(program) for method, program in before.items()}
+            self._reports = len(edit.reports) if is_rules else 0
+            return
+        self._transforms.append((before, after, edit))
+        if is_rules:
+            # One for each method.
+            self._note_rules(edit, edit.reports[self._reports :])
+        else:
+            has_changed = any(
+                self._texts[method] != _text(program) or not _same_tensors(before[method], program)
+                for method, program in after.items()
+            )
+            self.changed[name] = self.changed.get(name, False) or has_changed
 
     def see_part(self, name: str | None) -> None:
         """Take note that a part of the chain which is no pass begins: it is at work whenever no pass is."""
@@ -152,14 +185,38 @@ class LoweringTrace:
         for one in [one for one in steps if one > position]:
             del steps[one]
 
-    def _note_rules(self, edit: ApplyRules) -> None:
-        if edit.report is None:
-            return
+    def _note_rules(self, edit: ApplyRules, reports: Sequence[RewriteReport]) -> None:
         exact = {rule.id: rule.rule.equiv.is_exact for rule in edit.engine.rules}
-        for name, count in edit.report.applied.items():
-            self.applied[name] = self.applied.get(name, 0) + count
-            if not exact.get(name, True):
-                self.relaxing_rules[name] = None
+        for report in reports:
+            for name, count in report.applied.items():
+                self.applied[name] = self.applied.get(name, 0) + count
+                if name in self._rules:
+                    self.fired[name] += count
+                if not exact.get(name, True):
+                    self.relaxing_rules[name] = None
+
+    def _note_stage(self, event: StageEvent) -> None:
+        pipeline = self._pipelines.get(event.pipeline)
+        if pipeline is None or event.edit is None:
+            return
+        for name in (pipeline, f"{pipeline}: {event.name}"):
+            self.changed[name] = self.changed.get(name, False) or event.modified
+
+
+def _text(program: ExportedProgram) -> str:
+    """Return all that tells two graphs apart, but for what is stored."""
+    return "\n".join(str(module.graph) for module in called_graphs(program.graph_module))
+
+
+def _same_tensors(before: ExportedProgram, after: ExportedProgram) -> bool:
+    """Return whether two programs store the same, element by element."""
+    stored = [{**program.state_dict, **program.constants} for program in (before, after)]
+    return stored[0].keys() == stored[1].keys() and all(
+        one is stored[1][name]
+        or not isinstance(one, torch.Tensor)
+        or (isinstance(stored[1][name], torch.Tensor) and torch.equal(one, stored[1][name]))
+        for name, one in stored[0].items()
+    )
 
 
 def name_of_pass(edit: Any) -> str:

@@ -8,6 +8,8 @@ from types import MappingProxyType
 REFUSALS: Mapping[str, str] = MappingProxyType(
     {
         "EK301": "an operator that is not core, and has no decomposition",
+        "EK359": "an operator without kernel",
+        "EK360": "a call that no kernel takes",
         "EK422": "a view without a copying twin",
         "EK428": "a layout that no operator may change",
         "EK431": "a function of sizes that the runtime cannot compute",

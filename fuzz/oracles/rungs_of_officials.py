@@ -7,9 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+from exirkit.emit import read_program
 from exirkit.fuzz.official import Failure as OfficialFailure
 from exirkit.fuzz.official import OfficialRuntime, missing_reason
-from exirkit.ir import DiagnosticError
+from exirkit.ir import Diagnostic, DiagnosticError
+from exirkit.patterns import read_target
+from exirkit.program import kernels_of
+from exirkit.runtime_ref import OperatorRegistry, check_plan_kernels
 
 from .examination import Examination, NotRunError
 from .file_runs import run_file
@@ -21,8 +25,9 @@ from .verdict import Failure
 
 TIMEOUT_S = 20.0
 
-# The official build has no such kernel, or a kernel that says that it does not take what it is given.
-_LIMITS = re.compile(r"Missing operator|missing operator|not implemented for|Unhandled dtype|NotSupported|0x14\b")
+# A kernel that says that it does not know the dtype that it is given.
+_LIMITS = re.compile(r"not implemented for|Unhandled dtype|NotSupported")
+_BLAMED = re.compile(r"KernelCall failed at instruction \d+:(\d+) in operator (\S+): (0x[0-9a-f]+)")
 
 
 @functools.cache
@@ -43,6 +48,9 @@ class OfficialRuntimeAgrees:
         if reason:
             raise NotRunError(reason)
         data = examination.lowering.data
+        expected = findings_of_kernels(data)
+        if expected:
+            raise NotRunError(f"the official runtime does not claim to: {expected[0].message}"[:200])
         comparison = ResultComparison(examination, self.id, "official-runtime", is_signed_zero_free=True)
         for method in examination.methods:
             calls = [list(inputs) for inputs in examination.inputs[method]]
@@ -50,16 +58,35 @@ class OfficialRuntimeAgrees:
             if answer.failure is not None:
                 if _LIMITS.search(answer.failure.text):
                     raise NotRunError(f"the official runtime does not claim to: {brief(answer.failure)}")
-                yield Failure(
-                    self.id,
-                    f"official runtime {answer.failure.kind} {brief(answer.failure)}",
-                    f"{method}: {answer.failure.text}"[:4000],
-                    "official-runtime",
-                )
+                yield _not_run(self.id, method, answer.failure)
                 return
             for index, outputs in enumerate(answer.outputs):
                 expectation = examination.lowered_expectations[method]
                 yield from comparison.failures(method, index, outputs, {}, expectation)
+
+
+def findings_of_kernels(data: bytes) -> list[Diagnostic]:
+    """Return what our description of the official runtime says of a file: EK359 and EK360."""
+    table = kernels_of(read_target("official_host"))
+    assert table is not None
+    registry = OperatorRegistry()
+    plans = read_program(data).program.execution_plan
+    return [finding for plan in plans for finding in check_plan_kernels(plan, registry, table)]
+
+
+def _not_run(rung: str, method: str, failure: OfficialFailure) -> Failure:
+    """Return the failure of a file that was lowered, of which nothing is said to be wrong, and that does not run."""
+    blamed = _BLAMED.search(failure.text)
+    symptom = f"official runtime {failure.kind} {brief(failure)}"
+    details = {"code": blamed[3], "operator": blamed[2]} if blamed else {}
+    return Failure(
+        rung,
+        f"lowered but does not run: {blamed[2]} {blamed[3]}" if blamed else symptom,
+        f"{method}: {failure.text}"[:4000],
+        "official-runtime",
+        f"instruction {blamed[1]}" if blamed else None,
+        details,
+    )
 
 
 class OfficialFileAgrees:

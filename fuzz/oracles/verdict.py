@@ -69,6 +69,8 @@ class Verdict:
         seconds: Time by phase (`build`, `lower`, ...) and by rung; phases that a rung needed first are not in its own.
         not_run: Rungs that could not be asked, and why.
         comparisons: How values were compared.
+        fired: How often the rules under test were applied, by id.
+        changed: Whether each part under test has changed the program: passes, pipelines and their stages, by name.
     """
 
     failures: tuple[Failure, ...] = ()
@@ -76,6 +78,8 @@ class Verdict:
     seconds: Mapping[str, float] = field(default_factory=dict)
     not_run: Mapping[str, str] = field(default_factory=dict)
     comparisons: Comparisons = field(default_factory=Comparisons)
+    fired: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def is_good(self) -> bool:

@@ -8,22 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.diagnostics.provocation import provokes
 from tests.fuzz.campaigns.stand_in import config
 
 from exirkit.cli.fuzz_looking import show_program
 from exirkit.fuzz.campaigns import (
+    Attachment,
     Campaign,
+    CampaignConfig,
     Result,
     Store,
+    TestedPart,
     dask_executor,
     find_campaign,
     load_object,
     parse_seeds,
     show,
+    untested,
 )
 from exirkit.fuzz.campaigns.isolation import run_isolated
-from exirkit.fuzz.campaigns.standard import policy_of
+from exirkit.fuzz.campaigns.standard import StandardBench, policy_of
+from exirkit.fuzz.generation import ExamplePlants
+from exirkit.fuzz.oracles import place_pipelines
+from exirkit.passes import Pipeline
 
 
 def store_of(path: Path, verdict: Any = "passed") -> Path:
@@ -111,6 +119,31 @@ def locked(scratch: Path) -> object:
 @provokes("EK870")
 def no_policy(scratch: Path) -> object:
     return policy_of({"operators": "aten.mul.Tensor"})
+
+
+@provokes("EK871")
+def two_pipelines_for_one_step(scratch: Path) -> object:
+    return place_pipelines([Pipeline.shipped("to_edge"), Pipeline.shipped("to_edge")])
+
+
+@provokes("EK872")
+def rule_that_never_fired(scratch: Path) -> object:
+    return untested([TestedPart(kind="rule", name="fuse.silu", planted=3, instead={"fuse.glu": 2})], 8, {})
+
+
+@provokes("EK873")
+def pipeline_that_changed_nothing(scratch: Path) -> object:
+    return untested([TestedPart(kind="pipeline", name="my-pipeline")], 8, {})
+
+
+@provokes("EK874")
+def rules_for_a_black_box(scratch: Path) -> object:
+    return StandardBench(CampaignConfig(target="json:dumps", rules=(Attachment(name="algebra"),)))
+
+
+@provokes("EK875")
+def example_that_writes_to_buffers(scratch: Path) -> object:
+    return ExamplePlants(torch.nn.BatchNorm1d(2), (torch.ones(3, 2),))
 
 
 @provokes("EK724")

@@ -10,7 +10,8 @@ from tests.diagnostics.provocation import provokes
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit import Diagnostic, TensorSpec
+from exirkit import Diagnostic, ExecutorchBackendConfig, TensorSpec, to_edge
+from exirkit.patterns import Registry, Target
 from exirkit.verifiers import check_aten_program, check_edge_program, check_memory_plan, check_method_memory
 
 
@@ -136,3 +137,25 @@ def result_with_a_spec_of_its_own(_: Path) -> list[Diagnostic]:
     relu = call_of(program, "relu")
     relu.meta["spec"] = TensorSpec(torch.float32, (4,))
     return check(program)
+
+
+@provokes("EK359")
+def operator_without_kernel(_: Path) -> object:
+    return to_edge(exported(lambda x: torch.sort(x)[0], torch.ones(2, 3))).to_executorch()
+
+
+def runtime_that_asks(condition: str) -> Target:
+    registry = Registry(base="official_host", operators={"aten::relu.out": (condition,)})
+    return Target(target=1, name="mine", registry=registry)
+
+
+@provokes("EK360")
+def call_that_the_kernel_does_not_take(_: Path) -> object:
+    config = ExecutorchBackendConfig(target=runtime_that_asks("rank(self) == 4"))
+    return to_edge(exported(torch.relu, torch.ones(2, 3))).to_executorch(config)
+
+
+@provokes("EK361")
+def condition_that_is_not_an_expression(_: Path) -> object:
+    config = ExecutorchBackendConfig(target=runtime_that_asks("rang(self) == 4"))
+    return to_edge(exported(torch.relu, torch.ones(2, 3))).to_executorch(config)

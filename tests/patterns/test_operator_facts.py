@@ -10,7 +10,11 @@ import pytest
 import torch
 from tests.patterns.fact_trials import facts, find, outcome, planted, same, tensor
 
-from exirkit.patterns.operator_facts import CommutesForm, FactsForm, traits_of
+from exirkit.patterns import argument_meanings
+from exirkit.patterns.argument_binding import default_of
+from exirkit.patterns.argument_meanings import meaning_of
+from exirkit.patterns.argument_view import Arguments
+from exirkit.patterns.operator_facts import CommutesForm, FactsForm, Traits, traits_of
 
 SEEDS = range(12)
 SHAPES = [(2, 3), (4, 1, 3), (2, 3, 4, 5), (3,)]
@@ -219,3 +223,95 @@ def test_shipped_facts_reach_the_matcher() -> None:
     for name, names in (form.dims.of_tensor | form.dims.of_result).items():
         assert traits_of(find(name)).dims == set(names)
         assert traits_of(find(name)).new_dims == (name in form.dims.of_result)
+
+
+# What defaults mean
+
+
+def _meant(op: Any, name: str, given: dict[str, Any]) -> list[Any]:
+    """Return what may be written in the place of a default, as the matcher takes it."""
+    arguments = Arguments({**{one.name: default_of(one) for one in op._schema.arguments
+                              if one.has_default_value()}, **given}, {})  # fmt: skip
+    meaning = meaning_of(op, name)
+    assert meaning is not None, f"{op} has no meaning of {name}"
+    default = next(default_of(one) for one in op._schema.arguments if one.name == name)
+    written = meaning(default if name in arguments else None, arguments)
+    return [written, written[::-1]] if name == "dim" and isinstance(written, list) else [written]
+
+
+def wrong_about_defaults(form: FactsForm) -> Iterator[str]:
+    """Yield operators for which what a default means, written out, gives something else."""
+    for name, fact in form.defaults.items():
+        op = find(name)
+        for dtype in (torch.float32, torch.int32):
+            given = _call_of(op, dtype)
+            plain = outcome(op, **given)
+            for argument in fact if plain is not None else ():
+                bare = {key: value for key, value in given.items() if key != argument}
+                if not _are_alike(op, bare, argument, _meant(op, argument, bare)):
+                    yield f"{name}: {argument}"
+
+
+def _are_alike(op: Any, given: dict[str, Any], argument: str, written: list[Any]) -> bool:
+    default = {} if _has_default(op, argument) else {argument: None}
+    return all(_is_equal(op, {**given, **default}, {**given, argument: one}) for one in written)
+
+
+def _is_equal(op: Any, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    results: list[Any] = []
+    for given in (one, other):
+        torch.manual_seed(0)
+        results.append(_one(outcome(op, **given)))
+    left, right = results
+    if left is None or right is None:
+        return left is right
+    if "empty" in str(op):
+        return bool(left.dtype == right.dtype)
+    return bool(left.dtype == right.dtype) and torch.allclose(left, right, equal_nan=True)
+
+
+def _one(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple) else value
+
+
+def _has_default(op: Any, name: str) -> bool:
+    return any(one.name == name and one.has_default_value() for one in op._schema.arguments)
+
+
+def _call_of(op: Any, dtype: torch.dtype) -> dict[str, Any]:
+    """Return arguments of an operator without those that have defaults."""
+    rank = int(next((part for part in str(op) if part.isdigit()), "2")) if "pool" in str(op) else 2
+    fitting = {"kernel_size": [2] * rank, "size": [2, 3], "fill_value": 2, "s": 2, "dim": 1}
+    shape = (1, 2, *[4] * rank) if "pool" in str(op) else (2, 1, 4, 8) if "scaled_dot" in str(op) else (2, 3, 4)
+    given: dict[str, Any] = {}
+    for argument in op._schema.arguments:
+        if str(argument.real_type) == "Tensor":
+            given[argument.name] = tensor(random.Random(7), shape, dtype)
+        elif not argument.has_default_value() and argument.name in fitting:
+            given[argument.name] = fitting[argument.name]
+    if "dim" in given and str(next(a.real_type for a in op._schema.arguments if a.name == "dim")) != "int":
+        given["dim"] = [1]
+    return given
+
+
+def test_defaults_mean_what_is_stated() -> None:
+    assert not list(wrong_about_defaults(facts()))
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("aten.avg_pool2d.default", {"stride": "padding"}),
+        ("aten.sum.default", {"dtype": "dtype of input"}),
+        ("aten.full.default", {"dtype": "default dtype"}),
+        ("aten.zeros_like.default", {"dtype": "default dtype"}),
+    ],
+)
+def test_a_default_that_means_something_else_is_found(
+    name: str, fact: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Traits(defaults=fact)
+    monkeypatch.setattr(argument_meanings, "traits_of", lambda op: wrong)
+    meaning_of.cache_clear()
+    assert list(wrong_about_defaults(planted(defaults={name: fact})))
+    meaning_of.cache_clear()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.patterns.exported_programs import exported, targets
 
+from exirkit import to_edge
 from exirkit.ir import UsageError
 from exirkit.passes import decomposition_passes, run_passes
 from exirkit.patterns import RuleEngine, check_book, parse_book, trace_rule
@@ -122,6 +123,26 @@ def test_numbers_take_the_names_of_arguments() -> None:
     assert check_book(parse_book(made.text), trials=20).is_accepted
 
 
+def test_example_numbers_are_found_again_after_lowering() -> None:
+    """Lowering rounds 0.1 to float32, and makes a tensor of it."""
+
+    def scaled(x: torch.Tensor, c: float, eps: float) -> torch.Tensor:
+        return torch.rsqrt(x * c + eps) * 0.7
+
+    def replaced(x: torch.Tensor, c: float, eps: float) -> torch.Tensor:
+        return torch.rsqrt(x * c + eps) * 0.7
+
+    decide = {"c": "any", "eps": "any", "mul_other": "exact", "new_mul_other": "exact"}
+    made = trace_rule(
+        scaled, replaced, {"x": X, "c": 0.1, "eps": 1e-6}, rule_id="mine.scaled", decide=decide,
+        lower=lambda program: to_edge(program).exported_program(),
+    )  # fmt: skip
+    assert made.undecided == ()
+    assert "aten.add.Tensor(aten.mul.Tensor(x, c), eps)" in made.rule.match
+    assert "0.7)" in made.rule.match
+    assert made.rule.vars == {"x": "f32 [N, K]", "c": "float", "eps": "float"}
+
+
 def test_types_of_tensors_come_from_the_examples() -> None:
     def pattern(x: Any, w: Any, m: Any) -> Any:
         return torch.where(m, x @ w, x @ w)
@@ -230,4 +251,4 @@ def test_special_numbers_and_names() -> None:
     decide = dict.fromkeys(("clamp_min", "clamp_max", "clone_memory_format"), "exact")
     made = traced(pattern, torch.abs, decide=decide)
     (rule,) = parse_book(made.text).require_valid().rules
-    assert "clamp.default(x, -1e999, inf), memory_format=contiguous_format" in rule.rule.match
+    assert "clamp.default(x, -inf, inf), memory_format=contiguous_format" in rule.rule.match

@@ -141,7 +141,7 @@ def lower(
         int | None, typer.Option(min=0, help="Most bytes of planned memory of a method.", show_default=False)
     ] = None,
     runtime: Annotated[
-        str, typer.Option("--target", metavar="FILE", help="Target description of -O2: a file or a shipped one.")
+        str, typer.Option("--target", metavar="FILE", help="What is lowered for: a file, a shipped one, or any.")
     ] = "official_host",
     report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report there.")] = None,
     json: Json = False,
@@ -247,11 +247,17 @@ def inspect(
 
 
 @app.command()
-def verify(file: ProgramFile, json: Json = False) -> None:
-    """Check a program file: its form, its meaning, and that every kernel is known."""
+def verify(
+    file: ProgramFile,
+    target: Annotated[
+        str, typer.Option("--target", metavar="FILE", help="Whose kernels it calls: a file, a shipped one, or any.")
+    ] = "official_host",
+    json: Json = False,
+) -> None:
+    """Check a program file: its form, its meaning, and that the target has its kernels and these take its calls."""
     from .verification import verify_file
 
-    result, texts = verify_file(file)
+    result, texts = verify_file(file, target)
     if json:
         print_json(result)
     else:

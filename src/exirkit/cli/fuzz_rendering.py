@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from exirkit import Diagnostic
 from exirkit.fuzz import Bucket, CampaignSummary, FeatureCount, Shown
 
 from .console import stdout_console, table
@@ -20,12 +21,27 @@ def print_campaign(report: FuzzReport) -> None:
         f"{report.seconds:.1f} s ({rate:.1f}/s on {report.workers} workers)"
     )
     typer.echo(", ".join(f"{verdict} {count:,}" for verdict, count in report.verdicts.items()) or "nothing was run")
+    _print_tested(report)
     if report.buckets:
         rows = [[f"{one.failures:,}", one.first_seed, one.bucket] for one in report.buckets]
         stdout_console().print(table([">failures", ">first seed", "bucket"], rows))
         shown = report.buckets[0].first_seed
         typer.echo(f"\nexirkit fuzz show {printable(report.database)} {shown}    the program, and a script that fails")
     typer.echo(f"exirkit fuzz report {printable(report.database)} --html report.html")
+    for one in report.diagnostics:
+        typer.echo("\n" + "\n".join(map(printable, Diagnostic.model_validate(one.model_dump()).render().splitlines())))
+
+
+def _print_tested(report: FuzzReport) -> None:
+    """Print what was under test, and in how many programs it did anything."""
+    has_rules = any(one.kind == "rule" for one in report.tested)
+    columns = ["under test", "", ">programs it changed", *([">with its pattern", ">nearly"] if has_rules else [])]
+    rows = []
+    for one in report.tested:
+        patterns = [f"{one.planted:,}", f"{one.near:,}"] if one.kind == "rule" else ["", ""]
+        rows.append([one.kind, one.name, f"{one.changed:,} of {report.done:,}", *(patterns if has_rules else [])])
+    if rows:
+        stdout_console().print(table(columns, rows))
 
 
 def print_summary(report: FuzzSummaryReport, summary: CampaignSummary) -> None:

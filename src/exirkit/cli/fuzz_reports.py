@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .reports import Report
+from .reports import Finding, Report
 
 
 class FuzzBucket(Report):
@@ -21,11 +21,29 @@ class FuzzBucket(Report):
     first_seed: int
 
 
+class FuzzTested(Report):
+    """A rule, a pipeline or a stage of one that was under test.
+
+    Attributes:
+        kind: `rule`, `pipeline` or `stage`.
+        name: Id of the rule, or name of the pipeline.
+        changed: In how many programs the rule fired, or how many of them the pipeline changed.
+        planted: How many programs have the pattern of the rule.
+        near: How many programs have something that is nearly the pattern.
+    """
+
+    kind: str
+    name: str
+    changed: int
+    planted: int
+    near: int
+
+
 class FuzzReport(Report):
     """What a campaign has found.
 
     Attributes:
-        ok: No seed has a verdict that is bad for somebody.
+        ok: No seed has a verdict that is bad for somebody, and all that was under test did something.
         campaign: Its id in the database.
         database: The file.
         first_seed: Of those that were asked for.
@@ -36,6 +54,8 @@ class FuzzReport(Report):
         workers: How many processes did the work.
         verdicts: Seeds by verdict.
         buckets: The largest ones first.
+        tested: What was under test, and how much of it was tested.
+        diagnostics: Rules that fired in no program, and pipelines that changed none.
         notes: What went wrong with workers.
     """
 
@@ -50,6 +70,8 @@ class FuzzReport(Report):
     workers: int
     verdicts: dict[str, int]
     buckets: list[FuzzBucket]
+    tested: list[FuzzTested]
+    diagnostics: list[Finding]
     notes: list[str]
 
 

@@ -23,13 +23,16 @@ from exirkit.fuzz import (
     Progress,
     dask_executor,
     load_bench,
+    load_parts,
     parse_seeds,
+    untested,
 )
 
 from .console import output_to_stderr
 from .failures import WRONG_USAGE, CommandError, one_line
 from .fuzz_progress import ProgressView
-from .fuzz_reports import FuzzBucket, FuzzReport
+from .fuzz_reports import FuzzBucket, FuzzReport, FuzzTested
+from .reports import Finding
 
 _DEFAULT_SEEDS = "1000"
 
@@ -149,8 +152,10 @@ def _executor(options: FuzzOptions) -> Iterator[tuple[Executor, int]]:
 
 def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzReport:
     ordered = sorted(progress.buckets.items(), key=lambda one: (-one[1], one[0]))
+    parts = [progress.uses.of(kind, name) for kind, name in load_parts(config)]
+    found = untested(parts, progress.done, {})
     return FuzzReport(
-        ok=not progress.failed,
+        ok=not progress.failed and not found,
         campaign=progress.campaign,
         database=str(progress.database),
         first_seed=config.first_seed,
@@ -163,5 +168,7 @@ def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzRep
         buckets=[
             FuzzBucket(bucket=name, failures=count, first_seed=progress.first_seeds[name]) for name, count in ordered
         ],
+        tested=[FuzzTested.model_validate(one.model_dump(exclude={"instead"})) for one in parts],
+        diagnostics=[Finding.model_validate(one.model_dump()) for one in found],
         notes=progress.notes,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, MemoryPolicy, load_memory_policy
+from exirkit.patterns import read_target
 from exirkit.pictures import MemoryPicture, MethodPicture, PicturedArena, PicturedValue, picture_file, picture_manager
 from exirkit.program import to_edge
 
@@ -143,7 +144,11 @@ def _lowered_picture(target: str, options: MemoryOptions, steps: Steps) -> Memor
         schedule=options.schedule,
         policy=options.policy,
     )
-    config = ExecutorchBackendConfig(memory_planning_pass=planning, optimization_level=options.optimize)
+    config = ExecutorchBackendConfig(
+        memory_planning_pass=planning,
+        optimization_level=options.optimize,
+        target=read_target("official_host").without_registry(),
+    )
     with steps.phase("to_edge"):
         edge = to_edge(exported, progress=steps)
     with steps.phase("to_executorch"):

@@ -7,29 +7,41 @@ from pathlib import Path
 
 from exirkit.emit import PteFile, open_program
 from exirkit.ir import Diagnostic, Location, ModelError
-from exirkit.runtime_ref import OperatorRegistry, verify_program
+from exirkit.patterns import read_target
+from exirkit.program import kernels_of
+from exirkit.runtime_ref import OperatorRegistry, check_plan_kernels, verify_program
 
 from .inspection import operator_label
 from .reports import Finding, VerifyReport
 
 
-def verify_file(path: Path) -> tuple[VerifyReport, list[str]]:
+def verify_file(path: Path, target: str = "official_host") -> tuple[VerifyReport, list[str]]:
     """Check form, meaning and kernels of a program file.
+
+    Args:
+        path: The file.
+        target: Name or file of the description of the runtime that is to run it.
 
     Returns:
         The report, and the text of every finding.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: A file cannot be read.
+        UsageError: EK209, EK361, the description of the target is not one.
     """
+    kernels = kernels_of(read_target(target))
     found: list[Diagnostic] = []
     methods: list[str] = []
     try:
         with open_program(path) as file:
             methods = [plan.name for plan in file.program.execution_plan]
             registry = OperatorRegistry()
-            found += _program_findings(file, registry)
-            found += _unknown_kernels(file, registry)
+            wrong = _program_findings(file, registry)
+            unknown = _unknown_kernels(file, registry)
+            found += [*wrong, *unknown]
+            if kernels is not None and not wrong and not unknown:
+                for plan in file.program.execution_plan:
+                    found += check_plan_kernels(plan, registry, kernels)
     except ModelError as error:
         found += error.diagnostics
     findings = [Finding.model_validate(each.model_dump()) for each in found]

@@ -5,6 +5,7 @@ from .demo_backend import AddMulPartitionerDemo, BackendWithCompilerDemo
 from .edge import EdgeProgramManager
 from .executorch import ExecutorchProgramManager
 from .lowering import to_edge, to_edge_keeping_whole, to_edge_transform_and_lower
+from .optimizing import kernels_of
 from .reference_backend import ReferenceBackend
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "ExecutorchProgramManager",
     "LoweredBackendModule",
     "ReferenceBackend",
+    "kernels_of",
     "to_backend",
     "to_edge",
     "to_edge_keeping_whole",

@@ -27,12 +27,12 @@ from exirkit.passes import (
     refuse_readers_of_shared_buffers,
     settle_methods,
 )
-from exirkit.verifiers import check_edge_program
+from exirkit.verifiers import check_edge_program, check_kernels
 
 from .arguments import Programs, Progress, by_method, method_of, pipeline_between, refuse
 from .delegation import delegated_methods
 from .executorch import ExecutorchProgramManager
-from .optimizing import MethodLowering, check_optimization
+from .optimizing import MethodLowering, check_optimization, kernels_of, target_of
 
 
 class EdgeProgramManager:
@@ -152,8 +152,9 @@ class EdgeProgramManager:
             progress: Called with a line of text before each long step.
 
         Raises:
-            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, ... What can be
-                known of all methods before work begins is listed at once.
+            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, calls that no
+                kernel of the target takes (EK359, EK360), ... What can be known of all methods before work begins is
+                listed at once.
             ContractError: A pass or a planner broke its word.
             UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch.
         """
@@ -167,6 +168,7 @@ class EdgeProgramManager:
         ):
             refuse(getattr(config, option), f"ExecutorchBackendConfig.{option}")
         check_optimization(config)
+        kernels = kernels_of(target_of(config))
         pipeline = pipeline_between(pipeline, "to_executorch")
         programs = {
             name: apply_user_passes(program, config.passes) if config.passes else program
@@ -186,6 +188,8 @@ class EdgeProgramManager:
         for name, program in programs.items():
             lowering = MethodLowering(name, pipeline, planners[name], settings[name], progress)
             lowered[name] = lowering.optimized(program, config)
+        if kernels is not None:
+            _raise_all(ModelError, {name: check_kernels(program, kernels) for name, program in lowered.items()})
         settle_methods(lowered, planners)
         for planner in _by_planner(planners):
             planner.run_multimethod()

@@ -19,6 +19,7 @@ from exirkit.passes import (
     planned_nbytes,
 )
 from exirkit.patterns import Target, read_target
+from exirkit.verifiers import KernelTable
 
 from .arguments import Progress, say
 
@@ -41,6 +42,32 @@ def check_optimization(config: ExecutorchBackendConfig) -> None:
         if is_wrong:
             message = f"ExecutorchBackendConfig.{name} is {getattr(config, name)!r}"
             raise UsageError(Diagnostic(code="EK706", message=message, expected=expected))
+
+
+def target_of(config: ExecutorchBackendConfig) -> Target:
+    """Return the description of the target that is lowered for.
+
+    Raises:
+        UsageError: EK209, it is not a description.
+        OSError: It cannot be read.
+    """
+    if isinstance(config.target, Target):
+        return config.target
+    return read_target("any" if config.target is None else config.target)
+
+
+def kernels_of(target: Target) -> KernelTable | None:
+    """Return the kernels of a target, or None where nothing is known of them."""
+    if target.registry is None:
+        return None
+    # Targets are values; making a table takes longer than checking a small program.
+    key = (target.name, target.registry.model_dump_json())
+    if key not in _TABLES:
+        _TABLES[key] = KernelTable(target.name, target.registry.conditions())
+    return _TABLES[key]
+
+
+_TABLES: dict[tuple[str, str], KernelTable] = {}
 
 
 class MethodLowering:
@@ -79,7 +106,7 @@ class MethodLowering:
         if level == 2 and config.optimize_for == "size":
             limit = min(limit, planned_nbytes(self._lowered(program)))
         if level == 2:
-            target = config.target if isinstance(config.target, Target) else read_target(config.target)
+            target = target_of(config)
             found = self._within(program, target, limit)
             if found is not None:
                 return found

@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 
 from exirkit.ir import CompileSpec
-from exirkit.passes import BackendDetails, EdgeCompileConfig, PreprocessResult
+from exirkit.passes import BackendDetails, EdgeCompileConfig, ExecutorchBackendConfig, PreprocessResult
 from exirkit.runtime_ref import DelegateContext, LoadedDelegate, Runtime
 
 from .edge import EdgeProgramManager
@@ -23,7 +23,8 @@ class ReferenceBackend(BackendDetails):
         """Lower a partition like a program."""
         del compile_specs
         manager = EdgeProgramManager(edge_program, compile_config=EdgeCompileConfig(_check_ir_validity=False))
-        return PreprocessResult(processed_bytes=bytes(manager.to_executorch().buffer))
+        lowered = manager.to_executorch(ExecutorchBackendConfig(target=None))
+        return PreprocessResult(processed_bytes=bytes(lowered.buffer))
 
 
 class _ReferenceDelegate(LoadedDelegate):

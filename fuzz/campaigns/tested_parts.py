@@ -1,0 +1,141 @@
+"""What a campaign has tested: in how many programs each rule under test fired, and how many each pass changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from exirkit.fuzz.generation import PlantedProgram
+from exirkit.fuzz.oracles import Compiler, ExirkitCompiler, Verdict, rules_of_pipeline
+from exirkit.ir import Diagnostic
+
+# Features that are noted while a program is checked begin so.
+FIRES = "fires:"
+CHANGES = "changes:"
+# And what is planted in it.
+PLANTED = "planted:"
+NEAR = "near:"
+
+PREFIXES = (FIRES, CHANGES, PLANTED, NEAR)
+
+Kind = Literal["rule", "pass", "pipeline", "stage"]
+
+
+class TestedPart(BaseModel):
+    """A rule, a pass or a pipeline under test, and how much of it was tested.
+
+    Attributes:
+        kind: What it is.
+        name: Id of the rule, or name of the pass.
+        changed: In how many programs the rule fired, or how many of them the pass changed.
+        planted: How many programs have its pattern.
+        near: How many programs have something that is nearly its pattern.
+        instead: Rules that fired in programs that have its pattern, where it did not, by how many.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind
+    name: str
+    changed: int = 0
+    planted: int = 0
+    near: int = 0
+    instead: dict[str, int] = {}
+
+    @property
+    def must_change(self) -> bool:
+        """Whether it is a finding if it never did anything; stages of a pipeline need not all be used."""
+        return self.kind != "stage"
+
+
+def seen_features(verdict: Verdict) -> frozenset[str]:
+    """Return what the oracles have seen of the parts under test, as features of the program."""
+    fired = {f"{FIRES}{name}" for name, count in verdict.fired.items() if count}
+    return frozenset(fired | {f"{CHANGES}{name}" for name, has_changed in verdict.changed.items() if has_changed})
+
+
+def planted_features(made: PlantedProgram) -> frozenset[str]:
+    """Return what was planted in a program, as features of it."""
+    if made.source is None:
+        return frozenset()
+    return frozenset({f"{PLANTED if made.is_whole else NEAR}{made.source}"})
+
+
+class Uses:
+    """Counts programs by what they have of the parts under test."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.instead: Counter[tuple[str, str]] = Counter()
+
+    def add(self, features: Iterable[str]) -> None:
+        """Count a program."""
+        found = {kind: [one.removeprefix(kind) for one in features if one.startswith(kind)] for kind in PREFIXES}
+        self.counts.update(f"{kind}{name}" for kind, names in found.items() for name in names)
+        fired = set(found[FIRES])
+        self.instead.update((name, other) for name in found[PLANTED] if name not in fired for other in fired)
+
+    def of(self, kind: Kind, name: str) -> TestedPart:
+        """Return what was counted for a part."""
+        instead = Counter({other: count for (one, other), count in self.instead.items() if one == name})
+        return TestedPart(
+            kind=kind,
+            name=name,
+            changed=self.counts[f"{FIRES if kind == 'rule' else CHANGES}{name}"],
+            planted=self.counts[f"{PLANTED}{name}"],
+            near=self.counts[f"{NEAR}{name}"],
+            instead=dict(instead.most_common(3)) if kind == "rule" else {},
+        )
+
+
+def parts_under_test(compiler: Compiler) -> list[tuple[Kind, str]]:
+    """Return kind and name of all that somebody gave our chain: rules, pipelines, their stages and their rules."""
+    if not isinstance(compiler, ExirkitCompiler):
+        return []
+    parts: list[tuple[Kind, str]] = [("rule", one.id) for one in compiler.compiled_rules()]
+    for pipeline in compiler.placed_pipelines():
+        parts.append(("pipeline", pipeline.name))
+        stages = [inner for one in pipeline.stages for inner in one.walk()]
+        editing = [one for one in stages if one.registered is not None or one.rules is not None]
+        parts += [("stage", f"{pipeline.name}: {one.stage.label}") for one in editing]
+        parts += [("rule", one.id) for one in rules_of_pipeline(pipeline)]
+    return list(dict.fromkeys(parts))
+
+
+def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, Sequence[str]]) -> list[Diagnostic]:
+    """Return a finding for each part that did nothing in any program.
+
+    Args:
+        parts: What was under test.
+        programs: How many programs were looked at.
+        reasons: Why, by the name of the part, as far as that is known.
+    """
+    found = []
+    for one in parts:
+        if one.changed or not one.must_change:
+            continue
+        is_rule = one.kind == "rule"
+        notes = list(reasons.get(one.name, ()))
+        notes += [f"where its pattern is, rule {name} fired ({count} programs)" for name, count in one.instead.items()]
+        verb = "fired in" if is_rule else "changed"
+        planted = f"; its pattern was in {one.planted} of them" if is_rule else ""
+        found.append(
+            Diagnostic(
+                code="EK872" if is_rule else "EK873",
+                message=f"{one.kind} {one.name} {verb} none of {programs} programs{planted}: nothing was tested",
+                notes=tuple(notes),
+                hint=_way_out(one),
+            )
+        )
+    return found
+
+
+def _way_out(part: TestedPart) -> str:
+    if part.kind != "rule":
+        return "make programs with what it looks for: a policy such as {operators: [aten.mul.Tensor]}, or more seeds"
+    if not part.planted:
+        return "more seeds: each program has the pattern of one rule; or a pattern that runs on values of its types"
+    return "see `exirkit rule check`, and `exirkit rule explain` for a model in which it should fire"

@@ -1,0 +1,125 @@
+"""`exirkit fuzz` with rules and pipelines: what is wrong with files is said at once, and what was tested at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Invoke
+from tests.cli.test_fuzz import HereForPool
+
+import exirkit.cli.fuzzing
+from exirkit.passes.pipelines import shipped_text
+
+WRONG = """\
+rulebook: 1
+rules:
+- id: wrong.difference-as-sum
+  doc: A difference is not a sum.
+  vars: {x: "f32 [*S]", y: "f32 [*S]"}
+  match: return aten.sub.Tensor(x, y)
+  replace: return aten.add.Tensor(x, y)
+"""
+
+NEVER = """\
+rulebook: 1
+rules:
+- id: never.linear
+  doc: The Edge dialect has no linear.
+  vars: {x: "f32 [M, K]", w: "f32 [N, K]"}
+  match: return aten.neg.default(aten.linear.default(x, w))
+  replace: return aten.linear.default(x, aten.neg.default(w))
+"""
+
+PIPELINE = """\
+pipeline: 1
+name: double-negation
+dialect: {from: edge, to: edge}
+stages:
+- rules: book.yaml
+"""
+
+DOUBLE = """\
+rulebook: 1
+rules:
+- id: right.double-negation
+  doc: A number negated twice is the number.
+  vars: {x: "f32 [*S]"}
+  match: return aten.neg.default(aten.neg.default(x))
+  replace: return x
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The work is done in this process."""
+    monkeypatch.setattr(exirkit.cli.fuzzing, "ProcessPool", HereForPool)
+    for name, text in {"wrong": WRONG, "never": NEVER, "book": DOUBLE, "pipeline": PIPELINE}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def test_the_pattern_of_a_wrong_rule_is_in_the_programs(invoke: Invoke, here: Path) -> None:
+    result = invoke("fuzz", "--rules", "wrong.yaml", "--seeds", "2", "--analyses", "0", "--json")
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert report["verdicts"]["failed"] >= 1
+    assert report["diagnostics"] == []
+    assert report["tested"][0]["name"] == "wrong.difference-as-sum"
+    assert report["tested"][0]["changed"] >= 1
+
+
+def test_a_rule_that_never_fires_is_a_finding(invoke: Invoke, here: Path) -> None:
+    result = invoke("fuzz", "--rules", "never.yaml", "--seeds", "2")
+    assert result.exit_code == 1
+    assert "passed 2" in result.stdout
+    assert "error[EK872]: rule never.linear fired in none of 2 programs; its pattern was in 2 of them" in result.stdout
+
+
+def test_rules_of_pipelines_are_planted_and_counted(invoke: Invoke, here: Path) -> None:
+    result = invoke("fuzz", "--pipeline", "pipeline.yaml", "--seeds", "2", "--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0, report
+    found = {(one["kind"], one["name"]): one["changed"] for one in report["tested"]}
+    assert found[("pipeline", "double-negation")] >= 1
+    assert found[("stage", "double-negation: rules book.yaml")] >= 1
+    assert found[("rule", "right.double-negation")] >= 1
+
+
+def test_a_pipeline_that_changes_nothing_is_a_finding(invoke: Invoke, here: Path) -> None:
+    text = PIPELINE.replace("book.yaml", "never.yaml").replace("double-negation", "idle")
+    (here / "idle.yaml").write_text(text)
+    result = invoke("fuzz", "--pipeline", "idle.yaml", "--seeds", "1", "--json")
+    assert result.exit_code == 1
+    assert {one["code"] for one in json.loads(result.stdout)["diagnostics"]} == {"EK872", "EK873"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--rules", "missing.yaml"], 1, "EK712"),
+        (["--rules", "."], 1, "EK712"),
+        (["--rules", "broken.yaml"], 1, "EK201"),
+        (["--rules", "binary.yaml"], 1, "EK201"),
+        (["--pipeline", "missing.yaml"], 1, "EK712"),
+        (["--pipeline", "broken.yaml"], 1, "EK470"),
+        (["--pipeline", "binary.yaml"], 1, "EK470"),
+        (["--pipeline", "to_edge.yaml", "--pipeline", "to_edge.yaml"], 2, "EK871"),
+        (["--policy", "missing.yaml"], 1, "EK712"),
+        (["--policy", "nothing.yaml"], 2, "EK821"),
+        (["--rules", "wrong.yaml", "--target", "json:dumps"], 2, "EK874"),
+    ],
+)
+def test_a_wrong_file_is_one_error_before_anything_runs(
+    invoke: Invoke, here: Path, options: list[str], code: int, told: str
+) -> None:
+    (here / "broken.yaml").write_text("rules: [\n")
+    (here / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (here / "nothing.yaml").write_text("operators: [aten.no_such.default]\n")
+    (here / "to_edge.yaml").write_text(shipped_text("to_edge"))
+    result = invoke("fuzz", *options, "--seeds", "3")
+    assert result.exit_code == code, result.stderr
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (here / "fuzz.db").exists()

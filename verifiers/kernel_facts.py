@@ -1,0 +1,100 @@
+"""What a call hands to a kernel, in the form in which conditions of kernels speak of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch.fx import Node
+
+from exirkit.ir import TensorShapeDynamism, TensorSpec, dim_order_from_stride, underlying
+
+
+class Unknown:
+    """Stands for what is known only when the program runs."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+UNKNOWN: Final = Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """A tensor as a kernel sees it.
+
+    Attributes:
+        dtype: `float32`.
+        sizes: Of its dims; `UNKNOWN` for one that varies.
+        order: Its dims from the outermost to the innermost in memory, or `UNKNOWN`.
+    """
+
+    dtype: str
+    sizes: tuple[int | Unknown, ...]
+    order: tuple[int, ...] | Unknown
+
+
+Fact: TypeAlias = TensorFacts | int | float | bool | str | Unknown | tuple["Fact", ...] | None
+CallFacts: TypeAlias = Mapping[str, Fact]
+
+
+def facts_of_call(node: Node) -> dict[str, Fact]:
+    """Return what a call in a graph hands to its kernel, by names of arguments; defaults are filled in."""
+    op = underlying(node.target)
+    found: dict[str, Fact] = dict(_defaults(op))
+    for name, given in zip(_positional(op), node.args, strict=False):
+        found[name] = fact_of(given)
+    for name, given in node.kwargs.items():
+        found[name] = fact_of(given)
+    return found
+
+
+def fact_of(argument: Any) -> Fact:
+    """Return what an argument of a call in a graph is."""
+    if isinstance(argument, Node):
+        spec = argument.meta.get("spec")
+        return _of_value(spec if isinstance(spec, TensorSpec) else argument.meta.get("val", UNKNOWN))
+    if isinstance(argument, list | tuple):
+        return tuple(map(fact_of, argument))
+    return _of_value(argument)
+
+
+def _of_value(value: Any) -> Fact:
+    if isinstance(value, TensorSpec):
+        varies = value.shape_dynamism != TensorShapeDynamism.STATIC
+        sizes = tuple(UNKNOWN if varies or type(size) is not int else size for size in value.shape)
+        return TensorFacts(_name(value.dtype), sizes, tuple(value.dim_order))
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(_of_value, value))
+    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
+        return _name(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else UNKNOWN
+
+
+def _of_tensor(value: torch.Tensor) -> TensorFacts:
+    sizes = tuple(size if type(size) is int else UNKNOWN for size in value.shape)
+    try:
+        order: tuple[int, ...] | Unknown = tuple(dim_order_from_stride(value.stride(), value.shape))
+    except (RuntimeError, ValueError, TypeError):
+        order = UNKNOWN
+    return TensorFacts(_name(value.dtype), sizes, order)
+
+
+def _name(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+@cache
+def _positional(op: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in op._schema.arguments if not one.kwarg_only)
+
+
+@cache
+def _defaults(op: Any) -> Mapping[str, Fact]:
+    return {one.name: _of_value(one.default_value) for one in op._schema.arguments if one.has_default_value()}
