@@ -32,6 +32,7 @@ from .compiled_rule import CompiledCase, CompiledRule
 from .expression_syntax import ExpressionError
 from .matching_state import State, Trace, numbers_read
 from .measures import broken_measure
+from .metadata_asserts import is_metadata_assert
 from .operator_facts import traits_of
 from .program_compiler import FACTS
 from .program_facts import RULE_KEY, ProgramFacts
@@ -187,7 +188,7 @@ class RuleApplication:
     def _take_out(self, node: Node) -> None:
         """Erase a replaced call that nothing uses, random ones as well: the rule answers for what they drew."""
         for result in [user for user in node.users if _is_dead(user)]:
-            self.editor.erase_unused(result)
+            self.editor.erase(result) if is_metadata_assert(result) else self.editor.erase_unused(result)
         if node._erased or node.users or node.op != "call_function":
             return
         producers = node.all_input_nodes
@@ -297,7 +298,7 @@ def is_wanted(node: Node) -> bool:
 
 
 def _is_dead(node: Node) -> bool:
-    return not node.users and is_pure(node)
+    return not node.users and (is_pure(node) or is_metadata_assert(node))
 
 
 def _is_named(node: Node, state: State) -> bool:

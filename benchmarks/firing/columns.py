@@ -18,7 +18,7 @@ from exirkit.patterns import Application, CompiledRule, RewriteOptions, RuleEngi
 
 from .sites import Site
 
-_BOOKS = ("canonicalize", "algebra", "fold", "copies", "fuse", "attention")
+_BOOKS = ("exported", "canonicalize", "algebra", "fold", "copies", "fuse", "attention")
 _FINDERS: dict[str, tuple[str, ...]] = {
     "attention": ("attention.sdpa",),
     "rotary": ("attention.rope",),
@@ -37,7 +37,7 @@ _FINDERS: dict[str, tuple[str, ...]] = {
     "conv + activation": ("fuse.conv-activation", "fuse.conv-clamp", "fuse.conv-transpose-activation"),
     "conv + batch norm": ("fold.conv-batch-norm", "fold.conv-transpose-batch-norm"),
     "pixel shuffle": ("fuse.pixel-shuffle",),
-    "squeeze and excite": ("fuse.mean-of-pooling",),
+    "squeeze and excite": ("exported.mean-of-pixels",),
 }
 """Beginnings of the ids of the rules that find a concept."""
 
@@ -56,11 +56,12 @@ _OPERATORS: dict[str, str] = {
 """Operators that are a concept already."""
 
 # Rules that would take what others look for: they have runs of their own.
+_LAYERS = ("linear + activation", "conv + activation", "conv + batch norm")
 _RUNS: tuple[tuple[str, ...], ...] = (
-    ("linear + activation", "conv + activation", "conv + batch norm"),
+    _LAYERS,
     ("SwiGLU",),
-    tuple(key for key in _FINDERS if key not in ("linear + activation", "conv + activation", "conv + batch norm", "SwiGLU")),
-)  # fmt: skip
+    tuple(key for key in _FINDERS if key not in (*_LAYERS, "SwiGLU")),
+)
 
 
 @dataclass
@@ -98,7 +99,7 @@ def our_edge(program: ExportedProgram) -> ExportedProgram:
 def official_edge(program: ExportedProgram) -> ExportedProgram:
     from executorch.exir import to_edge as official_to_edge
 
-    return official_to_edge(program).exported_program()  # type: ignore[no-any-return]
+    return official_to_edge(program).exported_program()
 
 
 COLUMNS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {

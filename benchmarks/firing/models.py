@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,10 +65,11 @@ def _speech(kind: str, config: Mapping[str, Any]) -> Built:
 def _whisper(attention: str) -> Built:
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-    config = transformers.WhisperConfig(
-        d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=64, max_source_positions=32,
-        num_mel_bins=16, attn_implementation=attention,
-    )  # fmt: skip
+    options: Any = {
+        "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 64,
+        "max_source_positions": 32, "num_mel_bins": 16, "attn_implementation": attention,
+    }  # fmt: skip
+    config = transformers.WhisperConfig(**options)
     return Whole(WhisperEncoder(config)), (torch.randn(1, 16, 64),)
 
 
@@ -82,10 +84,9 @@ def torchvision_models() -> Any:
             if not hasattr(torch.ops.torchvision, name):
                 library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         torchvision_models.library = library  # type: ignore[attr-defined]
-        import torchvision
+        return importlib.import_module("torchvision").models
     except ImportError:
         return None
-    return torchvision.models
 
 
 def timm_module() -> Any:
@@ -93,10 +94,9 @@ def timm_module() -> Any:
     if torchvision_models() is None:
         return None
     try:
-        import timm
+        return importlib.import_module("timm")
     except ImportError:
         return None
-    return timm
 
 
 def _vision(name: str, size: int, options: Mapping[str, Any]) -> Built:
@@ -129,7 +129,9 @@ class ResidualUpscaler(torch.nn.Module):
         super().__init__()
         self.head = torch.nn.Conv2d(3, 16, 3, padding=1)
         self.blocks = torch.nn.ModuleList(
-            torch.nn.Sequential(torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, padding=1))
+            torch.nn.Sequential(
+                torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, padding=1)
+            )
             for _ in range(3)
         )  # fmt: skip
         self.tail = torch.nn.Sequential(
@@ -216,8 +218,8 @@ def _plain(module: Callable[[], torch.nn.Module], *shape: int) -> Built:
 
 _GPT2 = {"vocab_size": 128, "n_embd": 32, "n_head": 4, "n_layer": 2, "use_cache": False}
 _GPT_NEO = {
-    "vocab_size": 128, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]],
-    "max_position_embeddings": 64, "use_cache": False,
+    "vocab_size": 128, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
+    "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 64, "use_cache": False,
 }  # fmt: skip
 _T5 = {"vocab_size": 128, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "use_cache": False}
 _BART = {
@@ -243,13 +245,19 @@ _TEXT_MODELS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "gpt-neox": ("GPTNeoX", {**_TEXT, "use_cache": False}),
     "gpt2": ("GPT2", _GPT2),
     "gpt-neo": ("GPTNeo", _GPT_NEO),
-    "opt": ("OPT", {"vocab_size": 128, "hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64, "word_embed_proj_dim": 32, "use_cache": False}),
+    "opt": (
+        "OPT", {"vocab_size": 128, "hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "max_position_embeddings": 64, "word_embed_proj_dim": 32, "use_cache": False}
+    ),
     "bert": ("Bert", _TEXT),
     "roberta": ("Roberta", _TEXT),
     "electra": ("Electra", {**_TEXT, "embedding_size": 32}),
     "distilbert": ("DistilBert", {"vocab_size": 128, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}),
     "albert": ("Albert", {**_TEXT, "embedding_size": 16}),
-    "modernbert": ("ModernBert", {**_TEXT, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}),
+    "modernbert": (
+        "ModernBert", {**_TEXT, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1,
+        "sep_token_id": 2}
+    ),
 }  # fmt: skip
 _BOTH = {"llama", "gpt2", "bert", "modernbert", "gpt-neox"}
 _ONLY_EAGER = {"gpt-neo", "gemma2", "qwen2", "phi3", "olmo2", "opt", "electra", "albert"}
@@ -260,14 +268,26 @@ _IMAGE_MODELS: dict[str, tuple[str, Mapping[str, Any], int]] = {
     "beit": ("Beit", {**_EYES, "patch_size": 8}, 32),
     "siglip": ("SiglipVision", {**_EYES, "patch_size": 8}, 32),
     "clip-vision": ("CLIPVision", {**_EYES, "patch_size": 8}, 32),
-    "swin": ("Swin", {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}, 32),
-    "segformer": ("Segformer", {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 32, 32], "num_attention_heads": [1, 2, 2, 4]}, 64),
+    "swin": (
+        "Swin", {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4],
+        "window_size": 4}, 32
+    ),
+    "segformer": (
+        "Segformer", {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 32, 32],
+        "num_attention_heads": [1, 2, 2, 4]}, 64
+    ),
     "convnext": ("ConvNext", {"hidden_sizes": [16, 32, 32, 64], "depths": [1, 1, 2, 1]}, 64),
     "convnextv2": ("ConvNextV2", {"hidden_sizes": [16, 32, 32, 64], "depths": [1, 1, 2, 1]}, 64),
     "resnet": ("ResNet", {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1]}, 64),
     "regnet": ("RegNet", {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "groups_width": 8}, 64),
-    "mobilevit": ("MobileViT", {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 64]}, 64),
-    "levit": ("Levit", {"image_size": 64, "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 4], "depths": [1, 1, 1], "key_dim": [8, 8, 8]}, 64),
+    "mobilevit": (
+        "MobileViT", {"image_size": 64, "hidden_sizes": [16, 24, 32],
+        "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 64]}, 64
+    ),
+    "levit": (
+        "Levit", {"image_size": 64, "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 4],
+        "depths": [1, 1, 1], "key_dim": [8, 8, 8]}, 64
+    ),
 }  # fmt: skip
 _TORCHVISION: dict[str, tuple[int, Mapping[str, Any]]] = {
     "mobilenet_v2": (64, {"width_mult": 0.25}),

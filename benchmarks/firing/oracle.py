@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 from .sites import Site
 
 _ACTIVATIONS: dict[str, str | None] = {
-    "relu": None, "relu_": None, "relu6": None, "hardtanh": None, "sigmoid": None, "tanh": None, "gelu": "GELU", "silu": "SiLU",
-    "hardswish": "hardswish", "hardsigmoid": "hardsigmoid", "mish": "mish",
+    "relu": None, "relu_": None, "relu6": None, "hardtanh": None, "sigmoid": None, "tanh": None, "gelu": "GELU",
+    "silu": "SiLU", "hardswish": "hardswish", "hardsigmoid": "hardsigmoid", "mish": "mish",
 }  # fmt: skip
 _WRITTEN_OUT = {
     "NewGELUActivation": "GELU, tanh", "FastGELUActivation": "GELU, tanh", "GELUTanh": "GELU, tanh",

@@ -33,7 +33,13 @@ class Reason:
         )
 
 
-REASONS: tuple[Reason, ...] = ()
+REASONS: tuple[Reason, ...] = (
+    Reason(
+        "scores go through a hyperbolic tangent before the softmax (soft capping), which the operator does not compute",
+        concept="attention.*",
+        model="gemma2.*",
+    ),
+)
 """In the order in which they are asked."""
 
 UNKNOWN = "not looked into yet"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from .columns import COLUMNS
 from .measure import Row, total
 from .reasons import reason_for
-from .sites import CONCEPTS
+from .sites import CONCEPTS, Site, family
 
 _HEAD = """\
 # Where the shipped rules fire
@@ -53,12 +53,13 @@ def _by_concept(rows: Sequence[Row]) -> list[str]:
 
 def _there(rows: Sequence[Row], concept: str, column: str) -> int:
     """Return at how many sites of a concept the operator stands already."""
-    return sum(
-        min(count, sum(n for one, n in row.found[column].there.items() if (one.concept, one.path) == (concept.partition(",")[0] if concept.startswith("attention") else concept, site.path)))
-        for row in rows
-        for site, count in row.sites.items()
-        if site.concept == concept
-    )  # fmt: skip
+    count = 0
+    for row in rows:
+        there = row.found[column].there
+        for site, sites in row.sites.items():
+            if site.concept == concept:
+                count += min(sites, there[Site(family(concept), site.path)])
+    return count
 
 
 def _by_model(rows: Sequence[Row]) -> list[str]:
