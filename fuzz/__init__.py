@@ -31,6 +31,25 @@ if TYPE_CHECKING:
     from .campaigns import summarise as summarise
     from .campaigns import untested as untested
     from .campaigns.user_tests import fuzz_programs as fuzz_programs
+    from .comparison import ComparedFile as ComparedFile
+    from .comparison import LoweringChoices as LoweringChoices
+    from .comparison import LoweringSteps as LoweringSteps
+    from .comparison import MethodComparison as MethodComparison
+    from .comparison import MethodJudge as MethodJudge
+    from .comparison import NodePlace as NodePlace
+    from .comparison import Official as Official
+    from .comparison import RuntimeDifference as RuntimeDifference
+    from .comparison import Tolerances as Tolerances
+    from .comparison import ValueGap as ValueGap
+    from .comparison import WrongStep as WrongStep
+    from .comparison import compare_method as compare_method
+    from .comparison import drawn_inputs as drawn_inputs
+    from .comparison import eager_outputs as eager_outputs
+    from .comparison import first_false_step as first_false_step
+    from .comparison import first_wrong_step as first_wrong_step
+    from .comparison import is_own_file as is_own_file
+    from .comparison import lower_in_steps as lower_in_steps
+    from .comparison import results_of as results_of
     from .generation import Policy as Policy
     from .generation import features_of as features_of
     from .generation import generate as generate
@@ -49,6 +68,25 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES: dict[str, str] = {
+    "ComparedFile": "comparison",
+    "LoweringChoices": "comparison",
+    "LoweringSteps": "comparison",
+    "MethodComparison": "comparison",
+    "MethodJudge": "comparison",
+    "NodePlace": "comparison",
+    "Official": "comparison",
+    "RuntimeDifference": "comparison",
+    "Tolerances": "comparison",
+    "ValueGap": "comparison",
+    "WrongStep": "comparison",
+    "compare_method": "comparison",
+    "drawn_inputs": "comparison",
+    "eager_outputs": "comparison",
+    "first_false_step": "comparison",
+    "first_wrong_step": "comparison",
+    "is_own_file": "comparison",
+    "lower_in_steps": "comparison",
+    "results_of": "comparison",
     "Attachment": "campaigns",
     "MutationBenchOptions": "mutants",
     "Bucket": "campaigns",

@@ -54,6 +54,7 @@ from .inference import Inference, no_new_guards, no_torch_logs
 from .machine_libraries import without_machine_libraries
 from .memory_ops import AllocSpec, alloc, free, view
 from .metadata import has_unbacked_symbols, is_static, same_argument, same_value
+from .node_order import misordered
 from .operators import (
     BackendOpOverload,
     EdgeOpOverload,
@@ -74,12 +75,14 @@ from .programs import (
     copy_signature,
     fake_mode_of,
 )
-from .provenance import PROVENANCE_KEYS, inherited, locate, source_line
+from .provenance import PROVENANCE_KEYS, inherited, locate, show_value, source_line
 from .purity import has_effect, is_pure
 from .quick_execution import has_quick_values, is_quick_on_ones, quick_value
+from .raw_edits import EditWatch, RawEdit
 from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
 from .torch_economy import cheap_tracing
+from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
 
 __all__ = [
     "ALIGNMENT",
@@ -110,6 +113,7 @@ __all__ = [
     "Dim",
     "EdgeOpOverload",
     "EdgeProgramVerifier",
+    "EditWatch",
     "Effect",
     "ExecutorchProgramVerifier",
     "GraphEditor",
@@ -121,6 +125,7 @@ __all__ = [
     "ModelError",
     "Point",
     "Ranges",
+    "RawEdit",
     "SealedBodyError",
     "TensorShapeDynamism",
     "TensorSpec",
@@ -169,10 +174,16 @@ __all__ = [
     "is_pure",
     "is_quick_on_ones",
     "is_static",
+    "is_torch_file",
+    "is_users_file",
+    "line_of_definition",
+    "line_of_frames",
+    "line_that_raised",
     "load_plugin",
     "load_plugins",
     "locate",
     "memory_format_from_dim_order",
+    "misordered",
     "module_of_program",
     "named_arguments",
     "no_new_guards",
@@ -189,6 +200,7 @@ __all__ = [
     "same_value",
     "sample_ints",
     "shared_results",
+    "show_value",
     "sorted_symbols",
     "source_line",
     "stride_from_dim_order",

@@ -146,8 +146,10 @@ class BodyEditor(GraphEditor):
         follower = inputs[-1].next
         for index, node in enumerate(inputs[first:], start=first):
             if index not in indices and node.next is not follower:
-                self._note(Moved(node, node.next))
+                change = Moved(node, node.next)
+                self._note(change)
                 follower.prepend(node)
+                self._made(change)
 
     def _remove_operand(self, node: Node) -> None:
         outer = self.operand_of(node)
@@ -175,9 +177,7 @@ class BodyEditor(GraphEditor):
         follower = inputs[-1].next if inputs else next(iter(self.graph.nodes))
         meta = inherited((origins,) if isinstance(origins, Node) else tuple(origins))
         meta["val"] = value
-        node = self._create("placeholder", name, (), {}, follower, name, meta)
-        node.target = node.name
-        return node
+        return self._create("placeholder", name, (), {}, follower, name, meta)
 
     def _inputs(self) -> list[Node]:
         return list(self.graph.find_nodes(op="placeholder"))

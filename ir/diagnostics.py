@@ -126,6 +126,14 @@ class DiagnosticError(Exception):
         """Code of the first finding."""
         return self.diagnostics[0].code
 
+    def annotate(self, *notes: str) -> None:
+        """Add notes to every finding that does not have them, on the way to the user."""
+        self.diagnostics = tuple(
+            each.model_copy(update={"notes": (*each.notes, *(note for note in notes if note not in each.notes))})
+            for each in self.diagnostics
+        )
+        self.args = ("\n\n".join(diagnostic.render() for diagnostic in self.diagnostics),)
+
     def __reduce__(self) -> tuple[type[DiagnosticError], tuple[tuple[Diagnostic, ...]]]:
         """Rebuild from the diagnostics, so that the error crosses process borders whole."""
         return type(self), (tuple(self.diagnostics),)

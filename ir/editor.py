@@ -20,7 +20,15 @@ from .editor_state import Transaction
 from .journal import MISSING, MetaSet, Moved, Renamed, Retargeted, Rewired
 from .metadata import same_argument, same_value
 from .names import numbering_of, rename
-from .provenance import inherited, locate
+from .node_order import (
+    check_move,
+    input_in_the_way,
+    misplaced_argument,
+    order_error,
+    replacement_error,
+    users_to_replace,
+)
+from .provenance import inherited, locate, target_name
 from .purity import is_pure
 
 INFER: Any = object()
@@ -92,8 +100,11 @@ class GraphEditor(EditorInputs):
 
         Raises:
             ModelError: EK111, the operator does not take these arguments; EK112, one of them has no recorded value.
+            UsageError: EK122, an argument does not stand before `before`, or inputs would stand behind the call.
         """
         self._check(before)
+        if before.op == "placeholder":
+            raise input_in_the_way(target_name(target), before)
         origins = (origins,) if isinstance(origins, Node) else tuple(origins)
         args, named = tuple(args), dict(kwargs or {})
         meta = inherited(origins)
@@ -123,25 +134,38 @@ class GraphEditor(EditorInputs):
             pending.extend(producers)
 
     def replace(self, old: Node, new: Node) -> None:
-        """Make every user of `old`, the outputs included, use `new`; `old` stays and has no users then."""
+        """Make every user of `old`, the outputs included, use `new`.
+
+        Calls that `new` is computed from go on using `old`; it stays, and has no other users then.
+
+        Raises:
+            UsageError: EK122, a user stands before `new`, which is not computed from it.
+        """
         self._check(old, new)
         if old is new:
             return
         changed = not same_value(old.meta.get("val"), new.meta.get("val"))
-        for user in list(old.users):
-            if user is not new:
-                self._replace_in(user, old, new, changed)
+        for user in users_to_replace(old, new):
+            self._replace_in(user, old, new, changed)
 
     def replace_in(self, user: Node, old: Node, new: Node) -> None:
-        """Make one user of `old` use `new`."""
+        """Make one user of `old` use `new`.
+
+        Raises:
+            UsageError: EK122, the user does not stand behind `new`.
+        """
         self._check(user, old, new)
         if old is not new and old in user.all_input_nodes:
+            if not new < user:
+                raise replacement_error(user, new)
             self._replace_in(user, old, new, not same_value(old.meta.get("val"), new.meta.get("val")))
 
     def _replace_in(self, user: Node, old: Node, new: Node, is_stale: bool) -> None:
         self._save_users(user.all_input_nodes)
-        self._note(Rewired(user, user.args, user.kwargs))
+        change = Rewired(user, user.args, user.kwargs)
+        self._note(change)
         user.replace_input_with(old, new)
+        self._made(change)
         if is_stale:
             self._stale[user] = None
 
@@ -153,7 +177,11 @@ class GraphEditor(EditorInputs):
         *,
         val: Any = INFER,
     ) -> None:
-        """Give a node other arguments, and infer its value again where that can matter, unless the caller knows it."""
+        """Give a node other arguments, and infer its value again where that can matter, unless the caller knows it.
+
+        Raises:
+            UsageError: EK122, an argument does not stand before the node.
+        """
         self._check(node)
         if self._set_arguments(node, args, kwargs):
             if val is INFER:
@@ -167,8 +195,14 @@ class GraphEditor(EditorInputs):
         if same_argument(args, node.args) and same_argument(kwargs, node.kwargs):
             return False
         self._save_users(node.all_input_nodes)
-        self._note(Rewired(node, node.args, node.kwargs))
+        change = Rewired(node, node.args, node.kwargs)
+        self._note(change)
         node._update_args_kwargs(args, kwargs)
+        misplaced = misplaced_argument(node)
+        if misplaced is not None:
+            self._retract(change)
+            raise order_error(f"%{node.name}", misplaced, node)
+        self._made(change)
         return True
 
     def retarget(
@@ -188,23 +222,32 @@ class GraphEditor(EditorInputs):
             args: New arguments, or None to keep them.
             kwargs: New keyword arguments, or None to keep them.
             val: New value if the caller knows it (often the old one); inferred otherwise.
+
+        Raises:
+            UsageError: EK122, an argument does not stand before the node.
         """
         self._check(node)
-        if target is not node.target:
-            self._note(Retargeted(node, node.target))
-            node.target = target
         if args is not None or kwargs is not None:
             self._set_arguments(node, args, kwargs)
+        if target is not node.target:
+            self._set_target(node, target)
         if val is INFER:
             self._stale[node] = None
         else:
             self.set_value(node, val)
 
+    def _set_target(self, node: Node, target: Any) -> None:
+        change = Retargeted(node, node.target)
+        self._note(change)
+        node.target = target
+        self._made(change)
+
     def move(self, node: Node, before: Node) -> None:
         """Place a node right in front of another one.
 
         Raises:
-            UsageError: EK117, the node is an input or the output of the graph.
+            UsageError: EK117, the node is an input or the output of the graph; EK122, it would stand before one of its
+                arguments or behind one of its users.
         """
         self._check(node, before)
         if node.op in ("placeholder", "output"):
@@ -216,19 +259,23 @@ class GraphEditor(EditorInputs):
                 )
             )
         if node is not before and node.next is not before:
-            self._note(Moved(node, node.next))
+            check_move(node, before)
+            change = Moved(node, node.next)
+            self._note(change)
             before.prepend(node)
+            self._made(change)
 
     def rename(self, node: Node, name: str) -> None:
         """Rename a node; a taken name gets a number, and the old name is free again."""
         self._check(node)
         if node.name == name:
             return
-        self._note(Renamed(node, node.name, numbering_of(self.graph, name)))
+        change = Renamed(node, node.name, numbering_of(self.graph, name))
+        self._note(change)
         rename(node, name)
+        self._made(change)
         if node.op == "placeholder":
-            self._note(Retargeted(node, node.target))
-            node.target = node.name
+            self._set_target(node, node.name)
 
     # Metadata
 
@@ -238,14 +285,18 @@ class GraphEditor(EditorInputs):
             self.set_value(node, value)
             return
         self._check(node)
-        self._note(MetaSet(node, key, node.meta.get(key, MISSING)))
+        change = MetaSet(node, key, node.meta.get(key, MISSING))
+        self._note(change)
         node.meta[key] = value
+        self._made(change)
 
     def remove_meta(self, node: Node, key: str) -> None:
         """Remove one metadata entry if it is there."""
         self._check(node)
         if key in node.meta:
-            self._note(MetaSet(node, key, node.meta.pop(key)))
+            change = MetaSet(node, key, node.meta.pop(key))
+            self._note(change)
+            self._made(change)
 
     def refresh(self, node: Node) -> None:
         """Have the value of a node inferred (again) when the transaction ends, or at `propagate`."""

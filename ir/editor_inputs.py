@@ -59,11 +59,11 @@ class EditorInputs(EditorState):
         meta = inherited((origins,) if isinstance(origins, Node) else tuple(origins))
         meta["val"] = self._fake(tensor)
         node = self._create("placeholder", name, (), {}, follower, name, meta)
-        node.target = node.name
         target = self._free_target(node.name)
         spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), target=target)
         self._save_signature()
         self.program._graph_signature.input_specs.insert(position, spec)
+        self._tell_signature()
         specs[node] = spec
         if self._first_user_input is not None:
             self._first_user_input = (position + 1, follower)
@@ -105,6 +105,7 @@ class EditorInputs(EditorState):
         self._save_signature()
         specs = self.program._graph_signature.input_specs
         specs[:] = [spec for spec in specs if id(spec) not in unwanted]
+        self._tell_signature()
         self._first_user_input = None
         kept = {spec.target for spec in specs}
         for spec in unwanted.values():
@@ -165,8 +166,11 @@ class EditorInputs(EditorState):
         results: Any = output.args[0]
         results = list(results) if isinstance(results, list | tuple) else [results]
         self._save_users(output.all_input_nodes)
-        self._note(Rewired(output, output.args, output.kwargs))
+        change = Rewired(output, output.args, output.kwargs)
+        self._note(change)
         output._update_args_kwargs(((*results[:position], value, *results[position:]),), {})
+        self._made(change)
+        self._tell_signature()
 
     def set_range(self, symbol: Any, value_range: Any) -> None:
         """Record the range of a size symbol."""
@@ -178,19 +182,27 @@ class EditorInputs(EditorState):
         return self.fake_mode.from_tensor(tensor, static_shapes=True)
 
     def _set_entry(self, table: dict[Any, Any], key: Any, value: Any) -> None:
-        self._note(TableSet(table, key, table.get(key, MISSING)))
+        change = TableSet(table, key, table.get(key, MISSING))
+        self._note(change)
         table[key] = value
+        self._made(change)
 
     def _drop_entry(self, table: dict[Any, Any], key: Any) -> None:
         if key in table:
             if self._is_first(id(table)):
                 self._journal.append(TableReordered(table, tuple(table)))
-            self._note(TableSet(table, key, table.pop(key)))
+            change = TableSet(table, key, table.pop(key))
+            self._note(change)
+            self._made(change)
 
     def _save_signature(self) -> None:
         if self._is_first("signature"):
             signature = self.program._graph_signature
             self._journal.append(SignatureSet(self.program, list(signature.input_specs), list(signature.output_specs)))
+
+    def _tell_signature(self) -> None:
+        if self._journal.watch is not None:
+            self._made(SignatureSet(self.program, [], []))
 
     def _specs(self) -> dict[Node, InputSpec]:
         """Return the input specs by placeholder; nodes may have been renamed since the signature agreed with them."""
@@ -249,6 +261,7 @@ class EditorInputs(EditorState):
             self._save_signature()
             signature.input_specs[:] = inputs
             signature.output_specs[:] = outputs
+            self._tell_signature()
             self._forget()
 
     def _forget(self) -> None:

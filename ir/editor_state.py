@@ -17,13 +17,16 @@ from .journal import (
     Change,
     Created,
     Erased,
+    Journal,
     MetaSet,
     UsersReordered,
 )
 from .metadata import same_value
 from .names import numbering_of, register_names, release
+from .node_order import misplaced_argument, order_error
 from .programs import fake_mode_of
-from .provenance import locate
+from .provenance import locate, target_name
+from .raw_edits import EditWatch
 
 
 class Transaction:
@@ -72,8 +75,7 @@ class Checkpoint:
         state = self._state
         if not state._open or state._open[0] is not self._around or len(state._journal) < self._start:
             raise UsageError(Diagnostic(code="EK121", message="this state of the program is settled or undone"))
-        while len(state._journal) > self._start:
-            state._journal.pop().undo()
+        state._journal.undo_to(self._start)
         state._stale = dict.fromkeys(self._stale)
         state._forget()
         for one in state._open:
@@ -94,7 +96,7 @@ class EditorState:
         self.graph: Graph = program.graph_module.graph
         self.fake_mode = fake_mode_of(program.graph_module)
         self._inference = Inference(self.fake_mode)
-        self._journal: list[Change] = []
+        self._journal = Journal()
         self._open: list[Transaction] = []
         self._stale: dict[Node, None] = {}
         # Editors of the bodies of control flow; they share the journal.
@@ -146,8 +148,7 @@ class EditorState:
         """Drop what was derived from a program that may be another one now."""
 
     def _undo_to(self, transaction: Transaction) -> None:
-        while len(self._journal) > transaction._start:
-            self._journal.pop().undo()
+        self._journal.undo_to(transaction._start)
         self._stale = dict.fromkeys(transaction._stale)
         self._forget()
         for other in self._open:
@@ -158,12 +159,34 @@ class EditorState:
         if self._open:
             self._journal.append(change)
 
+    def _made(self, change: Change) -> None:
+        """Tell who watches of a change that has been made, and that was or will be noted."""
+        if self._journal.watch is not None:
+            self._journal.watch.accept(change)
+
     def _is_first(self, thing: Any) -> bool:
         """Tell whether the innermost transaction has not saved the state of this thing yet."""
         if not self._open or thing in self._open[-1]._saved:
             return False
         self._open[-1]._saved.add(thing)
         return True
+
+    # Edits that others make
+
+    def watch(self) -> EditWatch | None:
+        """Remember what the graphs are now, and what is done to them from now on, to find edits made by others.
+
+        Returns:
+            What is remembered; None if there is a watch already, which goes on.
+        """
+        if self._journal.watch is not None:
+            return None
+        self._journal.watch = watch = EditWatch(self.program)
+        return watch
+
+    def unwatch(self) -> None:
+        """End what `watch` began."""
+        self._journal.watch = None
 
     # Nodes and values
 
@@ -184,9 +207,24 @@ class EditorState:
         numbering = numbering_of(self.graph, name)
         with self.graph.inserting_before(before):
             node = self.graph.create_node(op, target, args, kwargs, name)
-        self._note(Created(node, numbering))
+        change = Created(node, numbering)
+        self._note(change)
+        misplaced = misplaced_argument(node)
+        if misplaced is not None:
+            self._retract(change)
+            hint = f"pass a `before` that stands behind all arguments, such as the node behind %{misplaced.name}"
+            raise order_error(f"a call of {target_name(target)}", misplaced, before, hint)
         node.meta = meta
+        if op == "placeholder":
+            node.target = node.name
+        self._made(change)
         return node
+
+    def _retract(self, change: Change) -> None:
+        """Undo the change that was made last, because it was wrong."""
+        if self._open:
+            self._journal.pop()
+        change.undo()
 
     def _save_users(self, producers: Iterable[Node]) -> None:
         for producer in producers:
@@ -205,6 +243,7 @@ class EditorState:
         entry = Erased(node, node.next, node.args, node.kwargs)
         self.graph.erase_node(node)
         self._note(entry)
+        self._made(entry)
         self._stale.pop(node, None)
 
     def set_value(self, node: Node, value: Any) -> None:
@@ -213,6 +252,8 @@ class EditorState:
         old = node.meta.get("val", MISSING)
         if same_value(None if old is MISSING else old, value):
             return
-        self._note(MetaSet(node, "val", old))
+        change = MetaSet(node, "val", old)
+        self._note(change)
         node.meta["val"] = value
+        self._made(change)
         self._stale.update(node.users)

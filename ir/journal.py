@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec, OutputSpec
@@ -183,6 +183,33 @@ Change: TypeAlias = (
     | SignatureSet
 )
 """One entry of the journal; entries are undone in reverse order."""
+
+
+class Watch(Protocol):
+    """What is told of changes after they were made or undone."""
+
+    def accept(self, change: Change, *, is_undone: bool = False) -> None:
+        """Take note of a change."""
+
+
+class Journal(list[Change]):
+    """The changes, in the order in which they were made.
+
+    Attributes:
+        watch: Told of every change, if there is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watch: Watch | None = None
+
+    def undo_to(self, length: int) -> None:
+        """Undo the last changes, until so many are left."""
+        while len(self) > length:
+            change = self.pop()
+            change.undo()
+            if self.watch is not None:
+                self.watch.accept(change, is_undone=True)
 
 
 def _restore(table: dict[Any, Any], key: Any, old: Any) -> None:

@@ -6,16 +6,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, overload
+from typing import ClassVar, NoReturn, Self, overload
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from exirkit.ir import (
-    ContractError,
     Diagnostic,
     DiagnosticError,
     GraphEditor,
+    RawEdit,
     UsageError,
     bodies_of,
     copy_program,
@@ -24,7 +24,9 @@ from exirkit.ir import (
 )
 
 from .official_passes import join_official_passes
+from .output_contract import check_outputs, outputs_of
 from .pass_base import ExportedProgramPassResult, PassResult
+from .pass_blame import blame, check_edits, is_shipped, nameless, raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,12 @@ class Pass(ABC):
         name: Name of the pass in kebab case.
         enters_bodies: Whether the bodies of control flow are edited too, each as a graph of its own after the graph
             that calls it.
+        changes_outputs: Whether the pass may change the dtype or shape of what the program returns.
     """
 
     name: ClassVar[str]
     enters_bodies: ClassVar[bool] = False
+    changes_outputs: ClassVar[bool] = False
 
     def __new__(cls, *args: object, **options: object) -> Self:
         """Make a pass that the official pass manager, if it is there, gives whole programs to."""
@@ -75,27 +79,37 @@ class Pass(ABC):
     def run(self, editor: GraphEditor) -> PassReport:
         """Edit within one transaction and report.
 
+        Edits that the pass makes without the editor are looked for unless the pass is one of exirkit's own.
+
         Raises:
             DiagnosticError: What the pass found wrong with the program; nothing was changed.
-            ContractError: EK421, the pass failed in another way; nothing was changed.
+            ContractError: EK421, the pass failed in another way; EK446, it changed the dtype or shape of an output;
+                nothing was changed. EK445, it edited the program without the editor, whose program is spoilt.
+            UsageError: EK444, the pass has no name.
         """
         start = time.perf_counter()
+        if not isinstance(getattr(self, "name", None), str):
+            raise nameless(self)
+        watch = None if is_shipped(self) else editor.watch()
+        found: list[RawEdit] = []
         try:
             with editor.transaction(self.name) as transaction:
+                outputs = outputs_of(editor.program)
                 self.edit(editor)
                 if self.enters_bodies:
                     self._edit_bodies(editor)
-        except DiagnosticError:
-            raise
+                if watch is not None:
+                    found = watch.findings()
+                    check_edits(self, found)
+                editor.propagate()
+                check_outputs(self, outputs, editor.program)
         except Exception as error:
-            raise ContractError(
-                Diagnostic(
-                    code="EK421",
-                    message=f"pass {self.name} failed: {type(error).__name__}: {error}",
-                    notes=("the program is as it was before the pass",),
-                    hint="report this with the program, if the pass is one of exirkit's own",
-                )
-            ) from error
+            # What was edited behind the editor's back may not let it undo the rest, which then is not the point.
+            check_edits(self, found)
+            self._fail(error)
+        finally:
+            if watch is not None:
+                editor.unwatch()
         effect = transaction.effect
         return PassReport(
             name=self.name,
@@ -105,6 +119,16 @@ class Pass(ABC):
             changed=len(effect.changed),
             seconds=time.perf_counter() - start,
         )
+
+    def _fail(self, error: Exception) -> NoReturn:
+        """Say of an error which pass and which line it comes from, and raise it."""
+        if not isinstance(error, DiagnosticError):
+            notes = ("the program is as it was before the pass",)
+            hint = "report this with the program" if is_shipped(self) else None
+            raise raised(self, error, "EK421", notes, hint) from error
+        if not is_shipped(self) and error.code not in ("EK445", "EK446"):
+            blame(self, error)
+        raise error
 
     def _edit_bodies(self, editor: GraphEditor) -> None:
         for body in bodies_of(editor):

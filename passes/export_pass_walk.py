@@ -17,6 +17,7 @@ from exirkit.ir import (
     InternalError,
     Location,
     ModelError,
+    line_that_raised,
     locate,
     same_argument,
     same_value,
@@ -226,8 +227,8 @@ class GraphWalk:
             Diagnostic(
                 code="EK403",
                 message=f"pass {self._author} failed on %{node.name} ({_shown_target(node)}): {brief(error)}",
-                location=locate(node),
-                hint="the traceback of the original exception shows the line of the pass",
+                location=locate(node).model_copy(update=line_that_raised(error).model_dump(include={"file", "line"})),
+                hint="the traceback of the original exception shows the way there",
             )
         )
 

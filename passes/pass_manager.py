@@ -17,6 +17,7 @@ from exirkit.ir import ContractError, Diagnostic, DiagnosticError, ModelError, U
 from .export_pass_snapshot import remembering
 from .export_pass_values import brief
 from .pass_base import ExportedProgramPassBase, PassType, as_pass_result
+from .pass_blame import raised
 
 Check: TypeAlias = Callable[[GraphModule], object]
 
@@ -190,14 +191,8 @@ def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
         error.add_note(f"raised while pass {name} ran, {_history(before)}")
         raise
     except Exception as error:
-        raise ContractError(
-            Diagnostic(
-                code="EK411",
-                message=f"pass {name} failed: {brief(error)}",
-                notes=(_history(before),),
-                hint="the traceback of the original exception shows the line of the pass",
-            )
-        ) from error
+        hint = "the traceback of the original exception shows the way there"
+        raise raised(pass_, error, "EK411", (_history(before),), hint) from error
     return result
 
 

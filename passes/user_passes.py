@@ -8,12 +8,25 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, UsageError, copy_program
+from exirkit.ir import (
+    ContractError,
+    Diagnostic,
+    DiagnosticError,
+    GraphEditor,
+    UsageError,
+    called_graphs,
+    copy_program,
+    misordered,
+)
 
 from .contract import Pass
 from .lift_constants import LiftConstants
+from .output_contract import check_outputs, outputs_of
 from .pass_base import ExportedProgramPassBase
+from .pass_blame import code_of_pass, name_of_pass, raised
 from .pass_manager import PassManager
+
+_HINT = "a pass that adds or removes stored tensors edits the program: derive it from exirkit.Pass"
 
 
 class CompleteMetadata(Pass):
@@ -42,8 +55,9 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
 
     Raises:
         UsageError: EK424, something in `passes` is no pass.
-        ContractError: EK425, a pass failed, returned something else, or changed the number of inputs or outputs; EK413,
-            a check of a pass manager failed.
+        ContractError: EK425, a pass failed, returned something else, changed the number of inputs or outputs, or left
+            nodes in front of their arguments; EK446, it changed the dtype or shape of an output without declaring it;
+            EK413, a check of a pass manager failed. Those of `Pass.run` too.
     """
     current, _modified = _run_all(copy_program(program), passes)
     return current
@@ -102,35 +116,50 @@ def _run_manager(program: ExportedProgram, manager: PassManager) -> tuple[Export
 def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
     if isinstance(one, Pass):
         return program, one.run(GraphEditor(program)).modified
-    name = type(one).__name__ if not hasattr(one, "__name__") else one.__name__
+    outputs = outputs_of(program)
     try:
         if isinstance(one, ExportedProgramPassBase):
             changed = one(program)
-            return changed.exported_program, changed.modified
+            program, is_modified = changed.exported_program, changed.modified
+            _check_order(one, program.graph_module)
+            check_outputs(one, outputs, program)
+            return program, is_modified
         result = one(program.graph_module)
-        module = _graph_module_of(result, program.graph_module, name)
     except DiagnosticError:
         raise
     except Exception as error:
-        raise _broken(name, f"raised {type(error).__name__}: {error}") from error
-    _check_arity(program, module, name)
+        raise raised(one, error, "EK425") from error
+    module = _graph_module_of(result, program.graph_module, one)
+    _check_arity(program, module, one)
+    _check_order(one, module)
     program._graph_module = module
     editor = GraphEditor(program)
     for repair in (CompleteMetadata(), LiftConstants()):
         repair.run(editor)
+    check_outputs(one, outputs, program)
     return program, bool(getattr(result, "modified", True))
 
 
-def _graph_module_of(result: Any, given: GraphModule, name: str) -> GraphModule:
+def _graph_module_of(result: Any, given: GraphModule, one: Any) -> GraphModule:
     if result is None:
         return given
     module = getattr(result, "graph_module", result)
     if not isinstance(module, GraphModule):
-        raise _broken(name, f"returned {type(result).__name__}")
+        raise _broken(one, f"returned {type(result).__name__}")
     return module
 
 
-def _check_arity(program: ExportedProgram, module: GraphModule, name: str) -> None:
+def _check_order(one: Any, module: GraphModule) -> None:
+    for each in called_graphs(module):
+        found = misordered(each.graph)
+        if found is not None:
+            user, argument = found
+            gone = "is not in the graph" if argument._erased or argument.graph is not each.graph else "stands behind it"
+            message = f"left %{user.name} with the argument %{argument.name}, which {gone}"
+            raise _broken(one, message, "make new nodes inside of `graph.inserting_before(user)`")
+
+
+def _check_arity(program: ExportedProgram, module: GraphModule, one: Any) -> None:
     signature = program.graph_signature
     inputs = len(module.graph.find_nodes(op="placeholder"))
     results = module.graph.output_node().args[0]
@@ -140,15 +169,16 @@ def _check_arity(program: ExportedProgram, module: GraphModule, name: str) -> No
         ("outputs", outputs, len(signature.output_specs)),
     ):
         if found != wanted:
-            raise _broken(name, f"changed the number of {what} from {wanted} to {found}")
+            raise _broken(one, f"changed the number of {what} from {wanted} to {found}")
 
 
-def _broken(name: str, what: str) -> ContractError:
+def _broken(one: Any, what: str, hint: str = _HINT) -> ContractError:
     return ContractError(
         Diagnostic(
             code="EK425",
-            message=f"pass {name} {what}",
-            expected="a PassResult or graph module with the inputs and outputs of the one it was given",
-            hint="a pass that adds or removes stored tensors edits the program: derive it from exirkit.Pass",
+            message=f"pass {name_of_pass(one)} {what}",
+            location=code_of_pass(one),
+            expected="a PassResult or graph module with the inputs and outputs of the one it was given, in order",
+            hint=hint,
         )
     )

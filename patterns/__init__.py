@@ -18,6 +18,7 @@ from .parallel_checks import CheckRequest, CheckSettings, check_books
 from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance, takes_special_values
 from .program_compiler import Builder
 from .program_facts import ProgramFacts
+from .program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .python_books import PythonBook
 from .registered import BuilderTools, builder, predicate
 from .rewrite_bisection import Bisection, bisect_rewrites
@@ -61,6 +62,7 @@ __all__ = [
     "OperatorTable",
     "PatternInstance",
     "ProgramFacts",
+    "ProgramNotation",
     "PythonBook",
     "Refusal",
     "Registry",
@@ -103,6 +105,7 @@ __all__ = [
     "load_book",
     "name_of",
     "near_instances",
+    "notation_of",
     "operators_with",
     "parse_book",
     "pattern_instance",
@@ -120,9 +123,11 @@ __all__ = [
     "shipped_targets",
     "shipped_witnesses",
     "stored_rule",
+    "surrounding",
     "takes_special_values",
     "trace_rule",
     "unfuse",
+    "with_between",
     "witness_text",
     "work_of",
     "write_book",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -220,7 +221,9 @@ class RuleApplication:
             for node in state.nodes
             if node not in roots
             and id(node) not in kept
-            and any(user not in inside and not _is_dead(user) for user in node.users)
+            and any(
+                user not in inside and not _is_dead(user) and not _leads_inside(user, inside) for user in node.users
+            )
         ]
         if not escaping or rule.rule.keep:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
@@ -295,6 +298,11 @@ def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
 def is_wanted(node: Node) -> bool:
     """Tell whether a call makes a difference: something uses it, or it does more than to return a value."""
     return bool(node.users) or has_effect(node)
+
+
+def _leads_inside(node: Node, inside: Collection[Node]) -> bool:
+    """Whether a node takes one of several results for matched calls alone; no call of the pattern stands for it."""
+    return node.target is operator.getitem and all(user in inside for user in node.users)
 
 
 def _is_dead(node: Node) -> bool:

@@ -1,5 +1,6 @@
 """What must hold for every program, from cheap to dear."""
 
+from .comparing import difference_of_types
 from .compilers import Compiler, ExirkitCompiler, FunctionCompiler, Lowering, compiler_of, every_choice
 from .drawn_choices import drawn_choices, simpler_choices
 from .equivalents import equivalent
@@ -44,6 +45,7 @@ __all__ = [
     "check",
     "compared",
     "compiler_of",
+    "difference_of_types",
     "drawn_choices",
     "equivalent",
     "every_choice",

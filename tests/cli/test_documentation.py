@@ -11,10 +11,12 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from exirkit.cli import (
+    compare_reports,
     fuzz_reports,
     memory_reports,
     new_backend,
     partition_reports,
+    print_reports,
     reports,
     rule_reports,
     rule_use_reports,
@@ -37,6 +39,9 @@ DOCUMENTS: dict[str, type[reports.Report]] = {
     "fuzz show": fuzz_reports.FuzzShowReport,
     "fuzz merge": fuzz_reports.FuzzMergeReport,
     "fuzz mutants": fuzz_reports.FuzzMutantsReport,
+    "print": print_reports.PrintReport,
+    "compare": compare_reports.CompareReport,
+    "bisect": compare_reports.BisectReport,
     "rule check": rule_reports.RuleCheckReport,
     "rule explain": rule_use_reports.RuleExplainReport,
     "rule docs": rule_use_reports.RuleDocsReport,

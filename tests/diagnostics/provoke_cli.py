@@ -15,6 +15,7 @@ import exirkit.cli.demonstration
 from exirkit import Diagnostic, ExecutorchBackendConfig, MemoryPlanningPass, generate_memory_trace, to_edge
 from exirkit.cli.app import app
 from exirkit.cli.code_texts import code_text
+from exirkit.cli.compare_findings import describe_failure, describe_missing, describe_runtime, describe_step
 from exirkit.cli.console import Steps
 from exirkit.cli.exporting import export_methods, load_exported
 from exirkit.cli.failures import CommandError, failure_of
@@ -24,6 +25,15 @@ from exirkit.cli.model_source import call_factory, parse_source
 from exirkit.cli.output_files import check_writable
 from exirkit.cli.verification import verify_file
 from exirkit.emit import lay_out, write_file
+from exirkit.fuzz.comparison import (
+    NodePlace,
+    RuntimeDifference,
+    ValueGap,
+    WrongInstruction,
+    WrongNode,
+    WrongStep,
+)
+from exirkit.patterns import Application
 
 
 class Double(torch.nn.Module):
@@ -196,3 +206,38 @@ class Noisy(torch.nn.Module):
 @provokes("EK791")
 def bug(_: Path) -> None:
     raise as_command_error(RuntimeError("something that nobody thought of"))
+
+
+PLACE = NodePlace("aten_gelu_default", "aten.gelu.default(%x)", "model.py:7 in forward:  return x * gate", "body.1")
+GAP = ValueGap("value", 0.25, 0.5, 5e-5, "0.75 instead of 0.5 at [0, 1]")
+
+
+@provokes("EK735")
+def wrong_rule(_: Path) -> Diagnostic:
+    before = NodePlace("aten_mul_tensor", "aten.mul.Tensor(%x, %gate)")
+    applied = Application(
+        3, "fuse.silu", "aten_mul_tensor", ("aten_mul_tensor", "gate"), ("aten_gelu_default",), {}, 0.0
+    )
+    return describe_step(
+        WrongStep(
+            "forward", "apply-rules", "own.yaml", "fold-constants", GAP, "output 0 of run 1", application=applied,
+            rule_place="book.yaml:6", node=WrongNode(PLACE, GAP, 0, before), made=(PLACE,),
+        )
+    )  # fmt: skip
+
+
+@provokes("EK736")
+def wrong_kernel(_: Path) -> Diagnostic:
+    instruction = WrongInstruction(12, "aten::gelu.out", GAP, 5)
+    found = RuntimeDifference("official runtime", "the lowered program on torch", instruction, PLACE)
+    return describe_runtime("forward", found)
+
+
+@provokes("EK737")
+def runtime_that_refuses(_: Path) -> Diagnostic:
+    return describe_failure("forward", "official runtime", "load-error: RuntimeError: 0x14")
+
+
+@provokes("EK738")
+def runtime_that_is_missing(_: Path) -> Diagnostic:
+    return describe_missing("official runtime", "the executorch wheel is not installed")

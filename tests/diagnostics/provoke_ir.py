@@ -106,3 +106,9 @@ def state_kept_outside_a_transaction(_: Path) -> None:
 def input_that_is_moved(_: Path) -> None:
     editor, relu = relu_editor()
     editor.move(relu.all_input_nodes[0], relu)
+
+
+@provokes("EK122")
+def call_in_front_of_its_argument(_: Path) -> None:
+    editor, relu = relu_editor()
+    editor.call(ops.edge.aten.neg.default, (relu,), before=relu)

@@ -24,7 +24,7 @@ from exirkit import (
     map_args,
     to_edge,
 )
-from exirkit.ir import GraphEditor
+from exirkit.ir import GraphEditor, ops
 from exirkit.passes import (
     PassResult,
     ReplaceViewsWithCopies,
@@ -198,6 +198,50 @@ class Failing(Pass):
 @provokes("EK421")
 def own_pass_that_raises(_: Path) -> None:
     Failing().apply(edge(exported(torch.relu, torch.ones(2))))
+
+
+class Nameless(Pass):
+    """A pass without a name."""
+
+    def edit(self, editor: GraphEditor) -> None:
+        pass
+
+
+@provokes("EK444")
+def own_pass_without_a_name(_: Path) -> None:
+    Nameless().apply(edge(exported(torch.relu, torch.ones(2))))
+
+
+class Raw(Pass):
+    """A pass of our own kind that edits the graph itself."""
+
+    name = "skip-relus"
+
+    def edit(self, editor: GraphEditor) -> None:
+        (relu,) = editor.graph.find_nodes(op="call_function", target=ops.edge.aten.relu.default)
+        relu.replace_all_uses_with(relu.args[0])
+        editor.graph.erase_node(relu)
+
+
+@provokes("EK445")
+def own_pass_that_edits_the_graph_itself(_: Path) -> None:
+    Raw().apply(edge(exported(torch.relu, torch.ones(2))))
+
+
+class Sum(Pass):
+    """A pass that changes what callers get."""
+
+    name = "sum-outputs"
+
+    def edit(self, editor: GraphEditor) -> None:
+        output = editor.graph.output_node()
+        (result,) = output.all_input_nodes
+        editor.replace(result, editor.call(ops.edge.aten.sum.default, (result,), before=output))
+
+
+@provokes("EK446")
+def own_pass_that_changes_an_output(_: Path) -> None:
+    Sum().apply(edge(exported(torch.relu, torch.ones(2))))
 
 
 @provokes("EK424")

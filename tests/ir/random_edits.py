@@ -181,12 +181,17 @@ class RandomEdits:
         node = self.one_of(self.nodes)
         if node is None:
             return
+        places = self._places_of(node)
+        if places:
+            self.editor.move(node, self._any_of(places))
+
+    def _places_of(self, node: Node) -> list[Node]:
+        """Return the nodes in front of which a node can stand."""
         nodes = self.nodes
         low = max((nodes.index(source) + 1 for source in node.all_input_nodes), default=0)
         low = max(low, len([one for one in nodes if one.op == "placeholder"]))
         high = min((nodes.index(user) for user in node.users), default=len(nodes) - 1)
-        if low <= high:
-            self.editor.move(node, nodes[low + self._choose(high - low + 1)])
+        return nodes[low : high + 1]
 
     def rename(self) -> None:
         node = self.one_of(self.nodes)
@@ -243,7 +248,7 @@ class RandomEdits:
         self.editor.rename(node, name)
         self.editor.retarget(node, ATEN.relu.default, val=node.meta.get("val"))
         self.editor.retarget(node, cast(Any, target), val=node.meta.get("val"))
-        self.editor.move(node, self.editor.graph.output_node())
+        self.editor.move(node, self._places_of(node)[-1])
         self.editor.move(node, follower)
         self.editor.set_meta(node, "tag", object())
         self.editor.set_meta(node, "tag", tag) if tag is not None else self.editor.remove_meta(node, "tag")

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from tests.official.bridge_models import exported
 from tests.official.other_backends import OTHERS
+from tests.official.quantized_models import quantized
 from torch.export import ExportedProgram
 
 from exirkit.fuzz.official.wire import Header, pack, unpack
@@ -55,6 +56,27 @@ def lower(request: Header) -> Reply:
     mine = ours.to_edge_transform_and_lower(program, partitioner=[bridge.OfficialPartitioner(partitioner())])
     other = importlib.import_module("executorch.exir").to_edge_transform_and_lower(program, partitioner=[partitioner()])
     answer = {"ours": delegated(mine.exported_program()), "theirs": delegated(other.exported_program())}
+    return answer, [bytes(mine.to_executorch().buffer), bytes(other.to_executorch().buffer)]
+
+
+def lower_quantized(request: Header) -> Reply:
+    """Lower a quantised model through our chain and through theirs."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    theirs = importlib.import_module("executorch.exir")
+    program, inputs = quantized(request["model"])
+    eager = program.module()(*inputs)
+    if request["way"] == "at once":
+        mine = ours.to_edge_transform_and_lower(program, partitioner=[bridge.OfficialPartitioner(partitioner())])
+        other = theirs.to_edge_transform_and_lower(program, partitioner=[partitioner()])
+    else:
+        mine = ours.to_edge(program).to_backend(bridge.OfficialPartitioner(partitioner()))
+        other = theirs.to_edge(program).to_backend(partitioner())
+    answer = {
+        "ours": delegated(mine.exported_program()),
+        "theirs": delegated(other.exported_program()),
+        "inputs": [one.tolist() for one in inputs],
+        "eager": [one.tolist() for one in (eager if isinstance(eager, tuple) else (eager,))],
+    }
     return answer, [bytes(mine.to_executorch().buffer), bytes(other.to_executorch().buffer)]
 
 
@@ -166,6 +188,7 @@ ANSWERS = {
     "compare": compare,
     "lower": lower,
     "lower_for": lower_for,
+    "lower_quantized": lower_quantized,
     "page": page,
     "plan": plan,
     "provoke": provoke,

@@ -140,6 +140,36 @@ def _module(function: Any) -> torch.nn.Module:
     return Computes(function).eval()
 
 
+PICKED = """
+- id: picked
+  vars: {x: "f32 [*S, D]", w: "f32 [D]", b: "f32 [D]"}
+  match: |
+    n = aten.native_layer_norm.default(x, [D], w, b, 1e-05)
+    y = n[0]
+    return aten.relu.default(y)
+  replace: return aten.abs.default(aten.relu.default(aten.native_layer_norm.default(x, [D], w, b, 1e-05)[0]))
+  equiv: {mode: exact}
+  measure: once
+"""
+
+
+@pytest.mark.parametrize("is_used_elsewhere", [False, True])
+def test_one_of_several_results_inside(is_used_elsewhere: bool) -> None:
+    """What takes a result of a call with several is part of the match, if only the match uses it."""
+    x = torch.randn(3, 4)
+    w, b = torch.randn(4), torch.randn(4)
+
+    def function(_: Any, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.native_layer_norm(x, [4], w, b, 1e-5)[0]
+        return (y.relu(), y) if is_used_elsewhere else (y.relu(),)
+
+    editor = exported(function, x, w, b)
+    before = outputs(editor.program, x, w, b)
+    report = rewritten(editor, PICKED)
+    assert report.applied["picked"] == (0 if is_used_elsewhere else 1), report.refusals
+    check(editor, before, x, w, b)
+
+
 def test_circles_are_named() -> None:
     x = torch.randn(3)
     editor = exported(lambda _, x: (x.sin(),), x)

@@ -8,10 +8,10 @@ from typing import Any
 from executorch.exir.backend.partitioner import Partitioner as AnyOfficialPartitioner
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
-from exirkit.ir import CompileSpec, called_graphs
-from exirkit.passes import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
+from exirkit.ir import CompileSpec, ContractError, Diagnostic, called_graphs
+from exirkit.passes import DelegationSpec, Partitioner, PartitionResult
 
 from .backends import official_backend
 from .operators import official_program
@@ -29,19 +29,29 @@ class OfficialPartitioner(Partitioner):
         self._partitioner = partitioner
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Let it tag a copy with official operators, and take its tags over."""
+        """Let it tag a copy with official operators, and take over all that it notes on the nodes.
+
+        A backend may read more than the tags. XNNPACK's partitioner marks the quantise and dequantise calls that belong
+        to an operator; its backend takes an operand for quantised only where it finds such a mark.
+
+        Raises:
+            ContractError: EK742, it changed the graph.
+        """
         theirs = official_program(exported_program)
         result = self._partitioner.partition(theirs)
-        pairs = zip(
-            called_graphs(exported_program.graph_module),
-            called_graphs(result.tagged_exported_program.graph_module),
-            strict=True,
-        )
-        for mine, other in pairs:
-            tags = {node.name: node.meta.get(DELEGATION_TAG) for node in other.graph.nodes}
-            for node in mine.graph.nodes:
-                if tags.get(node.name) is not None:
-                    node.meta[DELEGATION_TAG] = tags[node.name]
+        mine = list(called_graphs(exported_program.graph_module))
+        tagged = list(called_graphs(result.tagged_exported_program.graph_module))
+        if _names(mine) != _names(tagged):
+            raise ContractError(
+                Diagnostic(
+                    code="EK742",
+                    message=f"partitioner {type(self._partitioner).__name__} changed the graph",
+                    expected="a PartitionResult with the program it was given, notes in `meta` added and nothing else",
+                )
+            )
+        for module, other in zip(mine, tagged, strict=True):
+            for node, noted in zip(module.graph.nodes, other.graph.nodes, strict=True):
+                _take_notes_over(node, noted)
         specs = {tag: _delegation_spec(spec) for tag, spec in result.partition_tags.items()}
         return PartitionResult(exported_program, specs)
 
@@ -49,6 +59,18 @@ class OfficialPartitioner(Partitioner):
         """Return what it returns: it looks at ATen operators, which are torch's."""
         found: tuple[list[OpOverload], Callable[[Node], bool] | None] = self._partitioner.ops_to_not_decompose(ep)
         return found
+
+
+def _names(modules: list[GraphModule]) -> list[list[str]]:
+    return [[node.name for node in module.graph.nodes] for module in modules]
+
+
+def _take_notes_over(node: Node, noted: Node) -> None:
+    """Give a node what a partitioner has put into the `meta` of its copy; nodes of one order are the same node."""
+    for key, value in noted.meta.items():
+        # `spec` is copied with the graph, and no partitioner has anything to say about memory.
+        if key != "spec" and node.meta.get(key) is not value:
+            node.meta[key] = value
 
 
 def _delegation_spec(spec: Any) -> DelegationSpec:

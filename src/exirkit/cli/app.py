@@ -17,6 +17,8 @@ from typer.core import TyperGroup
 
 from exirkit import __version__
 
+from .bisect_command import bisect
+from .compare_command import compare
 from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError, failure_of, report_failure, wants_traceback
 from .fuzz_commands import fuzz_app
@@ -24,6 +26,7 @@ from .interrupts import INTERRUPTED, noticed_interrupts
 from .memory_command import memory
 from .partition_command import new_backend, partition
 from .planners import Planner
+from .print_command import print_program
 from .rule_commands import rule_app
 
 _EPILOG = (
@@ -76,6 +79,9 @@ app = typer.Typer(
 )
 
 app.add_typer(rule_app, name="rule")
+app.command()(compare)
+app.command()(bisect)
+app.command("print")(print_program)
 app.command()(memory)
 app.command()(partition)
 app.command("new-backend")(new_backend)

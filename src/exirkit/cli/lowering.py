@@ -115,7 +115,7 @@ def lower_exported(
         with steps.phase("pipelines", "running pipelines on Edge"):
             edge = edge.transform(pipelines.on_edge)
     with steps.phase("to_executorch"):
-        manager = edge.to_executorch(_config(options), pipeline=pipelines.to_executorch, progress=steps)
+        manager = edge.to_executorch(backend_config(options), pipeline=pipelines.to_executorch, progress=steps)
     with steps.phase("write", f"writing {options.output}"):
         manager.save(options.output)
     nbytes = options.output.stat().st_size
@@ -146,7 +146,8 @@ def exported_methods(source: ModelSource, steps: Steps, *, strict: bool = False)
         return export_methods(made, strict=strict, say=steps)
 
 
-def _config(options: LowerOptions) -> ExecutorchBackendConfig:
+def backend_config(options: LowerOptions) -> ExecutorchBackendConfig:
+    """Return what the options ask of `to_executorch`."""
     planning = MemoryPlanningPass(
         memory_planning_algo=None if options.planner is None else PLANNERS[options.planner],
         alloc_graph_input=options.alloc_graph_input,

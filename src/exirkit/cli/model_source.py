@@ -90,6 +90,21 @@ def find_functions(source: ModelSource, *names: str) -> list[Callable[..., Any]]
     return found
 
 
+def find_object(source: ModelSource) -> Any:
+    """Import the module of a target and return what it calls by the name that the target has.
+
+    Raises:
+        CommandError: EK714, there is no such module or name; EK715, the code of the module raised.
+    """
+    module = _import(source)
+    name = str(source.factory)
+    if not hasattr(module, name):
+        raise CommandError(
+            code="EK714", message=f"{source.text.rpartition(':')[0]} has no {name!r}", hint=_similar(module, name)
+        )
+    return getattr(module, name)
+
+
 def _import(source: ModelSource) -> ModuleType:
     try:
         if source.file is not None:

@@ -1,0 +1,57 @@
+"""From a difference between a model and what it is lowered to, to the pass, rule, node and instruction behind it."""
+
+from .comparing import (
+    ComparedFile,
+    MethodComparison,
+    OutputGap,
+    RuntimeDifference,
+    compare_method,
+    drawn_inputs,
+    eager_outputs,
+    is_own_file,
+)
+from .file_values import InstructionValues, Official, RuntimeResult, WrongInstruction, run_reference
+from .first_wrong import (
+    MethodJudge,
+    NodePlace,
+    WrongNode,
+    WrongStep,
+    first_false_step,
+    first_wrong_node,
+    first_wrong_step,
+    place_of,
+    results_of,
+)
+from .lowering_steps import LoweringChoices, LoweringSteps, lower_in_steps
+from .value_gaps import Tolerances, ValueGap, gap_of
+
+__all__ = [
+    "ComparedFile",
+    "InstructionValues",
+    "LoweringChoices",
+    "LoweringSteps",
+    "MethodComparison",
+    "MethodJudge",
+    "NodePlace",
+    "Official",
+    "OutputGap",
+    "RuntimeDifference",
+    "RuntimeResult",
+    "Tolerances",
+    "ValueGap",
+    "WrongInstruction",
+    "WrongNode",
+    "WrongStep",
+    "compare_method",
+    "drawn_inputs",
+    "eager_outputs",
+    "first_false_step",
+    "first_wrong_node",
+    "first_wrong_step",
+    "gap_of",
+    "is_own_file",
+    "lower_in_steps",
+    "place_of",
+    "results_of",
+    "run_reference",
+]

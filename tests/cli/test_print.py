@@ -1,0 +1,66 @@
+"""`exirkit print`: programs in the notation of rules, whole, by module, around a node, after a pass."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Invoke
+
+from exirkit import load_book
+
+
+def test_whole_program(invoke: Invoke, model_file: Path) -> None:
+    done = invoke("print", f"{model_file}:tiny")
+    assert done.exit_code == 0, done.output
+    assert "aten_relu_default = aten.relu.default(aten_addmm_default)  # f32 [2, 3]" in done.stdout
+    assert "# linear, " in done.stdout
+    assert done.stdout.splitlines()[1:3] == ["vars:", '  p_linear_weight: "param f32 [N, K]"']
+    exported = invoke("print", f"{model_file}:tiny", "--dialect", "aten")
+    assert "aten.linear.default(x, p_linear_weight, p_linear_bias)" in exported.stdout
+    lowered = invoke("print", f"{model_file}:tiny", "--dialect", "executorch", "--json")
+    assert "aten.relu.out(" in json.loads(lowered.stdout)["methods"][0]["lines"][-2]
+
+
+def test_slice_is_a_pattern(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    done = invoke("print", f"{model_file}:tiny", "--around", "%aten_relu_default", "--distance", "1")
+    assert done.exit_code == 0, done.output
+    part = "\n".join(line for line in done.stdout.splitlines() if not line.startswith("#"))
+    book = tmp_path / "book.yaml"
+    book.write_text(
+        "rulebook: 1\nrules:\n- id: own.copied\n  doc: Copied.\n"
+        + textwrap.indent(part.strip() + "\n", "  ")
+        + "  replace: return aten.relu.default(aten.addmm.default(p_linear_bias, x, aten_permute_copy_default))\n"
+        + "  equiv: {mode: exact}\n"
+    )
+    assert [one.id for one in load_book(book).require_valid().rules] == ["own.copied"]
+
+
+def test_module_and_pass(invoke: Invoke, model_file: Path) -> None:
+    module = json.loads(
+        invoke("print", f"{model_file}:several", "--method", "encode", "--module", "linear", "--json").stdout
+    )
+    (method,) = module["methods"]
+    assert [line.partition(" =")[0] for line in method["lines"] if not line.startswith(("#", "return"))] == [
+        "aten_permute_copy_default", "aten_addmm_default"
+    ]  # fmt: skip
+    after = json.loads(invoke("print", f"{model_file}:tiny", "--after", "decompose-to-core", "--json").stdout)
+    assert after["methods"][0]["stage"] == "decompose-to-core"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--after", "decompose-to-cor"), "did you mean 'decompose-to-core'?"),
+        (("--around", "aten_relu"), "did you mean 'aten_relu_default'?"),
+        (("--module", "linaer"), "did you mean 'linear'?"),
+        (("--method", "encode"), "it has forward"),
+    ],
+)
+def test_wrong_names(invoke: Invoke, model_file: Path, options: tuple[str, str], says: str) -> None:
+    done = invoke("print", f"{model_file}:tiny", *options)
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith("error[EK711]: ")
+    assert says in done.stderr

@@ -1,0 +1,111 @@
+"""Small models as `convert_pt2e` leaves them for XNNPACK, with the operators that its quantizer knows."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+
+
+class Residual(nn.Module):
+    """A sum, a product and a concatenation of quantised values, and one value with three users."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 3, padding=1)
+        self.second = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.first(x))
+        z = self.second(y)
+        return torch.cat([y + z, y * z], 1)
+
+
+class Towers(nn.Module):
+    """Two linears beside each other that share an input, and a third behind one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.top = nn.Linear(5, 6), nn.Linear(5, 7, bias=False), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.top(torch.relu(self.left(x))), self.right(x)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A model to be quantised.
+
+    Attributes:
+        make: Makes the model.
+        size: Of its input.
+        config: Choices of `get_symmetric_quantization_config`.
+        batch: Sizes that the first dimension may have; None if it has one size.
+    """
+
+    make: Callable[[], nn.Module]
+    size: tuple[int, ...]
+    config: dict[str, bool]
+    batch: tuple[int, int] | None = None
+
+
+TENSOR = {"is_per_channel": False}
+CHANNEL = {"is_per_channel": True}
+DYNAMIC = {"is_per_channel": True, "is_dynamic": True}
+
+
+def _convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1, groups=8),
+        nn.Hardtanh(0.0, 6.0),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+
+
+def _perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(7, 9), nn.ReLU(), nn.Linear(9, 4))
+
+
+QUANTIZED = {
+    "linear-per-tensor": Quantized(_perceptron, (3, 7), TENSOR),
+    "linear-per-channel": Quantized(_perceptron, (3, 7), CHANNEL, batch=(2, 8)),
+    "linear-dynamic": Quantized(_perceptron, (3, 7), DYNAMIC),
+    "linear-of-rank-3": Quantized(_perceptron, (2, 3, 7), CHANNEL),
+    "linears-beside-each-other": Quantized(Towers, (2, 5), CHANNEL),
+    "linears-beside-each-other-dynamic": Quantized(Towers, (2, 5), DYNAMIC),
+    "convolutions-per-tensor": Quantized(_convolutions, (1, 3, 8, 8), TENSOR),
+    "convolutions-per-channel": Quantized(_convolutions, (1, 3, 8, 8), CHANNEL),
+    "residual": Quantized(Residual, (1, 4, 5, 5), CHANNEL),
+    "convolution-1d": Quantized(lambda: nn.Conv1d(4, 6, 3, padding=1), (1, 4, 9), CHANNEL),
+    "convolution-transposed": Quantized(lambda: nn.ConvTranspose2d(4, 6, 3, stride=2), (1, 4, 5, 5), TENSOR),
+}
+
+
+def quantized(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
+    """Return a calibrated and converted model, and inputs that it was not calibrated with."""
+    chosen = QUANTIZED[name]
+    torch.manual_seed(11)
+    model = chosen.make().eval().requires_grad_(False)
+    example = (torch.randn(chosen.size),)
+    sizes = None if chosen.batch is None else ({0: Dim("batch", min=chosen.batch[0], max=chosen.batch[1])},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pt2e = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
+        xnnpack = importlib.import_module("executorch.backends.xnnpack.quantizer.xnnpack_quantizer")
+        quantizer = xnnpack.XNNPACKQuantizer()
+        quantizer.set_global(xnnpack.get_symmetric_quantization_config(**chosen.config))
+        prepared = pt2e.prepare_pt2e(export(model, example, dynamic_shapes=sizes).module(), quantizer)
+        for _ in range(4):
+            prepared(torch.randn(chosen.size))
+        program = export(pt2e.convert_pt2e(prepared), example, dynamic_shapes=sizes)
+    return program, (torch.randn(chosen.size),)
