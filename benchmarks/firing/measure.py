@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .columns import COLUMNS, Finder, Found, exported
+from torch.export import ExportedProgram
+
+from .columns import COLUMNS, Finder, Found, exported, path_of
 from .models import Built, build
 from .oracle import sites_of
-from .sites import Site, missed
+from .sites import Site, is_around, missed
 
 
 @dataclass
@@ -35,8 +37,8 @@ def measure(name: str, make: Callable[[], Built], finder: Finder, columns: tuple
     A program that cannot be made, or rules that cannot be applied to it, miss every site of the model.
     """
     model, inputs = build(make)
-    row = Row(name, sites_of(model, inputs))
     program = exported(model, inputs)
+    row = Row(name, alive(sites_of(model, inputs), program))
     for column in columns:
         try:
             found = finder.find(COLUMNS[column](program))
@@ -45,6 +47,16 @@ def measure(name: str, make: Callable[[], Built], finder: Finder, columns: tuple
         row.found[column] = found
         row.missed[column] = missed(row.sites, found.fired + found.there)
     return row
+
+
+def alive(sites: Counter[Site], program: ExportedProgram) -> Counter[Site]:
+    """Return the sites without those in modules whose results the model does not return: no program computes them."""
+    live = {node for node in program.graph.nodes if node.op == "output"}
+    for node in reversed(program.graph.nodes):
+        if node in live:
+            live.update(node.all_input_nodes)
+    paths = {path_of(node) for node in live if node.op == "call_function"}
+    return Counter({site: count for site, count in sites.items() if any(is_around(site.path, one) for one in paths)})
 
 
 def total(counts: Counter[Site], concept: str) -> int:

@@ -19,27 +19,28 @@ _GROUPED = {**_TEXT, "num_key_value_heads": 2, "use_cache": False}
 _EYES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32}
 
 
-class Whole(torch.nn.Module):
-    """A model of transformers, with the tensors that it returns."""
+class First(torch.nn.Module):
+    """A model of transformers, reduced to the first of what it returns."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(one for one in self.model(*inputs).to_tuple() if isinstance(one, torch.Tensor))
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.model(*inputs)[0]
+        return result
 
 
 def _text(kind: str, attention: str, config: Mapping[str, Any]) -> Built:
     made = getattr(transformers, f"{kind}Config")(**config, attn_implementation=attention)
     model = getattr(transformers, f"{kind}Model")(made)
-    return Whole(model), (torch.randint(3, 100, (1, 16), generator=torch.Generator().manual_seed(1)),)
+    return First(model), (torch.randint(3, 100, (1, 16), generator=torch.Generator().manual_seed(1)),)
 
 
 def _image(kind: str, config: Mapping[str, Any], size: int = 32, attention: str | None = None) -> Built:
     extra = {} if attention is None else {"attn_implementation": attention}
     model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**config, **extra))
-    return Whole(model), (torch.randn(1, 3, size, size),)
+    return First(model), (torch.randn(1, 3, size, size),)
 
 
 def _encoder_decoder(kind: str, config: Mapping[str, Any]) -> Built:
@@ -59,7 +60,7 @@ def _encoder_decoder(kind: str, config: Mapping[str, Any]) -> Built:
 
 def _speech(kind: str, config: Mapping[str, Any]) -> Built:
     model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**config))
-    return Whole(model), (torch.randn(1, 3200),)
+    return First(model), (torch.randn(1, 3200),)
 
 
 def _whisper(attention: str) -> Built:
@@ -70,7 +71,7 @@ def _whisper(attention: str) -> Built:
         "max_source_positions": 32, "num_mel_bins": 16, "attn_implementation": attention,
     }  # fmt: skip
     config = transformers.WhisperConfig(**options)
-    return Whole(WhisperEncoder(config)), (torch.randn(1, 16, 64),)
+    return First(WhisperEncoder(config)), (torch.randn(1, 16, 64),)
 
 
 def torchvision_models() -> Any:

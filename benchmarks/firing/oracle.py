@@ -135,7 +135,7 @@ class Watch(TorchFunctionMode):
             if any(is_gate) and all(layers) and layers[0].isdisjoint(layers[1]) and not all(is_gate):
                 self.note("SwiGLU")
             return set()
-        return (first - {"activation"}) | {"scaled"}
+        return (first & {"scores", "masked", "causal", "grouped", "scaled operand"}) | {"scaled"}
 
     def _attention(self, name: str, args: Any, kwargs: Any, origins: list[set[str]]) -> set[str]:
         if name == "softmax":

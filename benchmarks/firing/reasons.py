@@ -39,6 +39,28 @@ REASONS: tuple[Reason, ...] = (
         concept="attention.*",
         model="gemma2.*",
     ),
+    Reason(
+        "the mask replaces scores by `where` and is not added to them; `attention.sdpa` has no form for that",
+        concept="attention.*",
+        model="gpt-neo .*",
+    ),
+    Reason(
+        "channels are moved to the last dim between the convolution and the activation",
+        concept=r"conv \+ activation",
+        model="segformer",
+    ),
+    Reason(
+        "the reshape between layer and activation is a view, and the rule names the operator that copies",
+        concept=r"linear \+ activation",
+        model="gpt2 .*",
+        columns=("exported",),
+    ),
+    Reason(
+        "the layer is a product of batches with reshapes around it, which the rule for such products does not have",
+        concept=r"linear \+ activation",
+        model="timm resmlp.*",
+        columns=("official Edge",),
+    ),
 )
 """In the order in which they are asked."""
 
