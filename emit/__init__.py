@@ -6,7 +6,6 @@ from .container import NamedBlob, PteImage, lay_out, write_file
 from .container_reader import PteFile, open_program, read_program
 from .container_restore import restore, restore_mutable_data, restore_named_data
 from .emitter import EmitterOutput, emit_program
-from .emitter_stack import frames as stack_frames
 from .errors import ProgramFormatError, ProgramVerifyError
 from .header import ExtendedHeader
 from .printer import format_program, print_program
@@ -120,6 +119,5 @@ __all__ = [
     "restore",
     "restore_mutable_data",
     "restore_named_data",
-    "stack_frames",
     "write_file",
 ]

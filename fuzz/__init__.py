@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .generation import Policy as Policy
     from .generation import features_of as features_of
     from .generation import generate as generate
+    from .generation import program_strategy as program_strategy
     from .mutants import MutantResult as MutantResult
     from .mutants import MutationBenchOptions as MutationBenchOptions
     from .mutants import mutant as mutant
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from .programs import build as build
     from .programs import parse_program as parse_program
     from .programs import program_text as program_text
+    from .unchecked_books import rejected_rules as rejected_rules
+    from .unchecked_books import unchecked_book as unchecked_book
 
 # Where each public name lives.
 _HOMES: dict[str, str] = {
@@ -118,10 +121,13 @@ _HOMES: dict[str, str] = {
     "mutant": "mutants",
     "parse_program": "programs",
     "parse_seeds": "campaigns",
+    "program_strategy": "generation",
     "program_text": "programs",
     "run_mutation_bench": "mutants",
     "show": "campaigns",
     "summarise": "campaigns",
+    "rejected_rules": "unchecked_books",
+    "unchecked_book": "unchecked_books",
     "untested": "campaigns",
     "mutant_table": "mutants",
 }

@@ -13,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from .campaigns.user_tests import PassFuzzer
 
+_TOLD = "exirkit programs"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
@@ -36,8 +38,28 @@ def fuzz_pass(request: pytest.FixtureRequest) -> Iterator[PassFuzzer]:
     from .campaigns.user_tests import PassFuzzer
 
     directory = Path(request.config.rootpath, request.config.getoption("--exirkit-repro-dir"))
+    fuzzer = PassFuzzer(request.config.getoption("--exirkit-seeds"), directory, request.node.name)
+    # With the report of the test, so that it is told whichever process has run it.
+    request.node.user_properties.append((_TOLD, fuzzer.told))
     with _without_traces(request.config):
-        yield PassFuzzer(request.config.getoption("--exirkit-seeds"), directory, request.node.name)
+        yield fuzzer
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how many programs each pass changed: a pass that changes none was not tested."""
+    reports = [
+        one
+        for kind in ("passed", "failed")
+        for one in terminalreporter.stats.get(kind, [])
+        if getattr(one, "when", None) == "call"
+    ]
+    lines = [
+        f"{one.nodeid}: {line}" for one in reports for key, told in one.user_properties if key == _TOLD for line in told
+    ]
+    if lines:
+        terminalreporter.section("exirkit: generated programs")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from .diagnostics import (
     Location,
     ModelError,
     UsageError,
+    choices_hint,
 )
 from .dialects import ATEN, BACKEND, DIALECTS, EDGE, EXECUTORCH, Dialect
 from .dim_order import (
@@ -75,7 +76,16 @@ from .programs import (
     copy_signature,
     fake_mode_of,
 )
-from .provenance import PROVENANCE_KEYS, inherited, locate, show_value, source_line
+from .provenance import (
+    PROVENANCE_KEYS,
+    inherited,
+    locate,
+    module_path,
+    module_paths,
+    show_value,
+    source_line,
+    stack_frames,
+)
 from .purity import has_effect, is_pure
 from .quick_execution import has_quick_values, is_quick_on_ones, quick_value
 from .raw_edits import EditWatch, RawEdit
@@ -140,6 +150,7 @@ __all__ = [
     "body_calls",
     "called_graphs",
     "cheap_tracing",
+    "choices_hint",
     "contiguous_stride",
     "control_flow_call",
     "copy_graph_module",
@@ -185,6 +196,8 @@ __all__ = [
     "memory_format_from_dim_order",
     "misordered",
     "module_of_program",
+    "module_path",
+    "module_paths",
     "named_arguments",
     "no_new_guards",
     "no_torch_logs",
@@ -203,6 +216,7 @@ __all__ = [
     "show_value",
     "sorted_symbols",
     "source_line",
+    "stack_frames",
     "stride_from_dim_order",
     "symbols_within",
     "underlying",

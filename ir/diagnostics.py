@@ -7,10 +7,13 @@ of a pass, rule or backend (`ContractError`), or us (`InternalError`).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+_LISTED = 16
 
 Severity = Literal["error", "warning", "note"]
 
@@ -23,6 +26,7 @@ class Location(BaseModel):
         node: Name of the graph node, or a value or instruction of an emitted program (`step 7`).
         text: One line of program or file text at that place.
         source: `file:line in function`, a line of the user's own source.
+        module: Path of the module of the model that the node comes from, `features.3.conv`.
         file: Path of the file, with `line` and `column` counted from 1, or `offset_bytes` counted from 0.
         span: How many characters of `text`, from `column` on, are meant; they are underlined.
     """
@@ -33,6 +37,7 @@ class Location(BaseModel):
     node: str | None = None
     text: str | None = None
     source: str | None = None
+    module: str | None = None
     file: str | None = None
     line: int | None = None
     column: int | None = None
@@ -48,7 +53,14 @@ class Location(BaseModel):
         lines = [f"   --> {head}{'   ' + self.text if self.text else ''}"] if head or self.text else []
         if self.source:
             lines.append(f"       {self.source}")
+        if self.module:
+            lines.append(f"       in module {self.module}")
         return lines
+
+    def origin(self) -> str | None:
+        """Return source line and module in one line, `model.py:12 in forward:  x + y, in module features.3`."""
+        parts = [self.source, self.module and f"in module {self.module}"]
+        return ", ".join(part for part in parts if part) or None
 
     def _underlined(self, text: str, column: int, span: int) -> list[str]:
         number = str(self.line or "")
@@ -104,8 +116,27 @@ class Diagnostic(BaseModel):
     def headline(self) -> str:
         """Return the diagnostic on one line, for a terminal or a log."""
         where = self.location._file_place() or self.location.node
-        hint = f" ({self.hint})" if self.hint else ""
+        advice = self.hint or (f"expected: {self.expected}" if self.expected else None)
+        hint = f" ({advice})" if advice else ""
         return f"{self.severity}[{self.code}]: {where + ': ' if where else ''}{self.message}{hint}"
+
+
+def choices_hint(wanted: str, known: Iterable[str], what: str = "there is") -> str | None:
+    """Return a hint for a name that is not there: what may have been meant, and what there is.
+
+    Args:
+        wanted: The name.
+        known: Names that are there, in the order in which they are listed.
+        what: How the list begins.
+    """
+    names = list(known)
+    if not names:
+        return None
+    close = difflib.get_close_matches(wanted, names, n=1)
+    if close == names:
+        return f"did you mean {close[0]}?"
+    shown = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    return (f"did you mean {close[0]}? " if close else "") + f"{what} {shown}"
 
 
 class DiagnosticError(Exception):

@@ -9,6 +9,7 @@ import torch
 from torch.fx import Node
 
 from .diagnostics import Location
+from .user_code import line_of_frames
 
 # Keys that say where a node came from; all others say what it is, and are made anew.
 PROVENANCE_KEYS = (
@@ -50,33 +51,56 @@ def _united_handles(origins: Sequence[Node]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def source_line(node: Node) -> str | None:
-    """Return the innermost line of the user's source that made the node, as `file.py:12 in forward:  code`."""
-    trace = node.meta.get("stack_trace")
-    if not trace:
+def stack_frames(trace: str | None) -> list[tuple[str, int, str, str]]:
+    """Return file, line, function and code of the frames of a trace as Python prints it, outermost first."""
+    lines = [line.strip() for line in (trace or "").splitlines() if line.strip()]
+    found = []
+    for index, line in enumerate(lines):
+        place = _frame(line)
+        if place is not None:
+            follower = lines[index + 1] if index + 1 < len(lines) else ""
+            found.append((*place, "" if _frame(follower) else follower))
+    return found
+
+
+def _frame(line: str) -> tuple[str, int, str] | None:
+    """Read `File "model.py", line 3, in forward`."""
+    if not line.startswith('File "'):
         return None
-    lines = [line.strip() for line in str(trace).splitlines() if line.strip()]
-    for index in range(len(lines) - 1, -1, -1):
-        if lines[index].startswith("File "):
-            code = f":  {lines[index + 1]}" if index + 1 < len(lines) else ""
-            return _shorten(lines[index]) + code
-    return None
+    filename, quote, rest = line[len('File "') :].partition('"')
+    parts = [part.strip() for part in rest.split(",") if part.strip()]
+    if not quote or len(parts) < 2 or not parts[0].startswith("line ") or not parts[1].startswith("in "):
+        return None
+    number = parts[0].removeprefix("line ")
+    return (filename, int(number), ",".join(parts[1:]).removeprefix("in ")) if number.isdigit() else None
 
 
-def _shorten(frame: str) -> str:
-    # `File "/a/b.py", line 3, in forward` becomes `/a/b.py:3 in forward`.
-    parts = frame.removeprefix("File ").split(", ")
-    if len(parts) < 3:
-        return frame
-    path, line, function = parts[0].strip('"'), parts[1].removeprefix("line "), parts[2].removeprefix("in ")
-    return f"{path}:{line} in {function}"
+def source_line(node: Node) -> str | None:
+    """Return the line of the user's model that a node comes from, as `file.py:12 in forward:  code`.
+
+    That is the innermost line outside of torch. A model that is made of torch's modules alone has none; `module_path`
+    says where its nodes come from.
+    """
+    return line_of_frames(stack_frames(node.meta.get("stack_trace")))
+
+
+def module_path(node: Node) -> str | None:
+    """Return the path of the innermost module that a node comes from, `features.3.conv`; None for the model itself."""
+    paths = module_paths(node)
+    return (paths[-1] or None) if paths else None
+
+
+def module_paths(node: Node) -> list[str]:
+    """Return the paths of the modules that a node comes from, the outermost first; the model's own is empty."""
+    stack: Any = node.meta.get("nn_module_stack")
+    return [str(path).removeprefix("L['self']").removeprefix(".") for path, _ in (stack or {}).values()]
 
 
 def locate(node: Node, method: str | None = None) -> Location:
     """Return the place of a node for a diagnostic."""
     shown = show_call(node.target, node.args, node.kwargs) if node.op == "call_function" else None
     text = None if shown is None else _cut(f"%{node.name} = {shown}")
-    return Location(method=method, node=f"%{node.name}", text=text, source=source_line(node))
+    return Location(method=method, node=f"%{node.name}", text=text, source=source_line(node), module=module_path(node))
 
 
 def show_call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -38,6 +38,11 @@ def is_torch_file(path: str) -> bool:
     return path.startswith(_TORCH + os.sep) or any(part in plain for part in _TORCH_PARTS)
 
 
+def _is_made(path: str) -> bool:
+    """Tell whether code was generated from a graph, which has no file."""
+    return path.startswith("<eval_with_key>")
+
+
 @cache
 def _own_directories() -> tuple[str, ...]:
     """Return the directories of exirkit's code; the rooms may be links."""
@@ -64,16 +69,15 @@ def is_users_file(path: str) -> bool:
 
 
 def line_of_frames(frames: Iterable[tuple[str, int, str, str]]) -> str | None:
-    """Return the innermost frame outside of torch as `file.py:12 in forward:  code`; None if there are no frames.
+    """Return the innermost frame outside of torch as `file.py:12 in forward:  code`; None if there is none.
 
     Args:
         frames: File, line, function and code of each frame, outermost first.
     """
-    listed = [frame for frame in frames if frame[0]]
-    own = [frame for frame in listed if not is_torch_file(frame[0])]
-    if not listed:
+    own = [frame for frame in frames if frame[0] and not _is_made(frame[0]) and not is_torch_file(frame[0])]
+    if not own:
         return None
-    filename, line, function, code = (own or listed)[-1]
+    filename, line, function, code = own[-1]
     return f"{filename}:{line} in {function}" + (f":  {code}" if code else "")
 
 

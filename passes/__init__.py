@@ -19,6 +19,7 @@ from .delegate import (
     DelegationInfo,
     DelegationSpec,
     GroupBasedPartitioner,
+    Maximum,
     Minimum,
     Partition,
     PartitionAccount,
@@ -74,8 +75,12 @@ from .generate_debug_handles import GenerateDebugHandles
 from .graph_calls import graph_call_findings
 from .hidden_operators import expose_operators
 from .inline_grad_regions import InlineGradRegions
+from .legalization import needs_legalizing
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
+from .legalize_integers import LegalizeIntegers
+from .legalize_sorts import LegalizeSorts
+from .legalize_volumes import LegalizeVolumes
 from .lift_constants import LiftConstants
 from .live_memory import live_nbytes, peak_nbytes, planned_nbytes
 from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
@@ -196,9 +201,13 @@ __all__ = [
     "InlineGradRegions",
     "LegalizeDimOrder",
     "LegalizeDtypes",
+    "LegalizeIntegers",
     "LegalizeReport",
+    "LegalizeSorts",
+    "LegalizeVolumes",
     "LiftConstants",
     "LowerSymbolicArithmetic",
+    "Maximum",
     "MemoryAlgoResult",
     "MemoryPlanningAlgorithmSuite",
     "MemoryPlanningPass",
@@ -295,6 +304,7 @@ __all__ = [
     "memory_policy_schema_text",
     "missing_out_variants",
     "naive",
+    "needs_legalizing",
     "obstacle_to_taking",
     "parse_dtype_policy",
     "parse_memory_policy",

@@ -22,11 +22,11 @@ aten = torch.ops.aten
 
 
 class DecomposeCounting(Pass):
-    """Replace `masked_select`, `unique`, `unique_consecutive` and `repeat_interleave`, where that can be done exactly.
+    """Replace operators whose results are as long as data say, where that can be done exactly.
 
-    `unique` and `unique_consecutive` need sizes that do not vary, at least one element, no dim, and nobody who uses the
-    counts; `repeat_interleave` needs to be told how long its result is. Other calls are left for the check of core
-    operators to refuse.
+    These are `masked_select`, `unique`, `unique_consecutive`, `bincount` and `repeat_interleave`. `unique` and
+    `unique_consecutive` need sizes that do not vary, at least one element, and no dim; `repeat_interleave` needs to be
+    told how long its result is. Other calls are left for the check of core operators to reject.
 
     Args:
         preserved: Operators that stay whole.
@@ -127,24 +127,68 @@ def _unique(editor: GraphEditor, node: Node) -> None:
     if 0 in results:
         values = results[0]
         editor.replace(values, _indexed(editor, node, values.meta["val"], flat, starts))
-    if 1 in results:
+    if 1 in results or 2 in results:
         group = _call(
             editor, node, aten.cumsum.default, _call(editor, node, aten._to_copy.default, starts, dtype=torch.int64), 0
         )
         group = _call(editor, node, aten.sub.Scalar, group, 1)
-        if order is not None:
-            empty = _call(editor, node, aten.full.default, [count], 0, dtype=torch.int64)
-            group = _call(editor, node, aten.scatter.src, empty, 0, order, group)
-        editor.replace(results[1], _call(editor, node, aten.reshape.default, group, list(shape)))
+        if 2 in results:
+            editor.replace(results[2], _group_sizes(editor, node, results[2].meta["val"], group, count))
+        if 1 in results:
+            if order is not None:
+                empty = _call(editor, node, aten.full.default, [count], 0, dtype=torch.int64)
+                group = _call(editor, node, aten.scatter.src, empty, 0, order, group)
+            editor.replace(results[1], _call(editor, node, aten.reshape.default, group, list(shape)))
     for one in (*results.values(), node):
         editor.erase(one)
 
 
+def _group_sizes(editor: GraphEditor, node: Node, value: Any, group: Node, count: int) -> Node:
+    """Return how many elements each group has; groups are numbered from zero without gaps."""
+    zeros = _call(editor, node, aten.full.default, [count], 0, dtype=torch.int64)
+    ones = _call(editor, node, aten.full.default, [count], 1, dtype=torch.int64)
+    sizes = _call(editor, node, aten.scatter_add.default, zeros, 0, group, ones)
+    # There are as many groups as there are sizes other than zero.
+    return _indexed(editor, node, value, sizes, _call(editor, node, aten.gt.Scalar, sizes, 0))
+
+
+def _bincount(editor: GraphEditor, node: Node) -> None:
+    source: Any = node.args[0]
+    weights = node.args[1] if len(node.args) > 1 else node.kwargs.get("weights")
+    least = node.args[2] if len(node.args) > 2 else node.kwargs.get("minlength", 0)
+    value, count = node.meta["val"], source.meta["val"].shape[0]
+    if not isinstance(count, int) or count < 1:
+        return
+    places = source
+    if source.meta["val"].dtype is not torch.int64:
+        places = _call(editor, node, aten._to_copy.default, source, dtype=torch.int64)
+    last = _call(editor, node, aten.amax.default, places)
+    length = _call(editor, node, aten.add.Scalar, last, 1)
+    if least:
+        length = _call(editor, node, aten.clamp.default, length, least)
+    size = _sized(editor, node, value, length)
+    zeros = _call(editor, node, aten.full.default, [size], 0, dtype=value.dtype)
+    if weights is None:
+        weights = _call(editor, node, aten.full.default, [count], 1, dtype=value.dtype)
+    elif weights.meta["val"].dtype is not value.dtype:  # type: ignore[union-attr]
+        weights = _call(editor, node, aten._to_copy.default, weights, dtype=value.dtype)
+    editor.replace(node, _call(editor, node, aten.scatter_add.default, zeros, 0, places, weights))
+    editor.erase(node)
+
+
+def _sized(editor: GraphEditor, node: Node, value: Any, length: Node) -> Node:
+    """Read a length, which is the size that the operator in question gave to its result."""
+    size = value.shape[0]
+    made = editor.call(aten._local_scalar_dense.default, (length,), before=node, origins=node, val=size)
+    editor.set_meta(made, "unbacked_bindings", {size.node.expr: ()})
+    return made
+
+
 def _results(node: Node) -> dict[int, Node] | None:
-    """Return the results that are used, by their places, or None if the counts are."""
+    """Return the results that are used, by their places, or None if they are used in other ways."""
     found: dict[int, Node] = {}
     for user in node.users:
-        if user.target is not operator.getitem or (user.users and user.args[1] == 2) or user.args[1] in found:
+        if user.target is not operator.getitem or user.args[1] in found:
             return None
         found[user.args[1]] = user  # type: ignore[index]
     return found
@@ -155,4 +199,5 @@ _REPLACEMENTS: Mapping[Any, Callable[[GraphEditor, Node], None]] = {
     aten.repeat_interleave.Tensor: _repeat,
     aten._unique2.default: _unique,
     aten.unique_consecutive.default: _unique,
+    aten.bincount.default: _bincount,
 }

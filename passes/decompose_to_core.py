@@ -28,11 +28,15 @@ from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like,
 from .contract import Pass
 from .decomposition_recording import InputRef, Recording, SizeRef, StepRef
 from .delegate.whole_operators import is_kept_whole
+from .further_decompositions import further_decompositions
 from .operator_recorder import Decompositions, OperatorRecorder
 from .whole_graph_needed import WholeGraphNeededError
 
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
+
+# What torch.vmap and associative scans leave in a program: where a dim begins and ends that operators do not see.
+_BATCHING = "torch._functorch.predispatch"
 
 
 class DecomposeToCore(Pass):
@@ -77,6 +81,10 @@ class DecomposeToCore(Pass):
                 continue
             if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
                 raise WholeGraphNeededError(f"higher-order operator {op}")
+            if getattr(op, "__module__", "") == _BATCHING:
+                raise WholeGraphNeededError(
+                    "torch.vmap, whose operators know their dims when they are traced again", node
+                )
             if isinstance(op, OpOverload) and self._is_composite(op) and not is_kept_whole(node):
                 tensors: list[Node] = []
                 pattern = _pattern(node, tensors)
@@ -131,17 +139,21 @@ def _uncached_where_sizes_vary(mode: FakeTensorMode, inputs: Sequence[Any]) -> A
     return nullcontext() if is_static_call else disable_fake_tensor_cache(mode)
 
 
-@cache
 def _core_table() -> Decompositions:
+    return {**_torch_table(), **beyond_core()}
+
+
+@cache
+def _torch_table() -> Decompositions:
     # Composite operators are not in this table: torch knows of each how to take it apart.
     table: dict[Any, Callable[..., Any]] = _core_aten_decompositions_post_autograd()
-    return {**table, **beyond_core()}
+    return table
 
 
 def beyond_core() -> dict[Any, Callable[..., Any]]:
-    """Return the decompositions that torch has and does not count to those into core ATen."""
+    """Return the decompositions that torch has and does not count to those into core ATen, and ours."""
     table: dict[Any, Callable[..., Any]] = get_decompositions([torch.ops.aten.linalg_vector_norm.default])
-    return table
+    return {**table, **further_decompositions()}
 
 
 def _twin_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:

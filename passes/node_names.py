@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -29,12 +29,6 @@ def agree(patterns: Iterable[str], names: Iterable[str]) -> bool:
     """Whether one of some names is meant by one of some patterns."""
     all_names = list(names)
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in all_names)
-
-
-def module_paths(node: Node) -> list[str]:
-    """Return the paths of the modules that a node comes from, the outermost first."""
-    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
-    return [str(path).removeprefix("L['self'].") for path, _ in stack.values()]
 
 
 def operator_names(node: Node) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
+from .acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .book_pages import rule_pages
 from .book_schema import describe_model, rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .bound_patterns import bind_pattern_to_op, bound_book
 from .compiled_rule import CompiledRule
 from .conditions import Condition, compile_condition
+from .defined_ops import book_of_operator
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .graph_functions import GraphFacts
@@ -89,9 +91,11 @@ __all__ = [
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "acceptance_file",
     "bind_pattern_to_op",
     "bisect_rewrites",
     "book_from_rules",
+    "book_of_operator",
     "bound_book",
     "builder",
     "check_book",
@@ -113,6 +117,7 @@ __all__ = [
     "read_target",
     "read_witnesses",
     "read_yaml",
+    "record_acceptance",
     "relations_between",
     "relations_of",
     "relations_of_book",
@@ -126,6 +131,7 @@ __all__ = [
     "surrounding",
     "takes_special_values",
     "trace_rule",
+    "unaccepted_rules",
     "unfuse",
     "with_between",
     "witness_text",

@@ -104,6 +104,10 @@ def _correction(value: Any, arguments: Arguments) -> Any:
     return 1 if value is None else value
 
 
+def _nothing(value: Any, arguments: Arguments) -> Any:
+    return None
+
+
 def _device(value: Any, arguments: Arguments) -> Any:
     return torch.device("cpu") if value is None else torch.device(value)
 
@@ -157,6 +161,7 @@ _SAID: dict[str, Meaning] = {
     "all dims": _all_dims,
     "root of last size": _scale,
     "one": _correction,
+    "nothing": _nothing,
 }
 _OF_TYPE: dict[tuple[str, str], Meaning] = {
     ("device", "Optional[Device]"): _device,

@@ -14,12 +14,13 @@ from .matching import PatternCompiler
 from .matching_roots import UnconnectedError, anchors
 from .matching_state import CompiledGuard, State
 from .model import Guard, Rule
+from .operator_forms import Forms, forms_of
 from .operator_table import name_of
 from .pattern_parser import PatternParser
 from .program_compiler import FACTS, Program, compile_guard, compile_program
 from .scope import Scope
 from .source_text import SourceText
-from .terms import Alternatives, Call, OperatorCall, Optional, Pattern, Splat, Symbol, Term, Variable, walk
+from .terms import Alternatives, Call, Operator, OperatorCall, Optional, Pattern, Splat, Symbol, Term, Variable, walk
 from .variable_linking import link_variables
 from .variable_parser import VariableSyntaxError, parse_variable
 from .variable_types import OperatorVariable
@@ -95,6 +96,7 @@ class CompiledRule:
         match: Matches the call behind the first root.
         unless: Patterns that must not match.
         anchors: Operators of that call; none means any.
+        forms: Other forms of the operators of the pattern that are matched as well.
         height: Calls on the longest way from a root down.
         specificity: How much the pattern asks for: of two rules of one priority the higher one goes first.
     """
@@ -109,6 +111,7 @@ class CompiledRule:
     match: Callable[[Node, State], bool] = field(compare=False)
     unless: tuple[Callable[[Node, State], bool], ...] = field(compare=False, default=())
     anchors: frozenset[Any] = frozenset()
+    forms: Mapping[Operator, Forms] | None = field(default=None, compare=False)
     height: int = 1
     specificity: int = 0
 
@@ -175,8 +178,9 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     unless = [_unless(text, scope, variables) for text in texts.unless]
     if len(scope.found) > before:
         return None
+    forms = usable_forms(rule, pattern, cases)
     try:
-        match = PatternCompiler(pattern, variables, guards).compile()
+        match = PatternCompiler(pattern, variables, guards, forms).compile()
     except UnconnectedError:
         scope.complain(
             texts.match, "EK215", "the roots share no value, so that one cannot be found from the other", None,
@@ -193,10 +197,30 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         cases=tuple(cases),
         match=match,
         unless=tuple(one for one in unless if one is not None),
-        anchors=anchors(pattern.roots[0], variables),
+        anchors=anchors(pattern.roots[0], variables, forms),
+        forms=forms,
         height=max(_height(root) for root in pattern.roots),
         specificity=_specificity(pattern) + len(guards),
     )
+
+
+def usable_forms(rule: Rule, pattern: Pattern, cases: Sequence[CompiledCase]) -> dict[Operator, Forms] | None:
+    """Return the forms in which the operators of a rule may be met.
+
+    A rule of `dialect: any` is about what calls mean, so that one text does for all dialects. One that leads from one
+    form of an operator to another is about the form: it would apply to its own results. None means that the pattern
+    is matched as it is written.
+    """
+    if rule.dialect.source != "any":
+        return None
+    made = {op for case in cases for op in case.replace.operators}
+    found: dict[Operator, Forms] = {}
+    for root in pattern.roots:
+        for term in walk(root):
+            forms = forms_of(term.op) if isinstance(term, Call) and term.op not in found else None
+            if forms is not None and not (forms.operators - {forms.op}) & made:
+                found[forms.op] = forms
+    return found
 
 
 def variables_of(
@@ -223,9 +247,10 @@ def variables_of(
             variables[name] = parse_variable(name, "any")
         symbols.update(variables[name].binds)
     try:
-        variables = dict(link_variables(variables))
+        variables = dict(link_variables(variables, written_types))
     except VariableSyntaxError as error:
-        scope.found.append(whole.diagnostic("EK216", error.message, hint=error.hint))
+        at = whole if error.name is None else texts[error.name]
+        scope.found.append(at.diagnostic("EK216", error.message, offset=error.offset, hint=error.hint))
     return variables, frozenset(symbols - variables.keys())
 
 

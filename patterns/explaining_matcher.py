@@ -15,7 +15,8 @@ from torch.fx import Node
 from .compiled_rule import CompiledRule
 from .matching import PatternCompiler
 from .matching_state import CompiledGuard, Matcher, State, Then
-from .terms import Pattern, Term
+from .operator_forms import Forms
+from .terms import Operator, Pattern, Term
 
 Progress = tuple[int, int, int]
 """Whether the whole pattern is met, how many terms are begun or met, and whether a condition stopped the last one."""
@@ -92,9 +93,14 @@ class ExplainingCompiler(PatternCompiler):
     """Compiles a pattern so that a search can be followed."""
 
     def __init__(
-        self, pattern: Pattern, variables: Mapping[str, Any], guards: Sequence[CompiledGuard], search: Search
+        self,
+        pattern: Pattern,
+        variables: Mapping[str, Any],
+        guards: Sequence[CompiledGuard],
+        search: Search,
+        forms: Mapping[Operator, Forms] | None = None,
     ) -> None:
-        super().__init__(pattern, variables, guards)
+        super().__init__(pattern, variables, guards, forms)
         self.search = search
 
     def term(self, term: Term, then: Then) -> Matcher:
@@ -132,7 +138,7 @@ class ExplainingCompiler(PatternCompiler):
 
 def explaining_match(rule: CompiledRule, search: Search) -> Callable[[Node, State], bool]:
     """Return a closure like `rule.match` whose search is followed."""
-    match = ExplainingCompiler(rule.pattern, rule.variables, rule.guards, search).compile()
+    match = ExplainingCompiler(rule.pattern, rule.variables, rule.guards, search, rule.forms).compile()
 
     def followed(node: Node, state: State) -> bool:
         search.state = state

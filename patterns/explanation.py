@@ -57,7 +57,8 @@ class NodeExplanation:
     def diagnostic(self) -> Diagnostic:
         """Return all of this as a note that points into the rule, or at the node if the rule fires."""
         notes = [f"the node: {self.place.text}"] if self.place.text else []
-        notes += [f"it comes from {self.place.source}"] if self.place.source else []
+        origin = self.place.origin()
+        notes += [f"it comes from {origin}"] if origin else []
         if self.bindings:
             notes.append("bound: " + ", ".join(f"{name} = {text}" for name, text in self.bindings.items()))
         notes += [f"rule {one} matches there too, and is asked before" for one in self.earlier]

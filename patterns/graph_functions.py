@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
+from exirkit.ir import module_paths
+
 from .functions import recorded, tensor_facts, word
 from .undecided import SYMBOLIC
 
@@ -203,8 +205,10 @@ def module_type(facts: GraphFacts, x: Any, name: str) -> bool:
 
 
 def _modules(x: Any) -> list[tuple[str, Any]]:
-    stack = x.meta.get("nn_module_stack") if isinstance(x, Node) else None
-    return [(path.removeprefix("L['self']."), kind) for path, kind in (stack or {}).values()]
+    if not isinstance(x, Node):
+        return []
+    kinds = [kind for _, kind in (x.meta.get("nn_module_stack") or {}).values()]
+    return list(zip(module_paths(x), kinds, strict=True))
 
 
 @word(needs_facts=True)

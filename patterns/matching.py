@@ -25,12 +25,15 @@ from .matching_lists import compile_list
 from .matching_literals import literal_agrees, same_number, scalar_shown
 from .matching_state import CompiledGuard, MatchedNames, Matcher, State, Then
 from .matching_values import is_kind, same_bound
+from .operator_forms import Forms
+from .seen_through import behind
 from .terms import (
     Alternatives,
     Anything,
     Call,
     Item,
     Literal,
+    Operator,
     OperatorCall,
     Optional,
     Pattern,
@@ -52,10 +55,18 @@ class PatternCompiler:
         pattern: Its terms.
         variables: Types of its variables.
         guards: Conditions; each is asked as soon as the last of its names is bound.
+        forms: Other forms of the operators of the pattern; none: it is matched as it is written.
     """
 
-    def __init__(self, pattern: Pattern, variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        variables: Mapping[str, Any],
+        guards: Sequence[CompiledGuard],
+        forms: Mapping[Operator, Forms] | None = None,
+    ) -> None:
         self.pattern = pattern
+        self.forms = forms
         self.variables = variables
         self.guards = guards
         self._watching: dict[str, list[CompiledGuard]] = {}
@@ -105,7 +116,8 @@ class PatternCompiler:
 
         def meet(value: Any, state: State) -> bool:
             if name in state.names:
-                return (state.names[name] is value or state.fail(f"{name} is another value", value)) and then(state)
+                is_same = state.names[name] is value or is_same_value(state.names[name], value, state)
+                return (is_same or state.fail(f"{name} is another value", value)) and then(state)
             return match(value, state)
 
         return meet
@@ -157,7 +169,9 @@ class PatternCompiler:
             names = state.names
             if name in names:
                 known = names[name]
-                same = same_bound(known, value) or (not is_tensor and _same_again(variable, known, value, state))
+                same = same_bound(known, value) or (
+                    is_same_value(known, value, state) if is_tensor else _same_again(variable, known, value, state)
+                )
                 return (same or state.fail(f"{name} is another value", value)) and then(state)
             for kind in needs_kind if isinstance(value, Node) else ():
                 if not is_kind(state.facts, value, kind):
@@ -199,6 +213,13 @@ class PatternCompiler:
             return state.fail(f"{wanted!r} ({what}) is expected", value)
 
         return match
+
+
+def is_same_value(known: Any, value: Any, state: State) -> bool:
+    """Whether two nodes are one value, but for calls that give back what they were given."""
+    if not state.sees_through or not isinstance(known, Node) or not isinstance(value, Node):
+        return False
+    return behind(known) is behind(value)
 
 
 def _shown_to_type(variable: Any, value: Any, state: State, is_tensor: bool, wants_value: bool) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
@@ -18,7 +19,9 @@ from .matching_lists import compile_elements
 from .matching_state import Matcher, State, Then
 from .matching_values import from_front, rest_is_default, same_literal
 from .operator_facts import traits_of
+from .operator_forms import Forms
 from .operator_table import name_of
+from .seen_through import source_of
 from .terms import (
     Alternatives,
     Call,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 _MAX_THROUGH = 64
 _NUMBERS = (int, float)
+Taken = Callable[[Node, Arguments, Sequence[Node], State], bool]
 
 
 @dataclass(frozen=True)
@@ -57,21 +61,60 @@ def _orders(term: Call) -> Iterator[_Order]:
 
 
 def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
-    """Match a call of an operator, its arguments in any order that means the same."""
-    op, key, name = term.op, id(term), term.name
-    wanted = name_of(op)
-    fixed = _literals_in_place(term)
+    """Match a call of an operator, its arguments in any order that means the same, or another form of the call."""
+    op, wanted, fixed = term.op, name_of(term.op), _literals_in_place(term)
+    taken = _compile_taken(compiler, term, then)
 
     def match(value: Any, state: State) -> bool:
-        if not isinstance(value, Node) or value.op != "call_function" or underlying(value.target) is not op:
+        if not isinstance(value, Node) or value.op != "call_function":
             return state.fail(f"{wanted} is expected", value)
-        if value in state.nodes:
-            return state.fail("this node is matched already", value)
-        arguments = canonical_arguments(value)
-        # Most calls that do not match fail here. Who listens hears of it in the order of the pattern instead.
-        if state.trace is None and _differs(fixed, arguments):
+        target = underlying(value.target)
+        if target is op:
+            if value in state.nodes:
+                return state.fail("this node is matched already", value)
+            # Most calls that do not match fail here. Who listens hears of it in the order of the pattern instead.
+            arguments = canonical_arguments(value)
+            if (state.trace is not None or not _differs(fixed, arguments)) and taken(value, arguments, (), state):
+                return True
+        if otherwise is not None and otherwise(value, target, state):
+            return True
+        return target is not op and state.fail(f"{wanted} is expected", value)
+
+    otherwise = None if compiler.forms is None else _compile_otherwise(compiler.forms.get(op), taken, match)
+    return match
+
+
+def _compile_otherwise(forms: Forms | None, taken: Taken, match: Matcher) -> Callable[[Node, Any, State], bool]:
+    """Return a closure that matches other forms of a call, and calls that give the call back as it is."""
+
+    def match_form(value: Node, target: Any, state: State) -> bool:
+        for reading in forms.readings(value, target) if forms is not None and value not in state.nodes else ():
+            is_free = not any(one in state.nodes for one in reading.inner)
+            if is_free and taken(value, reading.arguments, reading.inner, state):
+                return True
+        # A root is what the program uses, so nothing is looked through there.
+        source = source_of(value) if state.sees_through and state.nodes else None
+        if source is None:
             return False
+        beside = state.beside
         state.nodes.append(value)
+        if match(source, state):
+            return True
+        state.nodes.pop()
+        state.beside = beside
+        return False
+
+    return match_form
+
+
+def _compile_taken(compiler: PatternCompiler, term: Call, then: Then) -> Taken:
+    """Return a closure that takes a node for a call, with the arguments that it has or is read to have."""
+    key, name = id(term), term.name
+    orders = [compile_arguments(compiler, term, renamed, then) for renamed in _orders(term)]
+
+    def taken(value: Node, arguments: Arguments, inner: Sequence[Node], state: State) -> bool:
+        state.nodes.append(value)
+        state.nodes.extend(inner)
         state.terms[key] = value
         # A named call is bound before its arguments, so that guards on it are asked early.
         if name is not None:
@@ -83,11 +126,10 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
         if name is not None:
             del state.names[name]
         del state.terms[key]
-        state.nodes.pop()
+        del state.nodes[len(state.nodes) - 1 - len(inner) :]
         return False
 
-    orders = [compile_arguments(compiler, term, renamed, then) for renamed in _orders(term)]
-    return match
+    return taken
 
 
 def _literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
@@ -189,7 +231,24 @@ def compile_item(compiler: PatternCompiler, term: Item, then: Then) -> Matcher:
     # The continuation runs inside the search of the base, so that it can backtrack into it.
     base = compiler.term(term.base, lambda state: compiler.bound(name, current[-1], state, then))
 
+    forms = None if index else (compiler.forms or {}).get(term.base.op)
+    others = frozenset() if forms is None else forms.operators
+
+    def match_whole(value: Node, state: State) -> bool:
+        """One form of the call has this result alone, and no others to choose it from."""
+        known = state.terms.get(id(term.base))
+        if known is not None:
+            is_same = known is value or state.fail("another call is expected", value)
+            return is_same and compiler.bound(name, value, state, then)
+        current.append(value)
+        try:
+            return base(value, state)
+        finally:
+            current.pop()
+
     def match(value: Any, state: State) -> bool:
+        if others and _is_single(value) and underlying(value.target) in others:
+            return match_whole(value, state)
         if not (isinstance(value, Node) and value.target is operator.getitem and value.args[1] == index):
             return state.fail(f"result {index} of a call is expected", value)
         known = state.terms.get(id(term.base))
@@ -203,6 +262,10 @@ def compile_item(compiler: PatternCompiler, term: Item, then: Then) -> Matcher:
             current.pop()
 
     return match
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, Node) and value.op == "call_function" and isinstance(value.meta.get("val"), torch.Tensor)
 
 
 def compile_alternatives(compiler: PatternCompiler, term: Alternatives, then: Then) -> Matcher:

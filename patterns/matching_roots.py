@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
 
-from .terms import Alternatives, Call, Item, OperatorCall, Optional, Splat, Term, Through, Variable, children
+from .operator_forms import Forms
+from .terms import (
+    Alternatives,
+    Call,
+    Item,
+    Operator,
+    OperatorCall,
+    Optional,
+    Splat,
+    Term,
+    Through,
+    Variable,
+    children,
+)  # fmt: skip
 from .variable_types import OperatorVariable
 
 if TYPE_CHECKING:
@@ -32,15 +46,16 @@ def compile_roots(compiler: PatternCompiler, then: Then) -> RootMatcher:
     return _first_root(compiler, first, chain)
 
 
-def anchors(term: Term, variables: dict[str, Any]) -> frozenset[Any]:
+def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, Forms] | None = None) -> frozenset[Any]:
     """Return the operators that the call behind a root can have; an empty set means any."""
+    forms = forms or {}
     match term:
         case Call():
-            return frozenset({term.op})
+            return _operators(term.op, forms)
         case Item():
-            return frozenset({term.base.op})
+            return _operators(term.base.op, forms)
         case Alternatives():
-            parts = [_value_anchors(branch, variables) for _, branch in term.branches]
+            parts = [_value_anchors(branch, variables, forms) for _, branch in term.branches]
             return frozenset() if not all(parts) else frozenset().union(*parts)
         case OperatorCall():
             variable = variables[term.variable]
@@ -48,13 +63,20 @@ def anchors(term: Term, variables: dict[str, Any]) -> frozenset[Any]:
             return frozenset(variable.operators())
         case Optional():
             passing = next(iter(term.inner.arguments.values()))
-            inner = _value_anchors(passing, variables)
-            return frozenset({term.inner.op}) | inner if inner else frozenset()
+            inner = _value_anchors(passing, variables, forms)
+            return _operators(term.inner.op, forms) | inner if inner else frozenset()
     return frozenset()
 
 
-def _value_anchors(term: Term, variables: dict[str, Any]) -> frozenset[Any]:
-    return frozenset({operator.getitem}) if isinstance(term, Item) else anchors(term, variables)
+def _operators(op: Operator, forms: Mapping[Operator, Forms]) -> frozenset[Any]:
+    return frozenset({op}) | forms[op].operators if op in forms else frozenset({op})
+
+
+def _value_anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, Forms]) -> frozenset[Any]:
+    if isinstance(term, Item):
+        others = forms[term.base.op].operators if term.base.op in forms and not term.index else frozenset()
+        return frozenset({operator.getitem}) | others
+    return anchors(term, variables, forms)
 
 
 def _first_root(compiler: PatternCompiler, first: Term, then: Then) -> RootMatcher:
@@ -84,6 +106,9 @@ def _take_item(compiler: PatternCompiler, item: Item, state: State, then: Then) 
     node = state.terms.get(id(item.base))
     assert node is not None, "the call is matched before its results"
     found = next((user for user in node.users if user.target is operator.getitem and user.args[1] == item.index), None)
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        # A form of the call that has one result alone.
+        found = node if item.index == 0 else None
     if found is None and len(compiler.pattern.roots) == 1:
         return state.fail(f"result {item.index} is not used", node)
     state.roots.append(found)
@@ -114,7 +139,7 @@ def _further_root(compiler: PatternCompiler, index: int, then: Then) -> Then:
     earlier = compiler.pattern.roots[:index]
     if isinstance(root, Item) and any(isinstance(one, Item) and one.base is root.base for one in earlier):
         return lambda state: _take_item(compiler, root, state, then)
-    start, path = _way_up(root, _terms_of(earlier))
+    start, path = _way_up(root, _terms_of(earlier), compiler.forms or {})
     candidate: list[Node] = []
 
     def taken(state: State) -> bool:
@@ -161,7 +186,7 @@ class UnconnectedError(Exception):
     """Roots of a pattern share nothing, so that one cannot be found from the other."""
 
 
-def _way_up(root: Term, known: tuple[set[int], set[str]]) -> tuple[Any, list[Any]]:
+def _way_up(root: Term, known: tuple[set[int], set[str]], forms: Mapping[Operator, Forms]) -> tuple[Any, list[Any]]:
     """Return a term that is bound before, and the operators between it and the root, lowest first."""
     identities, names = known
     pending: list[tuple[Any, list[Any]]] = [(root, [])]
@@ -171,23 +196,23 @@ def _way_up(root: Term, known: tuple[set[int], set[str]]) -> tuple[Any, list[Any
             return term, above[::-1]
         if isinstance(term, Variable) and term.name in names and above:
             return term, above[::-1]
-        step = [*above, _step_of(term)] if isinstance(term, Call | Item | OperatorCall) else above
+        step = [*above, _step_of(term, forms)] if isinstance(term, Call | Item | OperatorCall) else above
         pending += [
             (child, step) for child in children(term) if not isinstance(term, Through | Alternatives | Optional)
         ]
     raise UnconnectedError
 
 
-def _step_of(term: Call | Item | OperatorCall) -> Any:
+def _step_of(term: Call | Item | OperatorCall, forms: Mapping[Operator, Forms]) -> frozenset[Any] | None:
     if isinstance(term, Item):
-        return operator.getitem
-    return term.op if isinstance(term, Call) else None
+        return frozenset({operator.getitem})
+    return _operators(term.op, forms) if isinstance(term, Call) else None
 
 
-def _climb(node: Node, path: Sequence[Any]) -> Iterator[Node]:
+def _climb(node: Node, path: Sequence[frozenset[Any] | None]) -> Iterator[Node]:
     if not path:
         yield node
         return
     for user in list(node.users):
-        if path[0] is None or underlying(user.target) is path[0]:
+        if path[0] is None or underlying(user.target) in path[0]:
             yield from _climb(user, path[1:])

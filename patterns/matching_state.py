@@ -42,6 +42,7 @@ class State:
         roots: Nodes of the roots; None for a result that nothing uses.
         trace: Called with depth, reason, value and perhaps the term where the search fails.
         beside: Arguments of the call among which a value is being matched.
+        sees_through: Calls that give back what they were given may be looked through: nothing writes to a tensor.
     """
 
     facts: GraphFacts
@@ -51,6 +52,7 @@ class State:
     roots: list[Node | None] = field(default_factory=list)
     trace: Trace | None = None
     beside: Any = None
+    sees_through: bool = False
 
     def fail(self, reason: str, value: Any = None, term: Any = None) -> bool:
         """Say why, if somebody listens; `term` if it is not the one that is being matched."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, source_line, underlying
+from exirkit.ir import Diagnostic, locate, underlying
 
 from .compiled_rule import CompiledRule
 from .explaining_matcher import Stop
@@ -293,5 +293,5 @@ def _inner_calls(rule: CompiledRule, node: Node) -> list[Call]:
 
 
 def _user(node: Node) -> str:
-    line = source_line(node)
+    line = locate(node).origin()
     return f"%{node.name}" + (f", {line}" if line else "")

@@ -65,9 +65,23 @@ def second_name(name: str) -> str:
     return f"{name} again"
 
 
+_MOST_KEPT = 512
+_kept: dict[tuple[int, int], RuleTrials] = {}
+
+
+def _trials(rule: CompiledRule, seed: int) -> RuleTrials:
+    """Return the trials of a rule; what they found out about its types and guards is kept for the next instance."""
+    found = _kept.get((id(rule), seed))
+    if found is None or found.rule is not rule:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        found = _kept[(id(rule), seed)] = RuleTrials(rule, seed=seed)
+    return found
+
+
 def pattern_instance(rule: CompiledRule, number: int, *, seed: int = 0) -> PatternInstance | None:
     """Return the n-th instance of a rule, for which all its guards hold, or None if that number gives none."""
-    trials = RuleTrials(rule, seed=seed)
+    trials = _trials(rule, seed)
     trial, _ = trials.trial(number, profile="normal")
     return None if trial is None else _instance(trials, trial)
 
@@ -83,7 +97,7 @@ def near_instances(
         seed: Of the values.
         first: With which of the parts to begin.
     """
-    trials = RuleTrials(rule, seed=seed)
+    trials = _trials(rule, seed)
     whole, _ = trials.trial(number, profile="normal")
     parts = parts_of(rule)
     first = first % len(parts) if parts else 0
@@ -104,7 +118,7 @@ def near_instances(
 
 def takes_special_values(rule: CompiledRule) -> frozenset[str]:
     """Return the variables that may be infinite or NaN, as far as the contract of a rule is about such values."""
-    if rule.rule.equiv.lhs_nan is not None or RuleTrials(rule).profile != "special":
+    if rule.rule.equiv.lhs_nan is not None or _trials(rule, 0).profile != "special":
         return frozenset()
     return frozenset(
         name

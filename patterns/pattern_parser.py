@@ -189,6 +189,9 @@ class PatternParser:
             return Symbol(name, place)
         if name in CONSTANTS:
             return Literal(CONSTANTS[name], place=place)
+        if name == "none":
+            # Types and conditions write it so.
+            return Literal(None, place=place)
         known = [*self.scope.variables, *self.named, *self.scope.symbols]
         close = difflib.get_close_matches(name, known, n=1)
         raise self._fail(

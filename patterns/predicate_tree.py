@@ -19,6 +19,8 @@ from exirkit.ir import underlying
 
 from .argument_view import argument_of
 from .operator_facts import traits_of
+from .operator_forms import Forms
+from .seen_through import behind, may_pass, source_of
 from .terms import Alternatives, Call, Item, OperatorCall, Term
 from .terms import Sequence as ListTerm
 
@@ -26,6 +28,8 @@ Path = tuple[str | int, ...]
 """Steps from a node to an argument: names of arguments, and places in lists."""
 
 _MOST_VARIANTS = 64
+Entry = tuple[dict[Path, "Question"], int]
+"""What a rule still asks, and its rank."""
 
 
 @dataclass
@@ -45,19 +49,23 @@ class TreeNode:
     rules: tuple[int, ...] = ()
 
 
+Question = tuple[frozenset[Any], frozenset[Any]]
+"""Operators that a call may have whose arguments are asked about too, and others that it may have."""
+
+
 class PredicateTree:
     """Finds the rules that may match at a node.
 
     Args:
-        anchored: For every rule, in order of rank: the operators its first root can have (none: any), and the term
-            that the call behind the first root must match.
+        anchored: For every rule, in order of rank: the operators its first root can have (none: any), the term that the
+            call behind the first root must match, and other forms of the operators in it.
     """
 
-    def __init__(self, anchored: Sequence[tuple[frozenset[Any], Term]]) -> None:
-        variants: dict[Any, list[tuple[dict[Path, Any], int]]] = {}
-        for rank, (operators, term) in enumerate(anchored):
+    def __init__(self, anchored: Sequence[tuple[frozenset[Any], Term, Mapping[Any, Forms] | None]]) -> None:
+        variants: dict[Any, list[Entry]] = {}
+        for rank, (operators, term, forms) in enumerate(anchored):
             for operator in operators or (None,):
-                for questions in _variants(term, operator):
+                for questions in _variants(term, operator, forms or {}):
                     variants.setdefault(operator, []).append((questions, rank))
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
@@ -94,10 +102,11 @@ class PredicateTree:
                 if path is None:
                     break
                 value = seen[path] if path in seen else _value_at(path, seen)
-                if type(value) is Node and value.op == "call_function":
+                while type(value) is Node and value.op == "call_function":
                     follower = one.by_operator.get(id(underlying(value.target)))
                     if follower is not None:
                         pending.append(follower)
+                    value = source_of(value)
                 one = one.otherwise
         return sorted(found) if found else ()
 
@@ -106,6 +115,8 @@ def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
     above_path, step = path[:-1], path[-1]
     above = seen[above_path] if above_path in seen else _value_at(above_path, seen)
     value: Any = None
+    if above_path and type(above) is Node:
+        above = behind(above)
     if type(above) is Node and type(step) is str:
         value = argument_of(above, step) if above.op == "call_function" else None
     elif isinstance(above, list | tuple) and type(step) is int:
@@ -114,7 +125,7 @@ def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
     return value
 
 
-def _build(variants: list[tuple[dict[Path, Any], int]]) -> TreeNode:
+def _build(variants: list[Entry]) -> TreeNode:
     """Ask first what most rules want to know, near the root before far from it."""
     done = tuple(sorted({rank for questions, rank in variants if not questions}))
     asking = [(questions, rank) for questions, rank in variants if questions]
@@ -124,71 +135,100 @@ def _build(variants: list[tuple[dict[Path, Any], int]]) -> TreeNode:
     counts = Counter(path for questions, _ in asking for path in questions)
     path = min(counts, key=lambda each: (-counts[each], len(each), str(each)))
     node.path = path
-    groups: dict[Any, list[tuple[dict[Path, Any], int]]] = {}
-    others: list[tuple[dict[Path, Any], int]] = []
+    groups: dict[Any, list[Entry]] = {}
+    others: list[Entry] = []
     for questions, rank in asking:
         if path in questions:
-            rest = {key: value for key, value in questions.items() if key != path}
-            groups.setdefault(questions[path], []).append((rest, rank))
+            alike, unlike = questions[path]
+            rest = ({key: value for key, value in questions.items() if key != path}, rank)
+            # What is read as a call of another operator has its arguments elsewhere.
+            outside = ({key: value for key, value in rest[0].items() if key[: len(path)] != path}, rank)
+            for operators, entry in ((alike, rest), (unlike, outside)):
+                for operator in operators:
+                    groups.setdefault(operator, []).append(entry)
         else:
             others.append((questions, rank))
-    # Rules keep their operators alive.
-    node.by_operator = {id(operator): _build(group) for operator, group in groups.items()}
+    # Rules keep their operators alive. Operators of which the same follows share it.
+    built: dict[tuple[int, ...], TreeNode] = {}
+    for operator, group in groups.items():
+        key = tuple(map(id, group))
+        if key not in built:
+            built[key] = _build(group)
+        node.by_operator[id(operator)] = built[key]
     node.otherwise = _build(others) if others else None
     return node
 
 
-def _variants(term: Term, operator: Any) -> Iterator[dict[Path, Any]]:
+def _variants(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
     """Yield what must be found below a node for a term to match there, one for every way to match."""
-    made = list(_ways(term, (), operator))
+    made = list(_ways(term, (), forms, operator))
     if len(made) > _MOST_VARIANTS:
         yield {}
         return
     seen: set[tuple[Any, ...]] = set()
     for questions in made:
-        key = tuple(sorted(((path, str(op)) for path, op in questions.items()), key=str))
-        if key not in seen:
-            seen.add(key)
-            yield {path: op for path, op in questions.items() if path}
+        key = tuple(sorted(((path, sorted(map(str, one[0] | one[1]))) for path, one in questions.items()), key=str))
+        text = tuple((path, tuple(names)) for path, names in key)
+        if text not in seen:
+            seen.add(text)
+            yield {path: one for path, one in questions.items() if path}
 
 
-def _ways(term: Any, path: Path, operator: Any = None) -> Iterator[dict[Path, Any]]:
+def _ways(term: Any, path: Path, forms: Mapping[Any, Forms], operator: Any = None) -> Iterator[dict[Path, Question]]:
     match term:
         case Item() if not path:
-            yield from _ways(term.base, path, operator)
-        case Call() if operator is None or term.op is operator:
-            for below in _ways_of_arguments(term, path):
-                yield {path: term.op, **below}
+            yield from _ways(term.base, path, forms, operator)
+        case Call():
+            yield from _ways_of_call(term, path, forms, operator)
         case Alternatives():
             for _, branch in term.branches:
-                yield from _ways(branch, path, operator)
+                if isinstance(branch, Item):
+                    yield {}
+                else:
+                    yield from _ways(branch, path, forms, operator)
         case ListTerm() if path:
-            yield from _ways_of_list(term, path)
+            yield from _ways_of_list(term, path, forms)
         case OperatorCall() if not path:
             yield {}
-        case Call():
-            return
         case _:
             # Variables, literals behind constants, and what may be missing or looked through: nothing is certain.
             yield {}
 
 
-def _ways_of_arguments(term: Call, path: Path) -> Iterator[dict[Path, Any]]:
+def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: Any) -> Iterator[dict[Path, Question]]:
+    found = forms.get(term.op)
+    alike = frozenset({term.op}) | (found.twins if found is not None else frozenset())
+    unlike = frozenset() if found is None else found.operators - alike
+    if operator is not None and operator not in alike:
+        if operator in unlike:
+            yield {path: (alike, unlike)}
+        return
+    # What a call is looked through to has arguments of its own.
+    if path and may_pass(term.op):
+        yield {path: (alike, unlike)}
+        return
+    for below in _ways_of_arguments(term, path, forms):
+        yield {path: (alike, unlike), **below}
+
+
+def _ways_of_arguments(term: Call, path: Path, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
     for renamed in _orders(term):
-        parts = [list(_ways(argument, (*path, renamed.get(name, name)))) for name, argument in term.arguments.items()]
+        parts = [
+            list(_ways(argument, (*path, renamed.get(name, name)), forms)) for name, argument in term.arguments.items()
+        ]
         yield from _combined(parts)
 
 
-def _ways_of_list(term: ListTerm, path: Path) -> Iterator[dict[Path, Any]]:
+def _ways_of_list(term: ListTerm, path: Path, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
     from .terms import Splat
 
     places = [index for index, item in enumerate(term.items) if isinstance(item, Splat)]
     limit = places[0] if places else len(term.items)
-    parts = [list(_ways(item, (*path, index))) for index, item in enumerate(term.items[:limit])]
+    parts = [list(_ways(item, (*path, index), forms)) for index, item in enumerate(term.items[:limit])]
     yield from _combined(parts)
 
 
-def _combined(parts: Sequence[Sequence[dict[Path, Any]]]) -> Iterator[dict[Path, Any]]:
+def _combined(parts: Sequence[Sequence[dict[Path, Question]]]) -> Iterator[dict[Path, Question]]:
     count = 1
     for part in parts:
         count *= max(1, len(part))
@@ -196,7 +236,7 @@ def _combined(parts: Sequence[Sequence[dict[Path, Any]]]) -> Iterator[dict[Path,
         yield {}
         return
     for choice in product(*parts):
-        merged: dict[Path, Any] = {}
+        merged: dict[Path, Question] = {}
         for one in choice:
             merged.update(one)
         yield merged

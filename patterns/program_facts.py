@@ -14,8 +14,8 @@ from exirkit.ir import BodyEditor, GraphEditor, is_pure, underlying
 
 from .argument_view import canonical_arguments
 from .constant_cones import BodyConstants, ConstantValues
-from .metadata_asserts import counted_users
 from .operator_table import name_of
+from .seen_through import is_remark
 from .target_description import Target
 
 RULE_KEY = "rewritten_by"
@@ -56,8 +56,8 @@ class ProgramFacts:
         return self.constants.value(x) if isinstance(x, Node) and self.constants.is_constant(x) else None
 
     def users(self, x: Any) -> int:
-        """Return how many nodes use a value; the results of a call with several count each, metadata asserts do not."""
-        return counted_users(x) if isinstance(x, Node) else 1
+        """Return how many nodes use a value; the results of a call with several count each."""
+        return sum(not is_remark(user) for user in x.users) if isinstance(x, Node) else 1
 
     def is_kind(self, x: Any, kind: str) -> bool:
         """Whether a node is a parameter, a buffer, an input, an output ..."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -33,11 +33,12 @@ from .compiled_rule import CompiledCase, CompiledRule
 from .expression_syntax import ExpressionError
 from .matching_state import State, Trace, numbers_read
 from .measures import broken_measure
-from .metadata_asserts import is_metadata_assert
 from .operator_facts import traits_of
+from .operator_forms import copying
 from .program_compiler import FACTS
 from .program_facts import RULE_KEY, ProgramFacts
 from .same_expression import is_same_expression
+from .seen_through import is_remark, may_pass
 from .undecided import UndecidedError, compare, truth
 
 
@@ -78,10 +79,11 @@ class RuleApplication:
         self.facts = facts
         self._wrap, self.is_edge = _dialect_of(editor)
         self._mutated = _mutated_inputs(editor)
+        self._is_functional = not any(map(_writes, editor.graph.nodes))
 
     def match(self, rule: CompiledRule, node: Node, trace: Trace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
-        state = State(self.facts, {}, trace=trace)
+        state = State(self.facts, {}, trace=trace, sees_through=self._is_functional)
         if not rule.match(node, state):
             return None
         if not any(root is not None and is_wanted(root) for root in state.roots):
@@ -90,7 +92,7 @@ class RuleApplication:
         if not self._results_are_covered(rule, state) or not self._inside_is_private(rule, state):
             return None
         for unwanted in rule.unless:
-            if unwanted(node, State(self.facts, dict(state.names))):
+            if unwanted(node, State(self.facts, dict(state.names), sees_through=self._is_functional)):
                 state.fail("a pattern under `unless` matches", node)
                 return None
         return state
@@ -189,7 +191,10 @@ class RuleApplication:
     def _take_out(self, node: Node) -> None:
         """Erase a replaced call that nothing uses, random ones as well: the rule answers for what they drew."""
         for result in [user for user in node.users if _is_dead(user)]:
-            self.editor.erase(result) if is_metadata_assert(result) else self.editor.erase_unused(result)
+            self.editor.erase_unused(result)
+        if all(map(is_remark, node.users)):
+            for remark in list(node.users):
+                self.editor.erase(remark)
         if node._erased or node.users or node.op != "call_function":
             return
         producers = node.all_input_nodes
@@ -219,11 +224,7 @@ class RuleApplication:
         escaping = [
             node
             for node in state.nodes
-            if node not in roots
-            and id(node) not in kept
-            and any(
-                user not in inside and not _is_dead(user) and not _leads_inside(user, inside) for user in node.users
-            )
+            if node not in roots and id(node) not in kept and not all(_ends_inside(user, inside) for user in node.users)
         ]
         if not escaping or rule.rule.keep:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
@@ -300,13 +301,24 @@ def is_wanted(node: Node) -> bool:
     return bool(node.users) or has_effect(node)
 
 
-def _leads_inside(node: Node, inside: Collection[Node]) -> bool:
-    """Whether a node takes one of several results for matched calls alone; no call of the pattern stands for it."""
-    return node.target is operator.getitem and all(user in inside for user in node.users)
+def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
+    """Whether a use of a matched call goes when the match does: what moves data on to the match alone goes with it."""
+    if user in inside or _is_dead(user) or is_remark(user):
+        return True
+    if depth == 0 or user.op != "call_function":
+        return False
+    # What takes one of several results stands for no call of the pattern.
+    is_passing = user.target is operator.getitem or may_pass(underlying(user.target))
+    return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
+
+
+def _writes(node: Node) -> bool:
+    schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
+    return schema is not None and schema.is_mutable
 
 
 def _is_dead(node: Node) -> bool:
-    return not node.users and (is_pure(node) or is_metadata_assert(node))
+    return not node.users and is_pure(node)
 
 
 def _is_named(node: Node, state: State) -> bool:
@@ -337,10 +349,13 @@ def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
     """Return how operators are called in a program: as torch does, or by handles as in Edge."""
     for node in editor.graph.nodes:
         if node.op == "call_function" and underlying(node.target) is not node.target:
-            if isinstance(node.target, EdgeOpOverload):
-                return edge_operator, True
-            return cache(handles_like(node.target)), True
+            handle = edge_operator if isinstance(node.target, EdgeOpOverload) else cache(handles_like(node.target))
+            return partial(_copying_handle, handle), True
     return (lambda op: op), False
+
+
+def _copying_handle(handle: Callable[[Any], Any], op: Any) -> Any:
+    return handle(copying(op))
 
 
 class _Constants(Mapping[str, Any]):

@@ -75,7 +75,7 @@ class RuleEngine:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(sorted(rules, key=lambda one: (-one.rule.priority, -one.specificity, one.id)))
-        self.tree = PredicateTree([(rule.anchors, rule.pattern.roots[0]) for rule in self.rules])
+        self.tree = PredicateTree([(rule.anchors, rule.pattern.roots[0], rule.forms) for rule in self.rules])
         self.height = max((rule.height for rule in self.rules), default=1)
 
     def run(self, editor: GraphEditor, options: RewriteOptions | None = None) -> RewriteReport:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exirkit.ir import Diagnostic, Location, ModelError, UsageError
+from exirkit.ir import Diagnostic, Location, ModelError, UsageError, choices_hint
 
 from .compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from .defined_ops import define_operator
@@ -64,12 +64,11 @@ class LoadedBook:
         for one in self.rules:
             if one.id == rule_id:
                 return one
-        close = difflib.get_close_matches(rule_id, [one.id for one in self.rules], n=1)
         raise UsageError(
             Diagnostic(
                 code="EK206",
                 message=f"{self.file} has no rule {rule_id!r}",
-                hint=f"did you mean {close[0]}?" if close else None,
+                hint=choices_hint(rule_id, [one.id for one in self.rules], "it has"),
             )
         )
 

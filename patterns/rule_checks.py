@@ -257,11 +257,21 @@ def _wrong(rule: CompiledRule, example: Counterexample) -> Diagnostic:
 
 
 def _untried(rule: CompiledRule, report: PositiveReport) -> Diagnostic:
-    return rule.texts.rule.diagnostic(
+    reason = report.main_reason()
+    guard = next((guard.text for guard in rule.guards if reason.startswith(f"`{guard.text}`")), None)
+    place = rule.texts.rule if guard is None else _place(rule, guard)
+    if guard is not None:
+        hint = f"say in `vars` what `{guard}` demands, or make such values under `gen`"
+    elif reason.startswith("no sample"):
+        hint = "take what contradicts itself out of `vars` and `gen`"
+    else:
+        hint = "narrow `vars` to what the operators take: sizes that have to agree have one name, dims a range"
+    return place.diagnostic(
         "EK241",
         f"rule {rule.id} cannot be tried: {report.open}",
-        length=len(rule.id),
-        hint="say in `vars` what the guards demand, or under `gen` what follows from the operators",
+        length=len(rule.id if guard is None else guard),
+        notes=() if guard is None else (f"in rule {rule.id}",),
+        hint=hint,
     )
 
 

@@ -79,8 +79,7 @@ class RuleTrials:
                 report.rejected[reason] += 1
                 misses += 1
                 if misses > _MOST_MISSES * (report.passed + 5):
-                    common = report.rejected.most_common(1)[0][0]
-                    report.open = f"{misses} samples gave {report.passed} trials; most often: {common}"
+                    report.open = f"{misses} samples gave {report.passed} trials; {report.reasons()}"
                     break
                 continue
             problem = self.judge(trial)

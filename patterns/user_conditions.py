@@ -29,7 +29,7 @@ def without_guard(rule: CompiledRule, index: int, kept: str) -> CompiledRule:
         rule,
         rule=rule.rule.model_copy(update={"keep": (*rule.rule.keep, kept), "choose": "always"}),
         guards=guards,
-        match=PatternCompiler(rule.pattern, rule.variables, list(guards)).compile(),
+        match=PatternCompiler(rule.pattern, rule.variables, list(guards), rule.forms).compile(),
     )
 
 

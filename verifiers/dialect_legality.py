@@ -179,7 +179,7 @@ def _functional_findings(graph: ProgramGraph, node: Node, dialect: Dialect) -> I
         yield from _numbers_for_tensors(graph, node)
     elif isinstance(target, OpOverload | DefinedOperator):
         if target not in _ASSERTIONS:
-            yield _not_edge(graph, node, "no operator of the Edge dialect")
+            yield _not_edge(graph, node, "not an operator of the Edge dialect")
     elif target not in _FUNCTIONS and underlying(target) is target:
         yield _illegal(graph, node, dialect)
 
@@ -271,9 +271,15 @@ def _not_edge(graph: ProgramGraph, node: Node, what: str) -> Diagnostic:
         "EK303",
         node,
         f"{target.name()} is {what}",
-        expected=f"the handle ops.edge.{getattr(target, '__name__', target)}",
-        hint="passes on Edge programs call `exirkit.ops.edge...` instead of `torch.ops...`",
+        expected=f"the handle `exirkit.ops.edge.{_dotted(target)}`",
+        hint=f"passes on Edge programs call `exirkit.ops.edge.{_dotted(target)}`, not `torch.ops.{_dotted(target)}`",
     )
+
+
+def _dotted(target: Any) -> str:
+    """Return an overload as Python looks it up, `aten.add.Tensor`."""
+    namespace, _, name = target._schema.name.partition("::")
+    return f"{namespace}.{name}.{target._schema.overload_name or 'default'}"
 
 
 def _illegal(graph: ProgramGraph, node: Node, dialect: Dialect) -> Diagnostic:

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import ALIGNMENT, Diagnostic, Location, TensorSpec, alloc, locate, underlying
+from exirkit.ir import ALIGNMENT, Diagnostic, TensorSpec, alloc, locate, underlying
 
 from .memory_in_place import Overwriting
 from .memory_liveness import LiveRange, Overlap, Ownership, called_graphs, copies_results, find_overlaps, specs_of
@@ -298,7 +298,7 @@ def _overlap(overlap: Overlap) -> Diagnostic:
     return Diagnostic(
         code="EK341",
         message=f"two live values overlap in arena {new.arena}",
-        location=Location(node=f"step {overlap.step}, {place.node}", text=place.text, source=place.source),
+        location=place.model_copy(update={"node": f"step {overlap.step}, {place.node}"}),
         notes=(_described(new), _described(old)),
         hint="what is mutated or returned must not give up its memory; report EK341 if a shipped algorithm planned it",
     )

@@ -134,11 +134,22 @@ def parse_seeds(text: str) -> tuple[int, int]:
             Diagnostic(
                 code="EK860",
                 message=f"{text!r} names no seeds",
-                expected="a number of seeds such as 1000, or first and last such as 1000:2000",
-                hint="the last seed has to be above the first one",
+                expected="a number of seeds such as 1000, or the first and the one behind the last such as 1000:2000",
+                hint=_seeds_hint(found is not None, first, last),
             )
         )
     return first, last - first
+
+
+def _seeds_hint(is_read: bool, first: int, last: int) -> str:
+    """Say what is wrong with seeds."""
+    if not is_read:
+        return "write a number of seeds such as 1000, or the first and the one behind the last such as 1000:2000"
+    if last > MAX_SEED:
+        return f"seeds are numbers up to {MAX_SEED}"
+    if first >= last > 0:
+        return f"the second number is the one behind the last seed: {first}:{first + last} are {last} seeds"
+    return "ask for at least one seed"
 
 
 def split_batches(seeds: Iterable[int], size: int) -> list[tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from exirkit.fuzz.blame import reduce
-from exirkit.fuzz.generation import Policy, generate
-from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
-from exirkit.fuzz.programs import Program, build, check_program, program_text
+from exirkit.fuzz.generation import Pattern, Policy, generate_planted, sources_of
+from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check, name_of_pass
+from exirkit.fuzz.programs import Program, check_program, program_text
 from exirkit.ir import ModelError
-from exirkit.program import to_edge
+from exirkit.patterns import CompiledRule
 
 from .config import parse_seeds
 from .results import Analysis
 from .standard import analysed, policy_of
+from .tested_parts import TestedPart, Uses, planted_features, seen_features, untested
 
 _USUAL_SEEDS = 100
 _TRIALS = 300
@@ -36,23 +37,27 @@ class PassFuzzer:
         directory: Where scripts that fail are written.
         name: Of the test; the scripts are named after it.
         checked: How many programs were looked at in the whole.
+        told: What was tested, a line for each call; the plug-in prints them at the end.
     """
 
     seeds: str | None = None
     directory: Path = field(default_factory=Path)
     name: str = "fuzz_pass"
     checked: int = 0
+    told: list[str] = field(default_factory=list)
 
     def __call__(
         self,
         *passes: Any,
         seeds: int | str = _USUAL_SEEDS,
         rules: Iterable[str] = (),
+        pattern: Pattern | Sequence[Pattern] = (),
+        examples: Iterable[tuple[Any, Sequence[Any]]] = (),
         policy: Policy | Mapping[str, Any] | None = None,
         rungs: Iterable[str] | None = None,
         level: int = 1,
         must_change: bool = True,
-    ) -> None:
+    ) -> list[TestedPart]:
         """Lower programs with passes on their Edge dialect; fail with a small program if that makes them wrong.
 
         Programs that are wrong without the passes too are not counted against them.
@@ -60,34 +65,55 @@ class PassFuzzer:
         Args:
             passes: Objects, or classes that are called without arguments.
             seeds: How many programs, or `A:B`.
-            rules: Rule books to apply as well: files, or names of shipped ones.
-            policy: What programs are to be like.
+            rules: Rule books to apply as well: files, or names of shipped ones. Their patterns are planted.
+            pattern: What the passes look for, to be planted in the programs: a mapping with `vars`, `match` and perhaps
+                `where`, as in a rule; or several.
+            examples: Models to be planted, each with its inputs.
+            policy: What programs are to be like, or what is around that which is planted.
             rungs: Oracles to ask; the usual ones if absent.
             level: Level of optimization of the rest of the chain.
-            must_change: Fail also if no program was changed: the test would say nothing.
+            must_change: Fail also if the passes changed no program, or a rule fired in none: then nothing was tested.
+
+        Returns:
+            How many programs each pass changed, and in how many each rule fired.
+
+        Raises:
+            ModelError: What is wrong with a book or a pattern.
+            UsageError: EK875, EK876, an example cannot be planted.
+            OSError: A book cannot be read.
         """
         chosen = policy if isinstance(policy, Policy) else policy_of(policy)
         asked = None if rungs is None else tuple(rungs)
         plain = ExirkitCompiler(level=level)
         compiler = ExirkitCompiler(level=level, passes=tuple(passes), rules=tuple(rules))
-        is_changed = not must_change
+        compiled = compiler.compiled_rules()
+        sources = sources_of(pattern, examples, compiled)
+        around = None if sources and policy is None else chosen
+        uses = Uses()
         looked_at = 0
         for seed in _seeds(self.seeds or seeds):
-            program = generate(seed, chosen)
+            made = generate_planted(seed, sources, around)
             looked_at += 1
             self.checked += 1
-            verdict = check(program, compiler=compiler, rungs=asked, seed=seed)
+            verdict = check(made.program, compiler=compiler, rungs=asked, seed=seed)
+            uses.add(planted_features(made) | seen_features(verdict))
             if verdict.failures:
                 failure = verdict.failures[0]
-                if not _fails_alike(program, failure, plain, seed):
-                    self._fail(program, failure, compiler, seed)
-            is_changed = is_changed or (verdict.refusal is None and _changes(program, compiler))
-        if not is_changed:
-            pytest.fail(
-                f"none of {looked_at} programs was changed: nothing was tested. Choose a policy that makes programs "
-                f"with what the pass looks for, such as {{'operators': ['aten.mul.Tensor']}}, or must_change=False.",
-                pytrace=False,
-            )
+                if not _fails_alike(made.program, failure, plain, seed):
+                    self._tell(_parts(passes, compiled, uses), looked_at)
+                    self._fail(made.program, failure, compiler, seed)
+        parts = _parts(passes, compiled, uses)
+        self._tell(parts, looked_at)
+        idle = untested(parts, looked_at, {})
+        is_idle = len(idle) == len(parts) or any(one.code == "EK872" for one in idle)
+        if must_change and idle and is_idle:
+            pytest.fail("\n".join(one.render() for one in idle), pytrace=False)
+        return parts
+
+    def _tell(self, parts: Sequence[TestedPart], programs: int) -> None:
+        for one in parts:
+            verb = "fired in" if one.kind == "rule" else "changed"
+            self.told.append(f"{one.name} {verb} {one.changed} of {programs} programs")
 
     def _fail(self, program: Program, failure: Failure, compiler: ExirkitCompiler, seed: int) -> None:
         made, shown = analysed(program, failure, compiler, seed)
@@ -103,7 +129,11 @@ class PassFuzzer:
 
 
 def fuzz_programs(
-    *, seeds: int | str = _USUAL_SEEDS, policy: Policy | Mapping[str, Any] | None = None
+    *,
+    seeds: int | str = _USUAL_SEEDS,
+    policy: Policy | Mapping[str, Any] | None = None,
+    pattern: Pattern | Sequence[Pattern] = (),
+    examples: Iterable[tuple[Any, Sequence[Any]]] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Call a test with many programs; a program for which it raises is reduced as long as it raises alike.
 
@@ -111,8 +141,11 @@ def fuzz_programs(
 
     Args:
         seeds: How many programs, or `A:B`; `--exirkit-seeds` takes its place.
-        policy: What programs are to be like.
+        policy: What programs are to be like, or what is around that which is planted.
+        pattern: To be planted in the programs, as for `fuzz_pass`.
+        examples: Likewise.
     """
+    listed = list(examples)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
@@ -120,8 +153,9 @@ def fuzz_programs(
             given = {**kwargs, "request": request} if "request" in parameters else kwargs
             fuzzer: PassFuzzer = request.getfixturevalue("fuzz_pass")
             chosen = policy if isinstance(policy, Policy) else policy_of(policy)
+            sources = sources_of(pattern, listed)
             for seed in _seeds(fuzzer.seeds or seeds):
-                program = generate(seed, chosen)
+                program = generate_planted(seed, sources, None if sources and policy is None else chosen).program
                 error = _raised(test, program, args, given)
                 if error is None:
                     continue
@@ -150,18 +184,9 @@ def _fails_alike(program: Program, failure: Failure, compiler: ExirkitCompiler, 
     return any((one.rung, one.symptom) == (failure.rung, failure.symptom) for one in found)
 
 
-def _changes(program: Program, compiler: ExirkitCompiler) -> bool:
-    """Return whether the passes and rules of a compiler do anything to a program."""
-    manager = to_edge(dict(build(program)))
-    before = {name: str(manager.exported_program(name).graph) for name in manager.methods}
-    passes: list[Any] = [one() if isinstance(one, type) else one for one in compiler.passes]
-    rules = compiler.compiled_rules()
-    if rules:
-        from exirkit.passes import ApplyRules
-
-        passes.append(ApplyRules(rules))
-    changed = manager.transform(passes)
-    return any(str(changed.exported_program(name).graph) != text for name, text in before.items())
+def _parts(passes: Sequence[Any], rules: Sequence[CompiledRule], uses: Uses) -> list[TestedPart]:
+    names = dict.fromkeys(name_of_pass(one() if isinstance(one, type) else one) for one in passes)
+    return [*(uses.of("pass", name) for name in names), *(uses.of("rule", one.id) for one in rules)]
 
 
 def _told(made: Analysis, failure: Failure, seed: int, path: Path) -> str:

@@ -15,7 +15,6 @@ from exirkit.fuzz.oracles import GraphFailedError, GraphResult, GraphSession, Sn
 from exirkit.ir import DiagnosticError, locate
 from exirkit.passes import ApplyRules
 from exirkit.patterns import Application, bisect_rewrites
-from exirkit.pictures import node_module
 from exirkit.verifiers import check_metadata
 
 from .value_gaps import Tolerances, ValueGap, gap_of
@@ -227,7 +226,7 @@ def place_of(node: Node) -> NodePlace:
     """Return where a node comes from."""
     place = locate(node)
     return NodePlace(node.name, (place.text or node.name).removeprefix(f"%{node.name} = "), place.source,
-                     node_module(node))  # fmt: skip
+                     place.module)  # fmt: skip
 
 
 def _copy(value: torch.Tensor) -> torch.Tensor:

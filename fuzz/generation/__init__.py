@@ -9,7 +9,8 @@ from .planting import SURROUNDINGS, PlantedProgram, generate_planted, planted_fr
 from .plants import WAYS, Plant, PlantSource, RulePlants, Way
 from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
 from .rule_programs import from_rule, near_misses
-from .strategies import programs
+from .standalone_plants import Pattern, sources_of
+from .strategies import program_strategy, programs
 from .values import Fact
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Fact",
     "Measurement",
     "Operator",
+    "Pattern",
     "Plan",
     "Plant",
     "PlantSource",
@@ -41,8 +43,10 @@ __all__ = [
     "measure",
     "near_misses",
     "planted_from",
+    "program_strategy",
     "programs",
     "read_operators",
     "require_programs",
     "shipped_operators",
+    "sources_of",
 ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -15,11 +14,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, UsageError, underlying
-from exirkit.patterns import Builder, name_of
 
 from .plants import Plant, Way, cast_others
-
-Kind: TypeAlias = Literal["input", "parameter", "buffer", "constant"]
+from .recorded_calls import LEFT_OUT, Kind, RecordedCall, RecordedInstance, Ref, changes
 
 _KINDS: Mapping[InputKind, Kind] = {
     InputKind.USER_INPUT: "input",
@@ -27,67 +24,8 @@ _KINDS: Mapping[InputKind, Kind] = {
     InputKind.BUFFER: "buffer",
     InputKind.CONSTANT_TENSOR: "constant",
 }
-# Where a tensor is computed is not for a program to say.
-_LEFT_OUT = frozenset({"device", "pin_memory"})
 _TRIES = 6
 _SIZES = (1, 3, 2, 5)
-
-
-@dataclass(frozen=True)
-class Ref:
-    """A use of a value: a leaf, or a result of a call."""
-
-    name: str
-    index: int | None = None
-
-
-@dataclass(frozen=True)
-class ExampleCall:
-    """A call of an operator.
-
-    Attributes:
-        name: Of its result.
-        op: The operator.
-        args: With `Ref` for values.
-        kwargs: By name.
-    """
-
-    name: str
-    op: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ExampleInstance:
-    """A model with values for its inputs and for what it stores.
-
-    Attributes:
-        names: Tensors by name.
-        kinds: What they stand for.
-        calls: In order.
-        results: What it returns.
-    """
-
-    names: Mapping[str, Any]
-    kinds: Mapping[str, Kind]
-    calls: tuple[ExampleCall, ...]
-    results: tuple[Ref, ...]
-
-    def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any] | None:
-        """Run the calls on values for the tensors; return the results."""
-        known: dict[str, Any] = dict(values)
-
-        def given(argument: Any) -> Any:
-            if isinstance(argument, Ref):
-                found = known[argument.name]
-                return found if argument.index is None else found[argument.index]
-            return [given(one) for one in argument] if isinstance(argument, list | tuple) else argument
-
-        for call in self.calls:
-            args = tuple(given(one) for one in call.args)
-            known[call.name] = builder.call(call.op, args, {key: given(one) for key, one in call.kwargs.items()})
-        return [given(one) for one in self.results]
 
 
 class ExamplePlants:
@@ -104,7 +42,7 @@ class ExamplePlants:
     def __init__(self, model: Any, inputs: Sequence[torch.Tensor]) -> None:
         self.name = _name_of(model)
         self._whole = _instance(self.name, _exported(self.name, model, inputs), inputs)
-        self._changes = list(_changes(self._whole))
+        self._changes = list(changes(self._whole))
 
     def plants(self, way: Way, number: int) -> Iterator[Plant]:
         """Yield what may be planted."""
@@ -160,7 +98,7 @@ def _writes(node: Node) -> bool:
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
-def _instance(name: str, program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> ExampleInstance:
+def _instance(name: str, program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> RecordedInstance:
     signature = program.graph_signature
     if any(one.kind is not OutputKind.USER_OUTPUT for one in signature.output_specs):
         raise _not_planted(name, "it writes to buffers or inputs", "call `.eval()` of a module before")
@@ -175,7 +113,7 @@ def _instance(name: str, program: ExportedProgram, inputs: Sequence[torch.Tensor
         if not isinstance(value, torch.Tensor):
             raise _not_planted(name, f"{spec.arg.name} is not a tensor")
         names[spec.arg.name] = value.detach()
-    calls: list[ExampleCall] = []
+    calls: list[RecordedCall] = []
     refs: dict[Node, Ref] = {}
     results: tuple[Any, ...] = ()
     for node in program.graph.nodes:
@@ -188,10 +126,10 @@ def _instance(name: str, program: ExportedProgram, inputs: Sequence[torch.Tensor
     tensors = tuple(one for one in results if isinstance(one, Ref))
     if not calls or not tensors:
         raise _not_planted(name, "it calls nothing, or returns no tensor")
-    return ExampleInstance(names, kinds, tuple(calls), tensors)
+    return RecordedInstance(names, kinds, tuple(calls), tensors)
 
 
-def _call(name: str, node: Node, refs: dict[Node, Ref], calls: list[ExampleCall]) -> None:
+def _call(name: str, node: Node, refs: dict[Node, Ref], calls: list[RecordedCall]) -> None:
     if getattr(node.target, "__name__", "") == "getitem":
         base, index = node.args
         refs[node] = Ref(refs[base].name, int(index))  # type: ignore[index, arg-type]
@@ -200,9 +138,9 @@ def _call(name: str, node: Node, refs: dict[Node, Ref], calls: list[ExampleCall]
     if not isinstance(op, OpOverload):
         raise _not_planted(name, f"it calls {node.target}, which is not an operator of a program")
     args = tuple(_written(name, one, refs) for one in node.args)
-    kwargs = {key: _written(name, one, refs) for key, one in node.kwargs.items() if key not in _LEFT_OUT}
+    kwargs = {key: _written(name, one, refs) for key, one in node.kwargs.items() if key not in LEFT_OUT}
     refs[node] = Ref(node.name)
-    calls.append(ExampleCall(node.name, op, args, kwargs))
+    calls.append(RecordedCall(node.name, op, args, kwargs))
 
 
 def _written(name: str, argument: Any, refs: Mapping[Node, Ref]) -> Any:
@@ -232,7 +170,7 @@ def _not_planted(name: str, why: str, hint: str | None = None) -> UsageError:
 # Other values.
 
 
-def _revalued(whole: ExampleInstance, rng: random.Random) -> ExampleInstance:
+def _revalued(whole: RecordedInstance, rng: random.Random) -> RecordedInstance:
     """Return an instance with other values, on a grid, of the signs that those of the example have."""
     return replace(whole, names={name: _redrawn(tensor, rng) for name, tensor in whole.names.items()})
 
@@ -260,7 +198,7 @@ def _redrawn(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
     return (drawn / step).round().mul(step).clamp(low, high).to(tensor.dtype)
 
 
-def _resized(whole: ExampleInstance, size: int) -> ExampleInstance:
+def _resized(whole: RecordedInstance, size: int) -> RecordedInstance:
     """Return an instance whose inputs have another size in the first dim, where all of them have the same one."""
     inputs = [tensor for name, tensor in whole.names.items() if whole.kinds[name] == "input"]
     if not inputs or len({tuple(one.shape[:1]) for one in inputs}) != 1 or not inputs[0].dim():
@@ -270,70 +208,3 @@ def _resized(whole: ExampleInstance, size: int) -> ExampleInstance:
         for name, tensor in whole.names.items()
     }
     return replace(whole, names=names)
-
-
-# Changes in one place.
-
-
-def _changes(whole: ExampleInstance) -> Iterator[tuple[str, tuple[ExampleCall, ...]]]:
-    """Yield the calls of a model with another literal, without an operand, with operands swapped or one for another."""
-    for at, call in enumerate(whole.calls):
-        for text, changed in _changed_calls(whole, at, call):
-            yield f"{name_of(call.op)}: {text}", (*whole.calls[:at], changed, *whole.calls[at + 1 :])
-
-
-def _changed_calls(whole: ExampleInstance, at: int, call: ExampleCall) -> Iterator[tuple[str, ExampleCall]]:
-    schema = call.op._schema.arguments
-    written = {one.name: value for one, value in zip(schema, call.args, strict=False)} | dict(call.kwargs)
-    for place, one in enumerate(schema):
-        given = one.name in written
-        value = written[one.name] if given else one.default_value if one.has_default_value() else None
-        if not given and one.kwarg_only and one.name in _LEFT_OUT:
-            continue
-        for other in _other_arguments(value, str(one.real_type), whole, at):
-            changed = _with_argument(call, schema, place, other)
-            if changed is not None:
-                yield f"{one.name} = {_text(other)}", changed
-    operands = [place for place, value in enumerate(call.args) if isinstance(value, Ref)]
-    for first, second in pairwise(operands):
-        args = list(call.args)
-        args[first], args[second] = args[second], args[first]
-        yield "operands swapped", replace(call, args=tuple(args))
-
-
-def _other_arguments(value: Any, type_name: str, whole: ExampleInstance, at: int) -> Iterator[Any]:
-    if isinstance(value, Ref):
-        if type_name.startswith("Optional"):
-            yield None
-        # Another value stands there, such as one that is used twice then.
-        earlier = [Ref(name) for name in whole.names] + [Ref(one.name) for one in whole.calls[:at]]
-        yield from [one for one in earlier if one != value][-2:]
-    elif isinstance(value, bool):
-        yield not value
-    elif isinstance(value, int):
-        yield from (value + 1, max(value - 1, 0) if value else -1, 2)
-    elif isinstance(value, float):
-        yield from (value * 2 + 0.25, value / 2)
-    elif isinstance(value, list) and value and all(type(one) is int for one in value):
-        yield from ([one + 1 for one in value], [value[0] + 1, *value[1:]], value[::-1])
-    elif value is None and "Tensor" in type_name and "List" not in type_name:
-        yield from [Ref(name) for name, tensor in whole.names.items() if tensor.dim() == 1][:2]
-
-
-def _with_argument(call: ExampleCall, schema: Sequence[Any], place: int, value: Any) -> ExampleCall | None:
-    """Return a call with another argument; those that are left out before it are written with their defaults."""
-    one = schema[place]
-    if one.kwarg_only or one.name in call.kwargs:
-        return replace(call, kwargs={**call.kwargs, one.name: value})
-    args = list(call.args)
-    while len(args) < place:
-        missing = schema[len(args)]
-        if not missing.has_default_value() or missing.name in call.kwargs:
-            return None
-        args.append(missing.default_value)
-    args[place : place + 1] = [value]
-    return replace(call, args=tuple(args))
-
-
-def _text(value: Any) -> str:
-    return value.name if isinstance(value, Ref) else repr(value)

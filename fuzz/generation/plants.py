@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import torch
 from exirkit.patterns import CompiledRule, near_instances, pattern_instance, takes_special_values
 
 from .planted import Instance
+from .recorded_calls import changes, recorded
 from .values import DTYPES, is_float
 
 Way: TypeAlias = Literal["match", "near", "shared", "dtype", "special"]
@@ -73,8 +75,7 @@ class RulePlants:
     def plants(self, way: Way, number: int) -> Iterator[Plant]:
         """Yield what may be planted."""
         if way == "near":
-            for text, near in near_instances(self._rule, number + 1, first=number):
-                yield Plant(near, "near", text)
+            yield from self._near(number)
             return
         if way == "special" and not self._special:
             return
@@ -88,6 +89,18 @@ class RulePlants:
                 continue
             special = self._special if way == "special" else frozenset()
             yield Plant(instance, way, special=special)
+
+    def _near(self, number: int) -> Iterator[Plant]:
+        """Yield plants that lack a part of the rule, and such with another call in the pattern, in turn first."""
+        lacking = ((text, near) for text, near in near_instances(self._rule, number + 1, first=number // 2))
+        for text, near in lacking if number % 2 else ():
+            yield Plant(near, "near", text)
+        instance = pattern_instance(self._rule, number + 1)
+        whole = None if instance is None else recorded(instance)
+        changed = [] if whole is None else list(changes(whole))
+        for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
+            if whole is not None:
+                yield Plant(replace(whole, calls=calls), "near", text)
 
 
 def cast_others(instance: Instance, number: int) -> Iterator[tuple[torch.dtype, dict[str, Any]]]:

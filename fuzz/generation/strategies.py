@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from exirkit.fuzz.programs import Program
 from exirkit.ir import Diagnostic, UsageError
+from exirkit.patterns import CompiledRule
 
 from .choices import DrawnChoices
 from .generating import generate_from
+from .planting import planted_from
+from .plants import WAYS
 from .policy import Policy
+from .standalone_plants import Pattern, sources_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
+# Of values; an instance is made anew for each.
+_NUMBERS = 199
 
-def programs(policy: Policy | None = None) -> SearchStrategy[Program]:
+
+def programs(
+    policy: Policy | None = None,
+    *,
+    pattern: Pattern | Sequence[Pattern] = (),
+    examples: Iterable[tuple[Any, Sequence[Any]]] = (),
+    rules: Iterable[CompiledRule] = (),
+) -> SearchStrategy[Program]:
     """Return a strategy for programs that are valid by construction.
 
+    With patterns, models or rules, each program has one of them in it, or something that is nearly one.
+
     Args:
-        policy: What programs are to contain.
+        policy: What programs are to contain, or what is around that which is planted.
+        pattern: A pattern, or several: a mapping with `vars`, `match` and perhaps `where`.
+        examples: Models, each with its inputs.
+        rules: Rules whose patterns are planted.
 
     Raises:
-        UsageError: EK822: hypothesis is not installed.
+        UsageError: EK822: hypothesis is not installed; EK875, EK876: something cannot be planted.
+        ModelError: What is wrong with a pattern.
     """
     try:
         from hypothesis import strategies
@@ -34,10 +54,19 @@ def programs(policy: Policy | None = None) -> SearchStrategy[Program]:
                 expected="`pip install hypothesis`, or `generate(seed)`, which needs nothing",
             )
         ) from error
-    chosen = policy or Policy()
+    sources = sources_of(pattern, examples, rules)
+    ways = [way for way in dict.fromkeys(WAYS) if way is not None]
 
     @strategies.composite
     def drawn(draw: DrawFn) -> Program:
-        return generate_from(DrawnChoices(lambda low, high: draw(strategies.integers(low, high))), chosen)
+        choices = DrawnChoices(lambda low, high: draw(strategies.integers(low, high)))
+        if not sources:
+            return generate_from(choices, policy or Policy())
+        source, way, number = choices.pick(sources), choices.pick(ways), choices.integer(0, _NUMBERS)
+        return planted_from(choices, source, way, number, policy).program
 
     return drawn()
+
+
+program_strategy = programs
+"""The name under which `exirkit.fuzz` has the strategy; `exirkit.fuzz.programs` is the room of programs."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from exirkit.fuzz.programs import Program
-from exirkit.ir import Diagnostic, UsageError
+from exirkit.ir import Diagnostic, UsageError, choices_hint
 
 from .compilers import Compiler, ExirkitCompiler
 from .examination import Examination, FailedError, NotRunError, RefusedError
@@ -112,6 +112,11 @@ def rungs_of(ids: Iterable[str]) -> list[Rung]:
     unknown = [one for one in wanted if one not in RUNGS]
     if unknown:
         raise UsageError(
-            Diagnostic(code="EK830", message=f"there is no rung {unknown[0]!r}", expected=f"some of {', '.join(RUNGS)}")
+            Diagnostic(
+                code="EK830",
+                message=f"there is no rung {unknown[0]!r}",
+                expected="one of these:\n" + "\n".join(f"       {name}: {rung.title}" for name, rung in RUNGS.items()),
+                hint=choices_hint(unknown[0], RUNGS, "there are"),
+            )
         )
     return [rung for name, rung in RUNGS.items() if name in wanted]

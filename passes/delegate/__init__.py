@@ -26,6 +26,7 @@ from .partitioner import TAG as DELEGATION_TAG
 from .partitioner import DelegationSpec, Partitioner, PartitionResult
 from .partitioning import (
     DataPartitioner,
+    Maximum,
     Minimum,
     PartitionAccount,
     Partitioning,
@@ -59,6 +60,7 @@ __all__ = [
     "DelegationInfo",
     "DelegationSpec",
     "GroupBasedPartitioner",
+    "Maximum",
     "Minimum",
     "Partition",
     "PartitionAccount",

@@ -27,6 +27,9 @@ from exirkit.passes.generate_debug_handles import GenerateDebugHandles
 from exirkit.passes.inline_grad_regions import InlineGradRegions
 from exirkit.passes.legalize_dim_order import LegalizeDimOrder
 from exirkit.passes.legalize_dtypes import LegalizeDtypes
+from exirkit.passes.legalize_integers import LegalizeIntegers
+from exirkit.passes.legalize_sorts import LegalizeSorts
+from exirkit.passes.legalize_volumes import LegalizeVolumes
 from exirkit.passes.lift_constants import LiftConstants
 from exirkit.passes.lower_symbolic_arithmetic import LowerSymbolicArithmetic
 from exirkit.passes.merge_equal_nodes import MergeEqualNodes
@@ -250,6 +253,9 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
             options=Dtypes,
             invalidates=BROKEN_BY_EDITS,
         ),
+        registered(LegalizeSorts, options=SkipDimOrder, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
+        registered(LegalizeIntegers, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
+        registered(LegalizeVolumes, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
     )
 
 

@@ -149,7 +149,7 @@ def test_bisect_pipeline(invoke: Invoke, model_file: Path, book: Path) -> None:
         (("--rules", "missing.yaml"), 1, "error[EK"),
         (("--passes", "{passes}:Dorp"), 1, "error[EK714]: "),
         (("--passes", "{passes}"), 2, "error[EK713]: "),
-        (("--passes", "{passes}:fails"), 3, "error[EK425]: pass fails raised ValueError: no"),
+        (("--passes", "{passes}:fails"), 3, "error[EK425]: "),
     ],
 )
 def test_wrong_options(

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Invoke
 
+from exirkit.passes.pipelines import shipped_text
+
 FILE = "partitioning: 1\nbackend: Nobody\nrules:\n- {name: matrices, op: aten.addmm.default}\n"
 
 
@@ -38,6 +40,7 @@ def test_tables(invoke: Invoke, model_file: Path, rules: Path) -> None:
     listed = invoke("partition", f"{model_file}:tiny", "--partitioner", rules, "--why-not")
     assert "aten_relu_default" in listed.stdout
     assert "models.py" in listed.stdout
+    assert "aten.relu.default, 1 call: no rule speaks of its operator" in listed.stdout
     one = invoke("partition", f"{model_file}:tiny", "--partitioner", rules, "--node", "%aten_relu_default")
     assert one.stdout.startswith("note[EK497]: %aten_relu_default of aten.relu.default stays in the program: no rule")
     taken = invoke("partition", f"{model_file}:tiny", "--partitioner", rules, "--node", "aten_addmm_default")
@@ -72,3 +75,43 @@ def test_files_that_are_wrong(invoke: Invoke, model_file: Path, rules: Path) -> 
     assert (done.exit_code, "npu.yaml:4:24" in done.stderr, "EK496" in done.stderr) == (1, True, True)
     missing = invoke("partition", f"{model_file}:tiny", "--partitioner", rules.with_name("none.yaml"))
     assert (missing.exit_code, "EK712" in missing.stderr) == (1, True)
+
+
+def test_lower_to_a_backend(invoke: Invoke, model_file: Path, rules: Path) -> None:
+    rules.write_text(FILE.replace("Nobody", "ReferenceBackend"))
+    done = invoke("lower", f"{model_file}:several", "-o", "m.pte", "--partitioner", rules, "--json")
+    assert done.exit_code == 0, done.output
+    assert {one["name"]: one["delegates"] for one in json.loads(done.stdout)["methods"]} == {
+        "decode": ["ReferenceBackend"], "encode": ["ReferenceBackend"]
+    }  # fmt: skip
+    text = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", rules)
+    assert "delegates of forward: ReferenceBackend (1)" in text.stdout
+    assert "delegates: ReferenceBackend" in invoke("inspect", "m.pte").stdout
+
+
+def test_lower_with_a_partitioner_of_ones_own(invoke: Invoke, model_file: Path) -> None:
+    own = model_file.with_name("own_partitioner.py")
+    own.write_text(
+        "from exirkit.passes import DataPartitioner, parse_partitioning\n"
+        f"matrices = DataPartitioner(parse_partitioning({FILE.replace('Nobody', 'ReferenceBackend')!r}))\n"
+        "number = 5\n"
+    )
+    done = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", f"{own}:matrices", "--json")
+    assert json.loads(done.stdout)["methods"][0]["delegates"] == ["ReferenceBackend"]
+    wrong = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", f"{own}:number")
+    assert wrong.exit_code == 2
+    assert "is a int, not a partitioner" in wrong.stderr
+
+
+def test_backend_that_there_is_not(invoke: Invoke, model_file: Path, rules: Path) -> None:
+    done = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", rules)
+    assert done.exit_code != 0
+    assert "error[EK490]: there is no backend 'Nobody'" in done.stderr
+
+
+def test_partitioner_beside_a_pipeline(invoke: Invoke, model_file: Path, rules: Path) -> None:
+    pipeline = rules.with_name("own.yaml")
+    pipeline.write_text(shipped_text("to_edge"))
+    done = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", rules, "--pipeline", pipeline)
+    assert done.exit_code == 2
+    assert "exclude each other" in done.stderr

@@ -37,6 +37,8 @@ def test_verdict(text: str, code: int, tmp_path: Path) -> None:
     assert again.stdout.rstrip().endswith("(seed 0)")
     assert ("REJECTED" in again.stdout) == (code == 1)
     assert "Traceback" not in again.stderr
+    assert "error[" not in again.stdout
+    assert ("error[" in again.stderr) == (code == 1)
 
 
 @pytest.mark.slow

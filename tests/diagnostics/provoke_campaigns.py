@@ -12,7 +12,10 @@ import torch
 from tests.diagnostics.provocation import provokes
 from tests.fuzz.campaigns.stand_in import config
 
+from exirkit.cli.console import Steps
 from exirkit.cli.fuzz_looking import show_program
+from exirkit.cli.rule_acceptance import require_checked
+from exirkit.fuzz import unchecked_book
 from exirkit.fuzz.campaigns import (
     Attachment,
     Campaign,
@@ -29,7 +32,7 @@ from exirkit.fuzz.campaigns import (
 )
 from exirkit.fuzz.campaigns.isolation import run_isolated
 from exirkit.fuzz.campaigns.standard import StandardBench, policy_of
-from exirkit.fuzz.generation import ExamplePlants
+from exirkit.fuzz.generation import ExamplePlants, sources_of
 from exirkit.fuzz.oracles import place_pipelines
 from exirkit.passes import Pipeline
 
@@ -144,6 +147,26 @@ def rules_for_a_black_box(scratch: Path) -> object:
 @provokes("EK875")
 def example_that_writes_to_buffers(scratch: Path) -> object:
     return ExamplePlants(torch.nn.BatchNorm1d(2), (torch.ones(3, 2),))
+
+
+@provokes("EK876")
+def pattern_without_match(scratch: Path) -> object:
+    return sources_of({"vars": {"x": "f32 [N]"}, "pattern": "return aten.relu.default(x)"})
+
+
+@provokes("EK814")
+def rules_that_were_never_checked(scratch: Path) -> object:
+    return unchecked_book("book.yaml", ["a.one", "a.two", "b.three", "b.four"], 5)
+
+
+@provokes("EK815")
+def rule_that_is_rejected_before_lowering(scratch: Path) -> object:
+    (scratch / "book.yaml").write_text(
+        "rulebook: 1\nrules:\n"
+        "- {id: wrong, vars: {x: 'f32 [N]'}, match: return aten.neg.default(x), replace: return x}\n"
+    )
+    with Steps() as steps:
+        return require_checked(["book.yaml"], [], steps, checks=True)
 
 
 @provokes("EK724")

@@ -335,6 +335,12 @@ def channels_last_without_dim_order_operators(_: Path) -> None:
     to_edge(program, compile_config=EdgeCompileConfig(_skip_dim_order=True)).to_executorch()
 
 
+@provokes("EK437")
+def pooling_of_volumes_whose_indices_are_used(_: Path) -> None:
+    program = exported(lambda x: torch.nn.functional.max_pool3d(x, 2, return_indices=True), torch.ones(1, 4, 4, 4))
+    to_edge(program).to_executorch()
+
+
 @provokes("EK441")
 def policy_with_an_unknown_dtype(_: Path) -> None:
     entry = "  - {op: aten.gelu.default, compute_in: {half: float32}}"

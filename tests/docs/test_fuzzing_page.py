@@ -58,7 +58,7 @@ def test_every_block_does_what_the_page_says(tmp_path: Path) -> None:
             found = output.find(without_numbers(line.rstrip()), position)
             assert found >= 0, f"{step.command} does not print {line!r} (there) but\n{output}"
             position = found
-    assert files == 2
+    assert files == 5
     script = tmp_path / ".exirkit-fuzz" / "test_subtraction_as_addition.py"
     failed = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
     assert failed.returncode == 1

@@ -73,6 +73,59 @@ def test_what_is_taken(counting: EdgeProgramManager, lines: list[str], taken: di
     assert same(MODEL, counting.to_backend(made), [(ROWS,), (ROWS * 3,)]) == len(found.taken)
 
 
+@pytest.mark.parametrize(
+    ("limit", "unit", "most"),
+    [("nodes: 1", "nodes", 1), ("nodes: 3", "nodes", 3), ("nbytes: 200 B", "nbytes", 200), ("weights: 200", "", 200)],
+)
+@pytest.mark.parametrize("join", ["touching", "all"])
+def test_large_partitions_are_cut(counting: EdgeProgramManager, limit: str, unit: str, most: int, join: str) -> None:
+    whole = account(counting.exported_program(), partitioner("rules: [{op: 'aten.*'}]", f"join: {join}"))
+    made = partitioner("rules: [{op: 'aten.*'}]", f"join: {join}", f"maximum: {{{limit}}}")
+    found = account(counting.exported_program(), made)
+    assert len(found.taken) > len(whole.taken)
+    assert found.taken_calls == whole.taken_calls
+    for one in found.taken:
+        sizes = {"nodes": sum(one.operators.values()), "nbytes": one.nbytes or 0}
+        assert sizes.get(unit, 0) <= most
+    assert same(MODEL, counting.to_backend(made), [(ROWS,), (ROWS * 3,)]) == len(found.taken)
+
+
+def test_cutting_keeps_matches_whole(counting: EdgeProgramManager) -> None:
+    rules = (
+        "rules:", "- match: |", "    y = aten.addmm.default(b, x, w)", "    return aten.relu.default(y)",
+        "  vars: {b: 'f32[N]', x: 'f32[M, K]', w: 'f32[K, N]'}", "- {op: 'aten.*'}",
+    )  # fmt: skip
+    found = account(counting.exported_program(), partitioner(*rules, "maximum: {nodes: 2}"))
+    (fused,) = [one for one in found.taken if "aten.relu.default" in one.operators]
+    assert fused.operators == {"aten.addmm.default": 1, "aten.relu.default": 1}
+    small = account(counting.exported_program(), partitioner(*rules, "maximum: {nodes: 1}"))
+    kinds = {one.operator: (one.kind, one.reason) for one in small.not_taken}
+    assert kinds["aten.relu.default"] == (
+        "too_large", "it is above the maximum of a partition by itself: 2 of 1 nodes"
+    )  # fmt: skip
+
+
+def test_only_so_many_partitions(counting: EdgeProgramManager) -> None:
+    lines = ("rules: [{op: aten.addmm.default}]", "join: touching")
+    every = account(counting.exported_program(), partitioner(*lines))
+    assert len(every.taken) == 2
+    made = partitioner(*lines, "maximum: {partitions: 1}")
+    found = account(counting.exported_program(), made)
+    (taken,) = found.taken
+    assert taken.macs == max(one.macs for one in every.taken)
+    (left,) = [one for one in found.not_taken if one.operator == "aten.addmm.default"]
+    assert left.kind == "too_many"
+    assert left.reason == "there are 2 partitions, 1 of which may be taken; those that compute the most are"
+    assert same(MODEL, counting.to_backend(made), [(ROWS,)]) == 1
+
+
+def test_what_is_cut_off_may_be_too_small(counting: EdgeProgramManager) -> None:
+    lines = ("rules: [{op: 'aten.*'}]", "join: all", "minimum: {nodes: 3}", "maximum: {nodes: 4}")
+    found = account(counting.exported_program(), partitioner(*lines))
+    assert all(3 <= sum(one.operators.values()) <= 4 for one in found.taken)
+    assert {one.kind for one in found.not_taken} <= {"too_small"}
+
+
 def test_why_not(counting: EdgeProgramManager) -> None:
     made = partitioner(
         "rules:",

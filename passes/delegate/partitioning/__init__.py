@@ -2,13 +2,14 @@
 
 from .call_facts import obstacle_to_taking
 from .data_partitioner import DataPartitioner, load_partitioner
-from .model import Minimum, Partitioning, RankRange, TakingRule, WholeOperators
+from .model import Maximum, Minimum, Partitioning, RankRange, TakingRule, WholeOperators
 from .reading import check_partitioning, load_partitioning, parse_partitioning
 from .schema import partitioning_schema, partitioning_schema_text
 from .why_not import PartitionAccount, TakenPartition, WhyNot, account_of
 
 __all__ = [
     "DataPartitioner",
+    "Maximum",
     "Minimum",
     "PartitionAccount",
     "Partitioning",

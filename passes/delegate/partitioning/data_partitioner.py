@@ -16,7 +16,8 @@ from exirkit.passes.delegate.state_tags import tag_kept_state
 from exirkit.patterns import OperatorTable, ProgramFacts, SourceText, compile_condition
 
 from .call_facts import CallFacts
-from .deciding import Decider, Decision, FoundPartition
+from .deciding import Decider, Decision
+from .limits import FoundPartition, fewest
 from .model import Partitioning, WholeOperators
 from .reading import CONDITION_NAMES, check_partitioning, load_partitioning
 
@@ -66,7 +67,7 @@ class DataPartitioner(Partitioner):
         specs: dict[str, DelegationSpec] = {}
         for one in self.decisions(exported_program):
             for partition in one.decision.partitions:
-                if partition.too_small is None:
+                if partition.stays is None:
                     tag = one.tags[partition.nodes[0]]
                     specs[tag] = _delegation_spec(partition)
                     for node in partition.nodes:
@@ -77,10 +78,15 @@ class DataPartitioner(Partitioner):
 
     def decisions(self, exported_program: ExportedProgram) -> Iterator[GraphDecision]:
         """Yield what becomes of each graph of a program, its own first; nothing is changed."""
+        found = [(path, self._decider.decide(editor.graph, facts)) for path, editor, facts in _graphs(exported_program)]
+        # How many partitions there are is known of all graphs together.
+        limited = iter(
+            fewest([one for _, each in found for one in each.partitions], self.partitioning.maximum.partitions)
+        )
         used = 0
-        for path, editor, facts in _graphs(exported_program):
-            decision = self._decider.decide(editor.graph, facts)
-            taken = [one for one in decision.partitions if one.too_small is None]
+        for path, decision in found:
+            decision.partitions = [next(limited) for _ in decision.partitions]
+            taken = [one for one in decision.partitions if one.stays is None]
             tags = {one.nodes[0]: f"{one.backend}_{used + number}" for number, one in enumerate(taken)}
             used += len(tags)
             yield GraphDecision(path, decision, tags)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch.fx import Graph, Node
@@ -13,7 +13,8 @@ from exirkit.patterns import ProgramFacts
 
 from .call_facts import CallFacts, is_result_of_several, obstacle_to_taking
 from .demands import CompiledDemands, Refusal
-from .model import Minimum, Partitioning
+from .limits import FoundPartition, limited, pieces
+from .model import Partitioning
 
 # After so many rounds in which one match of each circle is given up, all that are on circles are.
 _ROUNDS = 8
@@ -32,33 +33,6 @@ class Claim:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
-class FoundPartition:
-    """Calls that go to a backend together.
-
-    Attributes:
-        backend: Name of the backend.
-        compile_specs: What is compiled for: keys and values.
-        nodes: The calls, in graph order.
-        rules: Places of the rules that took them, in order.
-        calls: The same as rules see them, without those that take a result out of several.
-        too_small: Which minimum it does not reach, and how; None if it is taken.
-    """
-
-    backend: str
-    compile_specs: tuple[tuple[str, str], ...]
-    nodes: tuple[Node, ...]
-    rules: tuple[int, ...]
-    calls: tuple[CallFacts, ...] = field(repr=False)
-    too_small: str | None = None
-
-    def size(self, unit: str) -> float:
-        """Return how many `nodes`, `elements`, `macs` or `nbytes` its calls are, compute or move."""
-        if unit == "nodes":
-            return len(self.calls)
-        return sum(float(call.value_of(unit)) for call in self.calls)
-
-
 @dataclass
 class Decision:
     """What becomes of the calls of one graph.
@@ -67,7 +41,7 @@ class Decision:
         calls: All calls, but for those that take a result out of several.
         claims: Which rule has a call, be it to take it or to leave it.
         circles: Matches that were given up, since they would wait for themselves or for other matches.
-        partitions: What goes to backends, and what would if it were larger, in the order of first calls.
+        partitions: What goes to backends, and what would if it were of another size, in the order of first calls.
     """
 
     calls: dict[Node, CallFacts] = field(default_factory=dict)
@@ -115,7 +89,12 @@ class Decider:
         decision.claims = {node: one for one in claims for node in one.nodes}
         takers = {node: self._way_of(one) for node, one in decision.claims.items() if not self._leaves(one)}
         grown = grown_partitions(graph, takers, [one.nodes for one in matches], joins=self.partitioning.join)
-        decision.partitions = [self._partition(nodes, decision) for nodes in grown]
+        together = [one.nodes for one in matches]
+        decision.partitions = [
+            self._partition(piece, decision)
+            for nodes in grown
+            for piece in pieces(nodes, _inside(together, nodes), decision.calls, self.partitioning.maximum)
+        ]
         return decision
 
     def _claims(self, decision: Decision, facts: ProgramFacts, given_up: set[tuple[int, Node]]) -> Iterator[Claim]:
@@ -152,16 +131,12 @@ class Decider:
         backend, specs = self._way_of(decision.claims[calls[0].node])
         rules = tuple(dict.fromkeys(decision.claims[call.node].place for call in calls))
         found = FoundPartition(backend, specs, tuple(nodes), rules, calls)
-        return replace(found, too_small=_shortage(self.partitioning.minimum, found))
+        return limited(found, self.partitioning.minimum, self.partitioning.maximum)
 
 
-def _shortage(minimum: Minimum, partition: FoundPartition) -> str | None:
-    for unit in Minimum.model_fields:
-        least = getattr(minimum, unit)
-        # What is not asked for is not computed.
-        if least and (size := partition.size(unit)) < least:
-            return f"its partition is below the minimum: {int(size)} of {least} {unit}"
-    return None
+def _inside(matches: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[Sequence[Node]]:
+    members = set(nodes)
+    return [one for one in matches if one[0] in members]
 
 
 def nearest_refusals(decision: Decision, decider: Decider, node: Node) -> list[Refusal]:

@@ -109,6 +109,22 @@ class Minimum(Strict):
     nbytes: Nbytes = 0
 
 
+class Maximum(Strict):
+    """What a partition may have; a larger one is cut into several, and a call or match above it by itself stays.
+
+    Attributes:
+        nodes: Calls of operators.
+        nbytes: Bytes of all that its calls compute.
+        weights: Bytes of the parameters, buffers and constants that its calls read.
+        partitions: Partitions of a program with its bodies of control flow; of more, those that compute the least stay.
+    """
+
+    nodes: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    nbytes: Nbytes | None = None
+    weights: Nbytes | None = None
+    partitions: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+
 class WholeOperators(Strict):
     """Operators that the backend wants whole, where they would be decomposed.
 
@@ -134,6 +150,7 @@ class Partitioning(Strict):
         compile_specs: What is compiled for: values by key; each is handed on as UTF-8.
         rules: Which calls are taken; the first rule that means a call decides, and what no rule means stays.
         minimum: What a partition has to have.
+        maximum: What a partition may have, and how many there may be.
         join: What goes to one partition besides calls of which one reads the other: nothing (`touching`), calls that
             read the same value (`readers`), or whatever can (`all`), which makes the fewest partitions.
         state: What becomes of parameters, constants, and buffers that nobody writes to: a delegate can `keep` what only
@@ -150,6 +167,7 @@ class Partitioning(Strict):
     compile_specs: CompileValues = Field(default_factory=dict)
     rules: Annotated[tuple[TakingRule, ...], Field(min_length=1, max_length=10_000)]
     minimum: Minimum = Minimum()
+    maximum: Maximum = Maximum()
     join: Literal["touching", "readers", "all"] = "readers"
     state: Literal["keep", "handed"] = "keep"
     mutable_state: Literal["keep", "handed"] = "handed"

@@ -24,11 +24,11 @@ from exirkit.passes.policy_files import (
 from exirkit.passes.policy_words import NbytesRange
 from exirkit.patterns import OperatorTable, SourceText, YamlPath, compile_pattern
 
-from .model import Minimum, Partitioning, RankRange, TakingRule, WholeOperators
+from .model import Maximum, Minimum, Partitioning, RankRange, TakingRule, WholeOperators
 
 CONDITION_NAMES = ("x", "nbytes", "elements", "macs")
 """What a condition of a rule without a pattern may name."""
-_KEYS = keys_of((Partitioning, TakingRule, WholeOperators, Minimum, NbytesRange, RankRange))
+_KEYS = keys_of((Partitioning, TakingRule, WholeOperators, Minimum, Maximum, NbytesRange, RankRange))
 
 
 def load_partitioning(path: str | Path) -> Partitioning:

@@ -8,14 +8,15 @@ from typing import Any
 from exirkit.passes.policy_schema import policy_schema, schema_text
 from exirkit.passes.policy_words import NbytesRange
 
-from .model import Minimum, Partitioning, RankRange, TakingRule, WholeOperators
+from .model import Maximum, Minimum, Partitioning, RankRange, TakingRule, WholeOperators
 
 SCHEMA_FILE = "partitioning.schema.json"
 _MODELS = {
-    model.__name__: model for model in (Partitioning, TakingRule, WholeOperators, Minimum, NbytesRange, RankRange)
+    model.__name__: model
+    for model in (Partitioning, TakingRule, WholeOperators, Minimum, Maximum, NbytesRange, RankRange)
 }
 _LISTS = {"TakingRule": ("op", "dtype", "argument_dtype", "module", "where"), "WholeOperators": ("op", "where")}
-_SIZES = {"NbytesRange": ("at_least", "at_most"), "Minimum": ("nbytes",)}
+_SIZES = {"NbytesRange": ("at_least", "at_most"), "Minimum": ("nbytes",), "Maximum": ("nbytes", "weights")}
 
 
 def partitioning_schema() -> dict[str, Any]:

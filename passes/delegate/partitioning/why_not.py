@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -13,11 +13,13 @@ from exirkit.ir import Diagnostic, Location, locate
 
 from .call_facts import obstacle_to_taking
 from .data_partitioner import DataPartitioner, GraphDecision
-from .deciding import Claim, Decider, Decision, FoundPartition, nearest_refusals
+from .deciding import Claim, Decider, Decision, nearest_refusals
+from .limits import FoundPartition
 
-Kind = Literal["no_rule", "refused", "left", "circle", "too_small", "untakable"]
+Kind = Literal["no_rule", "refused", "left", "circle", "too_small", "too_large", "too_many", "untakable"]
 """Why a call stays: no rule speaks of its operator; those that do ask for something else; a rule says that it stays; a
-match was given up since it would wait for itself; the partition is too small; no delegate can take such a call."""
+match was given up since it would wait for itself; the partition is too small, or too large and cannot be cut; there are
+too many partitions; no delegate can take such a call."""
 
 _SHOWN = 3
 
@@ -117,7 +119,7 @@ def account_of(program: ExportedProgram, partitioner: DataPartitioner) -> Partit
     not_taken: list[WhyNot] = []
     for one in partitioner.decisions(program):
         taken += [
-            _taken(partition, one, partitioner) for partition in one.decision.partitions if partition.too_small is None
+            _taken(partition, one, partitioner) for partition in one.decision.partitions if partition.stays is None
         ]
         not_taken += _not_taken(one, partitioner.decider)
     return PartitionAccount(tuple(taken), tuple(not_taken))
@@ -147,7 +149,7 @@ def _taken(partition: FoundPartition, one: GraphDecision, partitioner: DataParti
 
 def _not_taken(one: GraphDecision, decider: Decider) -> Iterator[WhyNot]:
     reasons = _Reasons(one.decision, decider)
-    taken = {node for partition in one.decision.partitions if partition.too_small is None for node in partition.nodes}
+    taken = {node for partition in one.decision.partitions if partition.stays is None for node in partition.nodes}
     for node, call in one.decision.calls.items():
         if node not in taken:
             yield WhyNot(node.name, one.path, call.operator, *reasons.of(node), locate(node))
@@ -159,15 +161,16 @@ class _Reasons:
     def __init__(self, decision: Decision, decider: Decider) -> None:
         self.decision = decision
         self.decider = decider
-        self._small = {node: one.too_small for one in decision.partitions if one.too_small for node in one.nodes}
+        self._staying = {node: one.stays for one in decision.partitions if one.stays for node in one.nodes}
         self._circles = {node: one for one in decision.circles for node in one.nodes}
 
     def of(self, node: Node) -> tuple[Kind, str, str | None, tuple[str, ...]]:
         """Return the sort of reason, the reason, the rule that it is about, and what other rules say."""
         title = self.decider.partitioning.title_of
         claim = self.decision.claims.get(node)
-        if claim is not None and node in self._small:
-            return "too_small", str(self._small[node]), title(claim.place), ()
+        if claim is not None and node in self._staying:
+            kind, text = self._staying[node]
+            return cast(Kind, kind), text, title(claim.place), ()
         if claim is not None:
             return "left", "a rule says that it stays", title(claim.place), ()
         if node in self._circles:

@@ -10,10 +10,10 @@ import torch
 from torch.export import ExportGraphSignature
 from torch.fx import Node
 
-from exirkit.ir import ModelError, TensorSpec, is_pure, named_arguments, underlying
+from exirkit.ir import ModelError, TensorSpec, is_pure, module_paths, named_arguments, underlying
 from exirkit.passes.memory.graph_specs import SpecRoles
 from exirkit.passes.memory.value_uses import ValueUse
-from exirkit.passes.node_names import agree, full_names, module_paths, operator_names
+from exirkit.passes.node_names import agree, full_names, operator_names
 from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition
 
 from .model import MemoryPolicy, PlacementRule

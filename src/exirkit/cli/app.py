@@ -88,6 +88,10 @@ app.command("new-backend")(new_backend)
 app.add_typer(fuzz_app, name="fuzz")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Books = Annotated[
+    list[str] | None,
+    typer.Option("--rules", metavar="BOOK", help="Book that defines operators of the file; repeatable."),
+]
 ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]
 MethodName = Annotated[str | None, typer.Option("--method", help="Name of the method.", show_default=False)]
 
@@ -133,11 +137,18 @@ def lower(
         list[str] | None,
         typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
     ] = None,
+    check_rules: Annotated[
+        bool, typer.Option("--check", help="Check rules of --rules that were never accepted, and stop if one is wrong.")
+    ] = False,
     rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after so many applications of rules.")] = None,
     journal: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write what every rule did there.")] = None,
     pipeline: Annotated[
         list[str] | None,
         typer.Option("--pipeline", metavar="FILE", help="Replace or add a step of lowering by a pipeline; repeatable."),
+    ] = None,
+    partitioner: Annotated[
+        list[str] | None,
+        typer.Option("--partitioner", metavar="FILE", help="What goes to a backend; also MODULE:CLASS; repeatable."),
     ] = None,
     optimize: Annotated[
         int, typer.Option("-O", min=0, max=2, help="0: not; 1: without any change of results; 2: within tolerances.")
@@ -174,6 +185,8 @@ def lower(
             output, alloc_graph_input, alloc_graph_output, planner and planner.value, alignment, segment_alignment,
             strict, tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
             Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule, memory_policy,
+            tuple(partitioner or ()),
+            check_rules,
         )  # fmt: skip
         lowered = lower_source(source, choices, steps)
     if report is not None:
@@ -206,6 +219,7 @@ def run(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="With --knowing: results may lie over arguments that die.")
     ] = False,
+    rules: Books = None,
     json: Json = False,
 ) -> None:
     """Run a method of a program file on the reference runtime."""
@@ -222,7 +236,9 @@ def run(
         from .running import RunOptions, run_file
 
         given = tuple(inputs or ())
-        choices = RunOptions(method, given, "ones" if ones else "random", seed, repeat, save, knowing, in_place)
+        choices = RunOptions(
+            method, given, "ones" if ones else "random", seed, repeat, save, knowing, in_place, tuple(rules or ())
+        )
         result = run_file(file, choices, steps)
     if json:
         print_json(result)
@@ -238,12 +254,13 @@ def inspect(
     method: MethodName = None,
     instructions: Annotated[bool, typer.Option("--instructions", help="List the instructions.")] = False,
     values: Annotated[bool, typer.Option("--values", help="List the value table.")] = False,
+    rules: Books = None,
     json: Json = False,
 ) -> None:
     """Show what is in a program file."""
     from .inspection import inspect_file
 
-    result = inspect_file(file, method=method, instructions=instructions, values=values)
+    result = inspect_file(file, method=method, instructions=instructions, values=values, rules=tuple(rules or ()))
     if json:
         print_json(result)
         return
@@ -258,12 +275,13 @@ def verify(
     target: Annotated[
         str, typer.Option("--target", metavar="FILE", help="Whose kernels it calls: a file, a shipped one, or any.")
     ] = "official_host",
+    rules: Books = None,
     json: Json = False,
 ) -> None:
     """Check a program file: its form, its meaning, and that the target has its kernels and these take its calls."""
     from .verification import verify_file
 
-    result, texts = verify_file(file, target)
+    result, texts = verify_file(file, target, tuple(rules or ()))
     if json:
         print_json(result)
     else:

@@ -100,4 +100,7 @@ def _listed(title: str, places: list[NodePlace], most: int = 3) -> list[str]:
 
 
 def _location(method: str, place: NodePlace) -> Location:
-    return Location(method=method, node=f"%{place.name}", text=f"%{place.name} = {place.call}", source=place.source)
+    return Location(
+        method=method, node=f"%{place.name}", text=f"%{place.name} = {place.call}", source=place.source,
+        module=place.module,
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,16 +12,19 @@ from torch.export import ExportedProgram
 
 from exirkit.emit import open_program
 from exirkit.ir import called_graphs
-from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, exact, greedy, naive, portfolio
-from exirkit.program import ExecutorchProgramManager, to_edge
+from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, Partitioner, exact, greedy, naive, portfolio
+from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, lower_to_backends, to_edge
 
+from .book_operators import book_operators
 from .console import Steps, output_to_stderr
 from .exporting import export_methods, load_exported
 from .inspection import bytes_by_kind, operator_counts
 from .model_source import ModelSource, call_factory
+from .partitioners import choose_partitioners
 from .pipelines import ChosenPipelines, choose_pipelines
 from .reports import LoweredMethod, LowerReport
 from .rewriting import rewritten
+from .rule_acceptance import require_checked
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class LowerOptions:
         optimization: How to make the program fast or small.
         in_place: Let results take the place of arguments that nothing needs any more.
         schedule: Put independent instructions into an order in which less is live at once.
+        partitioners: What goes to backends: files of partitionings, or partitioners as `MODULE:NAME`.
         memory_policy: File that says which memories there are and what lies in which.
+        check_rules: Check rules that were never accepted, instead of warning of them.
     """
 
     output: Path
@@ -80,6 +86,8 @@ class LowerOptions:
     in_place: bool = False
     schedule: bool = False
     memory_policy: Path | None = None
+    partitioners: tuple[str, ...] = ()
+    check_rules: bool = False
 
 
 def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> LowerReport:
@@ -87,14 +95,17 @@ def lower_source(source: ModelSource, options: LowerOptions, steps: Steps) -> Lo
 
     Raises:
         CommandError: EK714 to EK718, the target gives no exported program.
+        ModelError: A book has errors, or EK815, one of its rules was rejected.
         DiagnosticError: The program cannot be lowered.
         OSError: The file cannot be written.
     """
     # Before the model is exported, which may take long.
     pipelines = choose_pipelines(options.pipelines)
+    require_checked(options.rules, list(pipelines), steps, checks=options.check_rules)
     with output_to_stderr():
+        partitioners = choose_partitioners(options.partitioners, pipelines)
         exported = exported_methods(source, steps, strict=options.strict)
-    return lower_exported(source.text, exported, options, steps, pipelines)
+    return lower_exported(source.text, exported, options, steps, pipelines, partitioners)
 
 
 def lower_exported(
@@ -103,24 +114,35 @@ def lower_exported(
     options: LowerOptions,
     steps: Steps,
     pipelines: ChosenPipelines | None = None,
+    partitioners: Sequence[Partitioner] = (),
 ) -> LowerReport:
     """Lower exported programs by method name and write the file."""
-    pipelines = pipelines or ChosenPipelines()
-    with steps.phase("to_edge"):
-        edge = to_edge(exported, pipeline=pipelines.to_edge, progress=steps)
-    if options.rules:
-        with steps.phase("rules", "rewriting"):
-            edge = rewritten(edge, options)
-    if pipelines.on_edge:
-        with steps.phase("pipelines", "running pipelines on Edge"):
-            edge = edge.transform(pipelines.on_edge)
+    chosen = pipelines or ChosenPipelines()
+
+    def transform(edge: EdgeProgramManager) -> EdgeProgramManager:
+        if options.rules:
+            with steps.phase("rules", "rewriting"):
+                edge = rewritten(edge, options)
+        if chosen.on_edge:
+            with steps.phase("pipelines", "running pipelines on Edge"):
+                edge = edge.transform(chosen.on_edge)
+        return edge
+
+    if partitioners:
+        with steps.phase("to_backends"), output_to_stderr():
+            edge = lower_to_backends(exported, partitioners, transform, progress=steps)
+    else:
+        with steps.phase("to_edge"):
+            edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
+        edge = transform(edge)
     with steps.phase("to_executorch"):
-        manager = edge.to_executorch(backend_config(options), pipeline=pipelines.to_executorch, progress=steps)
+        manager = edge.to_executorch(backend_config(options), pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {options.output}"):
         manager.save(options.output)
     nbytes = options.output.stat().st_size
     with open_program(options.output) as file:
         kinds = bytes_by_kind(file, nbytes)
+        defined = book_operators(file.program)
     methods = [
         _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
     ]
@@ -130,6 +152,7 @@ def lower_exported(
         nbytes=nbytes,
         bytes_by_kind=kinds,
         methods=methods,
+        book_operators=defined,
         seconds=dict(steps.seconds),
     )
 
@@ -179,6 +202,7 @@ def _lowered_method(
         nodes_lowered=_node_count(manager.exported_program(name)),
         instructions=sum(len(chain.instructions) for chain in plan.chains),
         operators=operator_counts(plan),
+        delegates=[one.id for one in plan.delegates],
         arenas=list(plan.non_const_buffer_sizes[1:]),
     )
 

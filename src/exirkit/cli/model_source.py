@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -119,7 +118,12 @@ def _import(source: ModelSource) -> ModuleType:
     except (Exception, SystemExit) as error:
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing and source.module and f"{source.module}.".startswith(f"{missing}."):
-            hint = "modules are looked up in the working directory and the environment; a path to a .py file will do"
+            from exirkit.ir import choices_hint
+
+            files = sorted(path.stem for path in Path.cwd().glob("*.py"))
+            place = "modules are looked up in the working directory and the environment; a path to a .py file will do"
+            near = choices_hint(missing, files, "here there is")
+            hint = f"{place}; {near}" if near else place
             raise CommandError(code="EK714", message=f"there is no module {missing!r}", hint=hint) from error
         raise _model_error(error, source, f"importing {source.text.rpartition(':')[0]}") from error
 
@@ -180,13 +184,12 @@ def _existing(text: str) -> Path:
     return path
 
 
-def _similar(module: ModuleType, name: str) -> str | None:
+def _similar(module: ModuleType, name: str) -> str:
+    from exirkit.ir import choices_hint
+
     own = [
         key
         for key, value in vars(module).items()
         if callable(value) and not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
     ]
-    close = get_close_matches(name, own, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"it has {', '.join(sorted(own)[:5])}" if own else None
+    return choices_hint(name, sorted(own), "it has") or "it defines no functions or classes of its own"

@@ -14,7 +14,9 @@ def partition(
     target: Annotated[str, typer.Argument(metavar="MODULE:FACTORY|FILE.pt2", show_default=False)],
     partitioner: Annotated[Path, typer.Option("--partitioner", metavar="FILE.yaml", help="What a backend takes.")],
     method: Annotated[str | None, typer.Option("--method", help="Only this method.", show_default=False)] = None,
-    why_not: Annotated[bool, typer.Option("--why-not", help="List every call that is not taken.")] = False,
+    why_not: Annotated[
+        bool, typer.Option("--why-not", help="List the calls that are not taken, by operator and reason.")
+    ] = False,
     node: Annotated[
         str | None, typer.Option(metavar="NAME", help="Say all about one call that is not taken.", show_default=False)
     ] = None,

@@ -42,11 +42,12 @@ class WhyNotReport(Report):
         node: Name of the call.
         graph: Path of the body of control flow that it is in.
         operator: Its operator.
-        kind: `no_rule`, `refused`, `left`, `circle`, `too_small` or `untakable`.
+        kind: `no_rule`, `refused`, `left`, `circle`, `too_small`, `too_large`, `too_many` or `untakable`.
         reason: The reason in words.
         rule: Title of the rule that came nearest.
         others: What other rules ask for.
         source: The line of the model that it comes from.
+        module: Path of the module that it comes from.
     """
 
     node: str
@@ -57,6 +58,7 @@ class WhyNotReport(Report):
     rule: str | None
     others: list[str]
     source: str | None
+    module: str | None = None
 
 
 class MethodPartitionReport(Report):

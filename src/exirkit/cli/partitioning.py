@@ -19,6 +19,8 @@ from .model_source import ModelSource
 from .partition_reports import MethodPartitionReport, PartitionReport, TakenReport, WhyNotReport
 
 _OPERATORS = 4
+_CALLS = ("  call", "source", "module")
+_GROUPED = (">calls", "operator", "why not", "rule")
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,10 @@ def print_partitions(report: PartitionReport, texts: Sequence[str] | None, *, li
             console.print(table(columns, [_taken_row(one) for one in method.taken]))
         if method.not_taken:
             typer.echo("")
-            rows = _all_rows(method.not_taken) if lists_all else _grouped_rows(method.not_taken)
-            columns = ["call", "operator", "why not", "rule", "source"] if lists_all else [">calls", "operator",
-                                                                                         "why not", "rule"]  # fmt: skip
-            console.print(table(columns, rows))
+            if lists_all:
+                _print_groups(method.not_taken)
+            else:
+                console.print(table(_GROUPED, _grouped_rows(method.not_taken)))
 
 
 def _method(name: str, account: PartitionAccount) -> MethodPartitionReport:
@@ -104,7 +106,7 @@ def _method(name: str, account: PartitionAccount) -> MethodPartitionReport:
 def _why_not(one: WhyNot) -> WhyNotReport:
     return WhyNotReport(
         node=one.node, graph=one.graph, operator=one.operator, kind=one.kind, reason=one.reason, rule=one.rule,
-        others=list(one.others), source=one.place.source,
+        others=list(one.others), source=one.place.source, module=one.place.module,
     )  # fmt: skip
 
 
@@ -130,16 +132,26 @@ def _taken_row(one: TakenReport) -> list[object]:
     ]  # fmt: skip
 
 
-def _grouped_rows(not_taken: Sequence[WhyNotReport]) -> list[list[object]]:
-    counts: dict[tuple[str, str, str], int] = {}
+def _grouped(not_taken: Sequence[WhyNotReport]) -> list[tuple[tuple[str, str, str], list[WhyNotReport]]]:
+    """Return calls by operator, reason and rule, the most frequent first."""
+    groups: dict[tuple[str, str, str], list[WhyNotReport]] = {}
     for one in not_taken:
-        key = one.operator, one.reason, one.rule or ""
-        counts[key] = counts.get(key, 0) + 1
-    return [[count, *key] for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
+        groups.setdefault((one.operator, one.reason, one.rule or ""), []).append(one)
+    return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
 
 
-def _all_rows(not_taken: Sequence[WhyNotReport]) -> list[list[object]]:
-    return [[one.node, one.operator, one.reason, one.rule or "", _short(one.source)] for one in not_taken]
+def _grouped_rows(not_taken: Sequence[WhyNotReport]) -> list[list[object]]:
+    return [[len(calls), *key] for key, calls in _grouped(not_taken)]
+
+
+def _print_groups(not_taken: Sequence[WhyNotReport]) -> None:
+    """Print every call with its source line, under its operator and the reason."""
+    console = stdout_console()
+    for (operator, reason, rule), calls in _grouped(not_taken):
+        count = f"{len(calls)} call{'s' if len(calls) != 1 else ''}"
+        typer.echo(printable(f"{operator}, {count}: {reason}" + (f" ({rule})" if rule else "")))
+        console.print(table(_CALLS, [[f"  {one.node}", _short(one.source), one.module or ""] for one in calls]))
+        typer.echo("")
 
 
 def _short(source: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from exirkit.passes import Pipeline
@@ -23,6 +23,9 @@ class ChosenPipelines:
     to_edge: Pipeline | None = None
     on_edge: tuple[Pipeline, ...] = ()
     to_executorch: Pipeline | None = None
+
+    def __iter__(self) -> Iterator[Pipeline]:
+        yield from (one for one in (self.to_edge, *self.on_edge, self.to_executorch) if one is not None)
 
 
 def choose_pipelines(files: Sequence[str]) -> ChosenPipelines:

@@ -11,8 +11,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.fuzz import LoweringSteps, lower_in_steps
+from exirkit.ir import module_path, source_line
 from exirkit.patterns import ProgramNotation, notation_of, surrounding, with_between
-from exirkit.pictures import node_module, node_source
 
 from .chosen_lowering import ChosenLowering, choices_of, export_target
 from .console import Steps, output_to_stderr
@@ -114,18 +114,18 @@ def _notation(program: ExportedProgram, options: PrintOptions) -> ProgramNotatio
         wanted = options.module
         chosen = with_between([node for node in calls if _is_in(node, wanted)])
         if not chosen:
-            modules = [one for node in calls if (one := node_module(node)) is not None]
+            modules = [one for node in calls if (one := module_path(node)) is not None]
             raise _unknown("call in module", wanted, list(dict.fromkeys(modules)))
     return notation_of(program, chosen, comment=_comment, sizes=not options.numbers)
 
 
 def _is_in(node: Node, module: str) -> bool:
-    path = node_module(node) or ""
+    path = module_path(node) or ""
     return path == module or path.startswith(f"{module}.")
 
 
 def _comment(node: Node) -> str | None:
-    parts = [one for one in (node_module(node), node_source(node)) if one]
+    parts = [one for one in (module_path(node), source_line(node)) if one]
     return ", ".join(parts) or None
 
 

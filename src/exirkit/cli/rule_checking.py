@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer
+
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.patterns import (
     BookVerdict,
@@ -16,10 +18,12 @@ from exirkit.patterns import (
     RuleVerdict,
     StoredRule,
     WitnessBook,
+    acceptance_file,
     check_books,
     language_words,
     load_book,
     read_witnesses,
+    record_acceptance,
     relations_between,
     shipped_books,
     shipped_witnesses,
@@ -130,9 +134,10 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
         jobs=options.jobs,
         progress=lambda rule, number, count: steps(f"{number}/{count} {rule}"),
     )
-    if options.update:
-        for name, verdict in zip(chosen, verdicts, strict=True):
+    for name, verdict in zip(chosen, verdicts, strict=True):
+        if options.update:
             _write(name, verdict, places[name], options)
+        _record(name, verdict, options)
     texts = [CheckTexts.of([*v.found, *(one for rule in v.rules for one in rule.found)], v.notes) for v in verdicts]
     between = _between(chosen, options, steps)
     texts.append(CheckTexts.of(between.found, between.notes))
@@ -191,6 +196,15 @@ def _stored(name: str, place: Path | None, options: CheckOptions) -> WitnessBook
     if place is not None:
         return read_witnesses(place)
     return shipped_witnesses(name) if options.fast and name in shipped_books() else None
+
+
+def _record(name: str, verdict: BookVerdict, options: CheckOptions) -> None:
+    """Keep beside the book which of its rules were accepted, so that `lower --rules` knows."""
+    try:
+        record_acceptance(load_book(name), verdict, options.trials)
+    except OSError as error:
+        what = (error.strerror or str(error)).lower()
+        typer.echo(f"not kept in {acceptance_file(name)}: {what}", err=True)
 
 
 def _write(name: str, verdict: BookVerdict, place: Path | None, options: CheckOptions) -> None:

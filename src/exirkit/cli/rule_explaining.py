@@ -139,6 +139,7 @@ def _node(one: NodeExplanation) -> ExplainedNode:
         node=one.node,
         fires=one.fires,
         source=one.place.source,
+        module=one.place.module,
         kind=obstacle.kind if obstacle else None,
         expected=obstacle.expected if obstacle else None,
         found=obstacle.found if obstacle else None,

@@ -29,8 +29,10 @@ def print_checked(report: RuleCheckReport, texts: CheckTexts, *, is_verbose: boo
 
 
 def print_findings(texts: CheckTexts, *, is_verbose: bool) -> None:
-    """Print what was found, and the notes or how many there are."""
-    for text in [*texts.found, *(texts.notes if is_verbose else ())]:
+    """Print what was found on standard error, and the notes or how many there are."""
+    for text in texts.found:
+        typer.echo("\n" + "\n".join(printable(line) for line in text.splitlines()), err=True)
+    for text in texts.notes if is_verbose else ():
         typer.echo("\n" + "\n".join(printable(line) for line in text.splitlines()))
     if texts.notes and not is_verbose:
         typer.echo(f"\nnotes: {len(texts.notes)}, shown with --verbose")

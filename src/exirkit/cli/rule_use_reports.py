@@ -14,6 +14,7 @@ class ExplainedNode(Report):
         node: Name of the node.
         fires: Whether the rule rewrites there.
         source: Line of the model that the node comes from.
+        module: Path of the module that the node comes from.
         kind: What stops the match: `operator`, `literal`, `dtype`, `shape`, `guard`, `users` ...
         expected: What the rule asks for there.
         found: What the program has there.
@@ -28,6 +29,7 @@ class ExplainedNode(Report):
     node: str
     fires: bool
     source: str | None = None
+    module: str | None = None
     kind: str | None = None
     expected: str | None = None
     found: str | None = None

@@ -1,7 +1,7 @@
 """What a memory plan looks like: one model of the picture, and the ways to show it."""
 
 from .arena_figures import arena_of_values, live_bytes
-from .node_names import MethodNames, method_names, node_module, node_source
+from .node_names import MethodNames, method_names
 from .page import picture_page
 from .picture import MemoryPicture, MethodPicture, PicturedArena, PicturedValue, PictureKind, Step
 from .program_picture import picture_file, picture_manager
@@ -20,8 +20,6 @@ __all__ = [
     "generate_memory_trace",
     "live_bytes",
     "method_names",
-    "node_module",
-    "node_source",
     "picture_file",
     "picture_manager",
     "picture_page",

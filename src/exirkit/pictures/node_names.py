@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.emit import stack_frames
-from exirkit.ir import TensorSpec, alloc, called_graphs, out_operator_name
+from exirkit.ir import TensorSpec, alloc, called_graphs, module_path, out_operator_name, source_line
 from exirkit.passes import pool_of_arenas
-
-from .source_lines import line_of_frames
 
 Handle = int | tuple[int, ...]
 
@@ -88,20 +84,7 @@ def method_names(program: ExportedProgram, handles: Mapping[int, Handle]) -> Met
 
 def origin_of(node: Node) -> Origin:
     """Return what a node tells about itself."""
-    return Origin(node.name, node_source(node), node_module(node))
-
-
-def node_source(node: Node) -> str | None:
-    """Return the line of the model that a node comes from."""
-    frames = stack_frames(node.meta.get("stack_trace")).items
-    return line_of_frames((one.filename, one.lineno, one.name, one.context) for one in frames)
-
-
-def node_module(node: Node) -> str | None:
-    """Return the path of the module that a node comes from."""
-    stack: Any = node.meta.get("nn_module_stack")
-    innermost = list(stack.values())[-1] if stack else None
-    return str(innermost[0]) or None if innermost else None
+    return Origin(node.name, source_line(node), module_path(node))
 
 
 def _places(program: ExportedProgram) -> dict[tuple[int, int], str]:

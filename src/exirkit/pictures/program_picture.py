@@ -19,14 +19,13 @@ from exirkit.emit import (
     open_program,
     read_program,
 )
-from exirkit.ir import TensorShapeDynamism
+from exirkit.ir import TensorShapeDynamism, line_of_frames
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import PlannedLife, lives_of_program
 
 from .arena_figures import arena_of_values
 from .node_names import MethodNames, method_names
 from .picture import MemoryPicture, MethodPicture, PicturedValue, Step
-from .source_lines import line_of_frames
 
 Limits = Mapping[int, int]
 

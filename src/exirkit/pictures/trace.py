@@ -13,10 +13,9 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, TensorSpec, UsageError, alloc, view
+from exirkit.ir import Diagnostic, TensorSpec, UsageError, alloc, module_path, view
 from exirkit.program import ExecutorchProgramManager
 
-from .node_names import node_module
 from .picture import MemoryPicture
 
 
@@ -177,7 +176,7 @@ def _allocation(node: Node, spec: TensorSpec, span: tuple[int, int]) -> _Allocat
         spec.mem_id or 0,
         spec.mem_offset or 0,
         spec.nbytes(),
-        node_module(node) or "",
+        module_path(node) or "",
         str(node.meta.get("stack_trace") or ""),
         [span],
     )

@@ -4,7 +4,7 @@ from .delegation import LoweredBackendModule, to_backend
 from .demo_backend import AddMulPartitionerDemo, BackendWithCompilerDemo
 from .edge import EdgeProgramManager
 from .executorch import ExecutorchProgramManager
-from .lowering import to_edge, to_edge_keeping_whole, to_edge_transform_and_lower
+from .lowering import lower_to_backends, to_edge, to_edge_keeping_whole, to_edge_transform_and_lower
 from .optimizing import kernels_of
 from .reference_backend import ReferenceBackend
 
@@ -16,6 +16,7 @@ __all__ = [
     "LoweredBackendModule",
     "ReferenceBackend",
     "kernels_of",
+    "lower_to_backends",
     "to_backend",
     "to_edge",
     "to_edge_keeping_whole",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,11 +73,41 @@ def to_edge_transform_and_lower(
 
     Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
     """
+    refuse(generate_etrecord, "generate_etrecord")
+
+    def transform(manager: EdgeProgramManager) -> EdgeProgramManager:
+        return manager if transform_passes is None else manager.transform(transform_passes)
+
+    return lower_to_backends(programs, partitioner or (), transform, constant_methods, compile_config)
+
+
+def lower_to_backends(
+    programs: Programs,
+    partitioner: Sequence[Partitioner] | Mapping[str, Sequence[Partitioner]],
+    transform: Callable[[EdgeProgramManager], EdgeProgramManager],
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: EdgeCompileConfig | None = None,
+    *,
+    progress: Progress | None = None,
+) -> EdgeProgramManager:
+    """Do what `to_edge_transform_and_lower` does, with any way to transform the Edge programs in between.
+
+    Args:
+        programs: As for `to_edge`.
+        partitioner: Partitioners for all methods, or by method, which are asked in their order.
+        transform: Returns a manager with changed Edge programs.
+        constant_methods: As for `to_edge`.
+        compile_config: As for `to_edge`.
+        progress: Called with a line of text before each long step.
+
+    Raises:
+        ModelError: EK743, a call was kept whole for a partitioner, which then did not take it; or as `to_edge`.
+        ContractError: As `EdgeProgramManager.to_backend`.
+    """
     named = by_method(programs)
     chosen = _partitioners(named, partitioner)
-    manager, whole = _keeping_whole(named, chosen, compile_config, constant_methods, generate_etrecord)
-    if transform_passes is not None:
-        manager = manager.transform(transform_passes)
+    manager, whole = _keeping_whole(named, chosen, compile_config, constant_methods, False, progress)
+    manager = transform(manager)
     for turn in range(max(map(len, chosen.values()), default=0)):
         manager = manager.to_backend({name: found[turn] for name, found in chosen.items() if turn < len(found)})
     _check_taken({name: manager.exported_program(name) for name in named}, whole)

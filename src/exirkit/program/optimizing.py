@@ -15,6 +15,7 @@ from exirkit.passes import (
     MemoryPlanningPass,
     Pipeline,
     live_nbytes,
+    needs_legalizing,
     peak_nbytes,
     planned_nbytes,
 )
@@ -102,6 +103,7 @@ class MethodLowering:
             ModelError: EK707, memory does not suffice; or what lowering raises.
         """
         level = config.optimization_level
+        program = self._legalized(program, target_of(config))
         limit = math.inf if config.arena_limit is None else float(config.arena_limit)
         if level == 2 and config.optimize_for == "size":
             limit = min(limit, planned_nbytes(self._lowered(program)))
@@ -125,6 +127,15 @@ class MethodLowering:
                 hint="raise the limit, or make the largest values smaller; `exirkit inspect --values` lists them",
             )
         )
+
+    def _legalized(self, program: ExportedProgram, target: Target) -> ExportedProgram:
+        """Return the program without operators for which the target has no kernel, where others can do their work."""
+        kernels = kernels_of(target)
+        if kernels is None or not needs_legalizing(program):
+            return program
+        features = {name: target.has(name) for name in ("volumes", "integers")}
+        settings = {**self.settings, **features, "sorts": kernels.has("aten::sort.values")}
+        return Pipeline.shipped("legalize").run(program, settings=settings, progress=self._say).program
 
     def _exactly(self, program: ExportedProgram) -> ExportedProgram:
         """Return the program optimized without any change of results, and without need of more memory."""

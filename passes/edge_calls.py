@@ -1,0 +1,70 @@
+"""Making the calls of one replacement in an Edge program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from exirkit.ir import GraphEditor, dim_order_from_stride, ops, underlying
+
+
+class EdgeCalls:
+    """Makes Edge calls in front of a node, on behalf of it; call it with a target and its arguments.
+
+    Args:
+        editor: Editor of the graph.
+        node: The node that the calls are to replace.
+        skip_dim_order: Make no operators of `dim_order_ops`.
+    """
+
+    def __init__(self, editor: GraphEditor, node: Node, *, skip_dim_order: bool = False) -> None:
+        self._editor = editor
+        self._node = node
+        self._skip_dim_order = skip_dim_order
+
+    def __call__(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """Make a call and return its node."""
+        return self._editor.call(target, args, kwargs, before=self._node, origins=self._node)
+
+    def given_value(self, value: torch.Tensor, target: Any, *args: Any) -> Node:
+        """Make a call whose value is known; where no size varies, it is inferred."""
+        if all(isinstance(size, int) for size in value.shape):
+            return self(target, *args)
+        return self._editor.call(target, args, before=self._node, origins=self._node, val=value)
+
+    def size(self, tensor: Node, dim: int) -> int | Node:
+        """Return the size of a dim, as a node where it varies."""
+        size = tensor.meta["val"].shape[dim]
+        if isinstance(size, int):
+            return size
+        call = torch.ops.aten.sym_size.int
+        return self._editor.call(call, (tensor, dim), before=self._node, origins=self._node, val=size)
+
+    def cast(self, tensor: Node, dtype: torch.dtype) -> Node:
+        """Return a tensor of another dtype, with the same layout."""
+        value = tensor.meta["val"]
+        if value.dtype is dtype:
+            return tensor
+        if self._skip_dim_order:
+            return self(ops.edge.aten._to_copy.default, tensor, dtype=dtype)
+        order = list(dim_order_from_stride(value.stride(), value.shape))
+        return self(ops.edge.dim_order_ops._to_dim_order_copy.default, tensor, dtype=dtype, dim_order=order)
+
+    def given(self, *names: str) -> list[Any]:
+        """Return arguments of the node by name, with their defaults."""
+        target: Any = self._node.target
+        schema = underlying(target)._schema.arguments
+        given = dict(zip((one.name for one in schema), self._node.args, strict=False)) | dict(self._node.kwargs)
+        defaults = {one.name: one.default_value for one in schema}
+        return [given.get(name, defaults[name]) for name in names]
+
+    def view(self, tensor: Node, sizes: Sequence[Any]) -> Node:
+        """Return a tensor read as one of other sizes, of which one may be -1."""
+        return self(ops.edge.aten.view_copy.default, tensor, list(sizes))
+
+    def permute(self, tensor: Node, dims: Sequence[int]) -> Node:
+        """Return a tensor with its dims in another order."""
+        return self(ops.edge.aten.permute_copy.default, tensor, list(dims))

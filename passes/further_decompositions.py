@@ -1,0 +1,135 @@
+"""Decompositions of operators for which torch has none, as plain functions of tensors.
+
+Each is exact: the same values as torch on a CPU, for empty, repeated and non-finite elements too. They are run on fake
+tensors while their core operators are recorded, so they ask for no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """`aten.histc`: count how many elements lie in each of `bins` intervals of one length between two bounds.
+
+    Args:
+        x: Any shape, a floating dtype.
+        bins: How many intervals.
+        min: Lower bound; where both are equal, the bounds are the least and the greatest element.
+        max: Upper bound, which is in the last interval.
+
+    Returns:
+        The counts, `[bins]`, of the dtype of `x`.
+    """
+    flat = x.reshape(-1)
+    counts = x.new_zeros([bins])
+    if flat.shape[0] == 0:
+        return counts
+    low, high = _bounds(flat, float(min), float(max))
+    # What is not a number is in no interval: it fails both comparisons.
+    inside = (flat >= low) & (flat <= high)
+    kept = torch.where(inside, flat, low)
+    place = ((kept - low) * bins / (high - low)).to(torch.int64).clamp(max=bins - 1)
+    return counts.scatter_add(0, place, inside.to(x.dtype))
+
+
+def _bounds(flat: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Return the bounds of a histogram as tensors without dims."""
+    if low != high:
+        return flat.new_full([], low), flat.new_full([], high)
+    if low != 0.0:
+        # torch reads equal bounds as none given, whatever they are.
+        return _bounds(flat, 0.0, 0.0)
+    least, greatest = flat.amin(), flat.amax()
+    widened = (least == greatest).to(flat.dtype)
+    return least - widened, greatest + widened
+
+
+def grouped_product(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """Multiply each group of rows with a matrix of its own: the product of a mixture of experts.
+
+    With more rows than matrices, all products are computed and chosen from; otherwise each row gets its matrix.
+
+    Args:
+        rows: `[S, D]`, sorted by group.
+        weights: `[G, D, O]`.
+        ends: `[G]`, the row behind each group, not decreasing. Rows behind the last group give zeros.
+
+    Returns:
+        The products, `[S, O]`.
+    """
+    groups, count = weights.shape[0], rows.shape[0]
+    positions = torch.arange(count, device=rows.device)
+    group = (ends.to(torch.int64).unsqueeze(0) <= positions.unsqueeze(1)).sum(1)
+    has_group = (group < groups).unsqueeze(1)
+    chosen = group.clamp(max=groups - 1)
+    if isinstance(count, int) and count <= groups:
+        product = torch.bmm(rows.unsqueeze(1), weights[chosen]).squeeze(1)
+    else:
+        every = torch.bmm(rows.unsqueeze(0).expand(groups, -1, -1), weights)
+        # Chosen, not masked and added: what another matrix makes of a row may be infinite.
+        product = every[chosen, positions]
+    return torch.where(has_group, product, product.new_zeros([]))
+
+
+def grouped_mm(a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """`aten._grouped_mm` of rows in groups, or of two batches."""
+    if bias is not None or out_dtype not in (None, a.dtype):
+        return NotImplemented
+    if offs is None:
+        return torch.bmm(a, b) if a.dim() == 3 and b.dim() == 3 else NotImplemented
+    return grouped_product(a, b, offs) if a.dim() == 2 and b.dim() == 3 else NotImplemented
+
+
+def integer_product(a: Tensor, b: Tensor) -> Tensor:
+    """`aten._int_mm`: the product of two matrices of int8, added up in int32."""
+    return torch.mm(a.to(torch.int32), b.to(torch.int32))
+
+
+def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
+    """`aten.empty_permuted`: memory in an order of dims, which is a permutation of memory in row-major order."""
+    made: Tensor = aten.empty.memory_format([size[dim] for dim in physical_layout], **options)
+    if list(physical_layout) == sorted(physical_layout):
+        return made
+    return made.permute([physical_layout.index(dim) for dim in range(len(size))])
+
+
+def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    """`aten.sort.stable` as the core operator, which `legalize-sorts` makes stable for every runtime."""
+    del stable
+    return aten.sort.default(x, dim, descending)
+
+
+_BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
+    aten.histc.default: histogram,
+    aten._grouped_mm.default: grouped_mm,
+    aten._int_mm.default: integer_product,
+    aten.empty_permuted.default: empty_permuted,
+    aten.sort.stable: stable_sort,
+}
+
+# Operators of other libraries, which exist once these are imported.
+_BY_NAME: Mapping[tuple[str, str], Callable[..., Any]] = {
+    ("transformers::grouped_mm_fallback", ""): grouped_product,
+}
+
+
+def further_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return the decompositions by operator; those of other libraries where they are imported."""
+    table = dict(_BY_OPERATOR)
+    for (name, overload), function in _BY_NAME.items():
+        if _exists(name, overload):
+            namespace, operator = name.split("::")
+            packet = getattr(getattr(torch.ops, namespace), operator)
+            table[getattr(packet, overload or "default")] = function
+    return table
+
+
+def _exists(name: str, overload: str) -> bool:
+    return torch._C._dispatch_has_kernel(f"{name}.{overload}" if overload else name)

@@ -1,0 +1,36 @@
+"""A sample of the architectures of `docs/architectures.md` goes through the chain and runs on both runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.architectures.building import read_library
+from benchmarks.architectures.measuring import measure
+from benchmarks.architectures.table import page
+from tests.official.oracle import OfficialRuntime
+
+LIBRARY = read_library()
+SAMPLE = [name for name, one in LIBRARY.items() if one.quick]
+
+
+@pytest.mark.slow
+@pytest.mark.executorch
+@pytest.mark.parametrize("name", SAMPLE)
+def test_sample(name: str, official_runtime: OfficialRuntime) -> None:
+    outcome = measure(name, LIBRARY[name], official_runtime, seconds=120, official=False)
+    assert outcome.goes, outcome.failures
+
+
+def test_page_is_about_the_library() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "architectures.md").read_text()
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
+    named = [row for row in rows if "/" in row]
+    assert set(named) <= set(LIBRARY)
+    assert len(set(named)) == len(named) >= 80
+    for name in SAMPLE:
+        assert name in text.split("## What goes")[1].split("## Not exported")[0], name
+
+
+def test_page_without_results() -> None:
+    assert "Nothing." in page({})
