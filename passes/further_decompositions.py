@@ -106,12 +106,78 @@ def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descend
     return aten.sort.default(x, dim, descending)
 
 
+def places_among(
+    boundaries: Tensor,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """`aten.searchsorted`: how many sorted boundaries are behind each value; what is not a number is behind all.
+
+    Args:
+        boundaries: `[n]`, or `[*B, n]` for values `[*B, m]`.
+        values: Tensor or number.
+        out_int32: Whether the result is int32 instead of int64.
+        right: Whether a boundary that equals the value counts.
+        side: `right` for the same, or `left`.
+        sorter: An order of the boundaries; not supported.
+    """
+    if sorter is not None or not isinstance(values, Tensor):
+        return NotImplemented
+    wanted, limits = values.unsqueeze(-1), boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
+    beyond = limits > wanted if right or side == "right" else limits >= wanted
+    return (~beyond).sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+def bucket_of(values: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
+    """`aten.bucketize`: the places of values among sorted boundaries."""
+    return places_among(boundaries, values, out_int32=out_int32, right=right)
+
+
+def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """`aten.kthvalue`: the k-th least values along a dim, and where they are."""
+    if x.dim() == 0:
+        return NotImplemented
+    values, indices = torch.sort(x, dim)
+    chosen = [one.select(dim, k - 1) for one in (values, indices)]
+    return tuple(one.unsqueeze(dim) if keepdim else one for one in chosen)
+
+
+def median_of_all(x: Tensor) -> Any:
+    """`aten.median`: the middle element, the lower one of two; not a number if one element is not."""
+    return median_along(x.reshape(-1), 0)[0]
+
+
+def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """`aten.median.dim`: the middle elements along a dim, and where they are."""
+    if x.dim() == 0 or not isinstance(x.shape[dim], int) or x.shape[dim] < 1:
+        return NotImplemented
+    size = x.shape[dim]
+    values, indices = torch.sort(x, dim)
+    if not x.is_floating_point():
+        chosen = [one.narrow(dim, (size - 1) // 2, 1) for one in (values, indices)]
+    else:
+        # What is not a number is last; the first of these is the median if there is one.
+        unknown = (values != values).sum(dim, keepdim=True)
+        place = torch.where(unknown > 0, size - unknown, (size - 1) // 2)
+        chosen = [one.gather(dim, place) for one in (values, indices)]
+    return tuple(one if keepdim else one.squeeze(dim) for one in chosen)
+
+
 _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.histc.default: histogram,
     aten._grouped_mm.default: grouped_mm,
     aten._int_mm.default: integer_product,
     aten.empty_permuted.default: empty_permuted,
     aten.sort.stable: stable_sort,
+    aten.searchsorted.Tensor: places_among,
+    aten.bucketize.Tensor: bucket_of,
+    aten.kthvalue.default: kth_value,
+    aten.median.default: median_of_all,
+    aten.median.dim: median_along,
 }
 
 # Operators of other libraries, which exist once these are imported.

@@ -4,6 +4,7 @@
 """
 
 from .backends import official_backend
+from .delegate_checks import check_delegates
 from .incoming import edge_from_official
 from .memory_planning import OfficialMemoryPlanning
 from .operators import official_program
@@ -12,6 +13,7 @@ from .partitioners import OfficialPartitioner
 __all__ = [
     "OfficialMemoryPlanning",
     "OfficialPartitioner",
+    "check_delegates",
     "edge_from_official",
     "official_backend",
     "official_program",
