@@ -21,6 +21,9 @@ from .terms import Operator
 _KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}
 """By qualified name: what was defined, the operator, its program, and the library that must stay alive."""
 
+_FILES: dict[str, str] = {}
+"""By qualified name: the book that defined it first."""
+
 _ARGUMENT = re.compile(r"^\s*(?P<type>[A-Za-z]+(\[\d*\])?\??(\[\])?)\s+(?P<name>[A-Za-z_]\w*)\s*(=.*)?$")
 
 
@@ -61,7 +64,19 @@ def define_operator(
             text, "EK212", f"{unknown[0]!r} is no argument of {name}", None, f"it has {', '.join(arguments)}"
         )
         return None
-    return _register(name, definition, program, schema, scope)
+    made = _register(name, definition, program, schema, scope)
+    if made is not None and schema.file is not None:
+        _FILES.setdefault(underlying(made)._schema.name, schema.file)
+    return made
+
+
+def book_of_operator(name: str) -> str | None:
+    """Return the file of the book that defined an operator in this process, or None.
+
+    Args:
+        name: `namespace::name`, with or without an overload.
+    """
+    return _FILES.get(name.partition(".")[0])
 
 
 def definition_of(op: Operator) -> Program | None:

@@ -7,9 +7,10 @@ from .metadata import MetadataIndexError, MethodMetadata, TensorInfo
 from .plan_kernels import check_plan_kernels, facts_of_plan
 from .planned_lives import LifeKind, PlannedLife, lives_of_program
 from .registry import OperatorRegistry
-from .runtime import Method, Program, Runtime, UnknownMethodError, Verification
+from .runtime import UNKNOWN_KERNEL_HINT, Method, Program, Runtime, UnknownMethodError, Verification
 
 __all__ = [
+    "UNKNOWN_KERNEL_HINT",
     "BackendRegistry",
     "DelegateContext",
     "LifeKind",

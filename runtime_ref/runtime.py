@@ -27,6 +27,10 @@ from .shadow_memory import ShadowMemory
 from .value_table import Arenas
 
 # Comparing names is slow, and a hostile file has any number of wrong ones.
+UNKNOWN_KERNEL_HINT = (
+    "import the library that registers it before loading; of an operator that a rule book defines, load the book: "
+    "`--rules BOOK`, or `load_book`"
+)
 _MAX_SUGGESTIONS = 3
 
 ProgramSource: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Path | str | PteFile
@@ -192,7 +196,7 @@ class Program:
             if kernel is None and not findings.full:
                 name = operator_name(plan, index)
                 near = self._registry.suggest(name) if len(findings.diagnostics) < _MAX_SUGGESTIONS else None
-                hint = f"did you mean {near}?" if near else "import the library that registers it before loading"
+                hint = f"did you mean {near}?" if near else UNKNOWN_KERNEL_HINT
                 findings.add("EK620", f"no kernel is called {name}", at=f"operator {index}", hint=hint)
         findings.raise_if_any()
         facts.delegates = self._backends.load(self._file, plan, findings)

@@ -90,6 +90,10 @@ app.command("new-backend")(new_backend)
 app.add_typer(fuzz_app, name="fuzz")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Books = Annotated[
+    list[str] | None,
+    typer.Option("--rules", metavar="BOOK", help="Book that defines operators of the file; repeatable."),
+]
 ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]
 MethodName = Annotated[str | None, typer.Option("--method", help="Name of the method.", show_default=False)]
 
@@ -218,6 +222,7 @@ def run(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="With --knowing: results may lie over arguments that die.")
     ] = False,
+    rules: Books = None,
     json: Json = False,
 ) -> None:
     """Run a method of a program file on the reference runtime."""
@@ -234,7 +239,9 @@ def run(
         from .running import RunOptions, run_file
 
         given = tuple(inputs or ())
-        choices = RunOptions(method, given, "ones" if ones else "random", seed, repeat, save, knowing, in_place)
+        choices = RunOptions(
+            method, given, "ones" if ones else "random", seed, repeat, save, knowing, in_place, tuple(rules or ())
+        )
         result = run_file(file, choices, steps)
     if json:
         print_json(result)
@@ -250,12 +257,13 @@ def inspect(
     method: MethodName = None,
     instructions: Annotated[bool, typer.Option("--instructions", help="List the instructions.")] = False,
     values: Annotated[bool, typer.Option("--values", help="List the value table.")] = False,
+    rules: Books = None,
     json: Json = False,
 ) -> None:
     """Show what is in a program file."""
     from .inspection import inspect_file
 
-    result = inspect_file(file, method=method, instructions=instructions, values=values)
+    result = inspect_file(file, method=method, instructions=instructions, values=values, rules=tuple(rules or ()))
     if json:
         print_json(result)
         return
@@ -270,12 +278,13 @@ def verify(
     target: Annotated[
         str, typer.Option("--target", metavar="FILE", help="Whose kernels it calls: a file, a shipped one, or any.")
     ] = "official_host",
+    rules: Books = None,
     json: Json = False,
 ) -> None:
     """Check a program file: its form, its meaning, and that the target has its kernels and these take its calls."""
     from .verification import verify_file
 
-    result, texts = verify_file(file, target)
+    result, texts = verify_file(file, target, tuple(rules or ()))
     if json:
         print_json(result)
     else:

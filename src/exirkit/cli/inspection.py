@@ -25,6 +25,7 @@ from exirkit.emit import (
 
 from .failures import WRONG_USAGE, CommandError
 from .reports import (
+    BookOperatorReport,
     BytesByKind,
     ConstantReport,
     InspectReport,
@@ -37,7 +38,12 @@ _LARGEST = 5
 
 
 def inspect_file(
-    path: str | PathLike[str], *, method: str | None = None, instructions: bool = False, values: bool = False
+    path: str | PathLike[str],
+    *,
+    method: str | None = None,
+    instructions: bool = False,
+    values: bool = False,
+    rules: Sequence[str] = (),
 ) -> InspectReport:
     """Read a program file and report what is in it; it is not checked beyond what reading needs.
 
@@ -46,6 +52,7 @@ def inspect_file(
         method: Only this method.
         instructions: List the instructions of every method.
         values: List the value table of every method.
+        rules: Books whose operators are to be told.
 
     Raises:
         ProgramFormatError: It is no program file.
@@ -56,12 +63,22 @@ def inspect_file(
     with open_program(path) as file:
         plans = chosen_plans(file.program, method)
         return InspectReport(
+            book_operators=_book_operators(file.program, rules),
             file=str(path),
             nbytes=nbytes,
             bytes_by_kind=bytes_by_kind(file, nbytes),
             methods=[_method(plan, instructions, values) for plan in plans],
             largest_constants=_largest_constants(file.program),
         )
+
+
+def _book_operators(program: Program, rules: Sequence[str]) -> list[BookOperatorReport]:
+    if not rules:
+        return []
+    from .book_operators import book_operators, register_operators
+
+    register_operators(rules)
+    return book_operators(program)
 
 
 def chosen_plans(program: Program, method: str | None) -> list[ExecutionPlan]:

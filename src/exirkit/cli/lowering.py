@@ -15,6 +15,7 @@ from exirkit.ir import called_graphs
 from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, Partitioner, exact, greedy, naive, portfolio
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, lower_to_backends, to_edge
 
+from .book_operators import book_operators
 from .console import Steps, output_to_stderr
 from .exporting import export_methods, load_exported
 from .inspection import bytes_by_kind, operator_counts
@@ -141,6 +142,7 @@ def lower_exported(
     nbytes = options.output.stat().st_size
     with open_program(options.output) as file:
         kinds = bytes_by_kind(file, nbytes)
+        defined = book_operators(file.program)
     methods = [
         _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
     ]
@@ -150,6 +152,7 @@ def lower_exported(
         nbytes=nbytes,
         bytes_by_kind=kinds,
         methods=methods,
+        book_operators=defined,
         seconds=dict(steps.seconds),
     )
 

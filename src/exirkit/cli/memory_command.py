@@ -30,6 +30,10 @@ def memory(
         bool, typer.Option("--schedule", help="Plan it with its instructions in a better order.")
     ] = False,
     optimize: Annotated[int, typer.Option("-O", min=0, max=2, help="Level of optimization to lower it with.")] = 1,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rules", metavar="BOOK", help="Book of operators of the file, or of rules for the model."),
+    ] = None,
     top: Annotated[int, typer.Option(min=0, help="How many of the largest values to list.")] = 10,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the arenas over time.")] = None,
     html: Annotated[
@@ -58,7 +62,9 @@ def memory(
             from .memory_plans import MemoryOptions, memory_report, picture_of, pools_of
 
         pools = pools_of(policy)
-        options = MemoryOptions(method, planner and planner.value, in_place, schedule, optimize, pools)
+        options = MemoryOptions(
+            method, planner and planner.value, in_place, schedule, optimize, pools, tuple(rules or ())
+        )
         picture = picture_of(target, options, steps)
     drawings = {".svg": picture_svg, ".html": picture_page, ".json": picture_trace}
     for suffix, path in files.items():

@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from exirkit.passes import ExecutorchBackendConfig, MemoryPlanningPass, MemoryPolicy, load_memory_policy
-from exirkit.patterns import read_target
+from exirkit.passes import ApplyRules, ExecutorchBackendConfig, MemoryPlanningPass, MemoryPolicy, load_memory_policy
+from exirkit.patterns import load_book, read_target
 from exirkit.pictures import MemoryPicture, MethodPicture, PicturedArena, PicturedValue, picture_file, picture_manager
 from exirkit.program import to_edge
 
+from .book_operators import register_operators
 from .console import Steps, nbytes_text, output_to_stderr, stdout_console, table
 from .failures import WRONG_USAGE, CommandError, printable
 from .lowering import PLANNERS, exported_methods
@@ -32,6 +33,7 @@ class MemoryOptions:
         schedule: Put independent instructions into an order in which less is live at once.
         optimize: Level of optimization.
         policy: Which memories there are and what lies in which; of a program file, their names and limits only.
+        rules: Books that define operators of the file, or whose rules rewrite the model.
     """
 
     method: str | None = None
@@ -40,6 +42,7 @@ class MemoryOptions:
     schedule: bool = False
     optimize: int = 1
     policy: MemoryPolicy | None = None
+    rules: tuple[str, ...] = ()
 
 
 def picture_of(target: str, options: MemoryOptions, steps: Steps) -> MemoryPicture:
@@ -51,6 +54,7 @@ def picture_of(target: str, options: MemoryOptions, steps: Steps) -> MemoryPictu
         OSError: The file cannot be read.
     """
     if target.endswith(".pte"):
+        register_operators(options.rules)
         with steps.phase("read", f"reading {target}"):
             picture = picture_file(target, limits=_limits(options.policy))
     else:
@@ -151,6 +155,9 @@ def _lowered_picture(target: str, options: MemoryOptions, steps: Steps) -> Memor
     )
     with steps.phase("to_edge"):
         edge = to_edge(exported, progress=steps)
+        if options.rules:
+            rules = [rule for name in options.rules for rule in load_book(name).require_valid().rules]
+            edge = edge.transform([ApplyRules(rules)])
     with steps.phase("to_executorch"):
         manager = edge.to_executorch(config, progress=steps)
     return picture_manager(manager, title=target, limits=_limits(options.policy))

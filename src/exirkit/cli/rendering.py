@@ -12,6 +12,7 @@ from rich.text import Text
 from .console import nbytes_text, shape_text, stdout_console, table
 from .failures import printable
 from .reports import (
+    BookOperatorReport,
     BytesByKind,
     CodeReport,
     DemoReport,
@@ -53,9 +54,18 @@ def _print_lowered(report: LowerReport, file: str) -> None:
             shown = ", ".join(f"{name} ({count})" for name, count in counts.items())
             _say(console, f"delegates of {method.name}: {shown}")
     _print_bytes(console, report.bytes_by_kind)
+    _print_book_operators(console, report.book_operators)
     console.print()
     seconds = ", ".join(f"{name} {value:.2f}" for name, value in report.seconds.items())
     _say(console, f"seconds: {seconds}; together {sum(report.seconds.values()):.2f}")
+
+
+def _print_book_operators(console: Console, operators: Sequence[BookOperatorReport]) -> None:
+    if operators:
+        books = " ".join(f"--rules {book}" for book in dict.fromkeys(one.book for one in operators))
+        console.print()
+        console.print(table(["operator of a book", "book"], [(one.name, one.book) for one in operators]))
+        _say(console, f"`exirkit run`, `verify`, `inspect` and `memory` know them with {books}")
 
 
 def print_inspected(report: InspectReport) -> None:
@@ -63,6 +73,7 @@ def print_inspected(report: InspectReport) -> None:
     console = stdout_console()
     _say(console, f"{report.file} ({nbytes_text(report.nbytes)} bytes)")
     _print_bytes(console, report.bytes_by_kind)
+    _print_book_operators(console, report.book_operators)
     if report.largest_constants:
         rows = [
             (each.index, f"{each.dtype} {shape_text(each.shape)}", nbytes_text(each.nbytes), each.method)

@@ -74,6 +74,18 @@ class ValueReport(Report):
     content: Any = None
 
 
+class BookOperatorReport(Report):
+    """An operator of a file that a rule book defines.
+
+    Attributes:
+        name: As the file has it, with its overload.
+        book: The book, as `--rules` takes it.
+    """
+
+    name: str
+    book: str
+
+
 class OperatorReport(Report):
     """One operator of a method and how often it is called."""
 
@@ -140,6 +152,7 @@ class InspectReport(Report):
     Attributes:
         nbytes: Size of the file.
         largest_constants: At most five.
+        book_operators: Operators that the given books define.
     """
 
     ok: Literal[True] = True
@@ -148,6 +161,7 @@ class InspectReport(Report):
     bytes_by_kind: BytesByKind
     methods: list[MethodReport]
     largest_constants: list[ConstantReport]
+    book_operators: list[BookOperatorReport] = []
 
 
 class LoweredMethod(Report):
@@ -178,6 +192,7 @@ class LowerReport(Report):
 
     Attributes:
         file: The file that was written.
+        book_operators: Operators of the file that rule books define: a runtime needs them.
         seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
     """
 
@@ -187,6 +202,7 @@ class LowerReport(Report):
     nbytes: int
     bytes_by_kind: BytesByKind
     methods: list[LoweredMethod]
+    book_operators: list[BookOperatorReport] = []
     seconds: dict[str, float]
 
 

@@ -15,6 +15,7 @@ import torch
 from exirkit.emit import open_program
 from exirkit.runtime_ref import Runtime
 
+from .book_operators import register_operators
 from .console import Steps
 from .input_files import Fill, make_inputs, read_inputs
 from .inspection import chosen_plans
@@ -37,6 +38,7 @@ class RunOptions:
         save: File for the outputs of the last run, `.npz`.
         knowing: Whether every byte of planned memory is watched.
         in_place: Whether results may lie over arguments that die, where operators allow that.
+        rules: Books that define operators of the file.
     """
 
     method: str | None = None
@@ -47,6 +49,7 @@ class RunOptions:
     save: Path | None = None
     knowing: bool = False
     in_place: bool = False
+    rules: Sequence[str] = ()
 
 
 def run_file(path: Path, options: RunOptions, steps: Steps) -> RunReport:
@@ -57,6 +60,7 @@ def run_file(path: Path, options: RunOptions, steps: Steps) -> RunReport:
         UsageError: EK640 to EK645, the inputs do not fit the method.
         CommandError: EK721 to EK723, inputs cannot be read or made up, or there is no such method.
     """
+    register_operators(options.rules)
     steps(f"loading {path}")
     with open_program(path) as file:
         names = [plan.name for plan in file.program.execution_plan]
