@@ -38,7 +38,8 @@ def code_of_pass(one: Any) -> Location:
         return line_of_definition(one)
     for method in ("edit", "call", "__call__"):
         found = getattr(type(one), method, None)
-        if hasattr(found, "__code__") and is_users_file(found.__code__.co_filename):
+        code = getattr(found, "__code__", None)
+        if found is not None and code is not None and is_users_file(code.co_filename):
             return line_of_definition(found)
     return line_of_definition(type(one))
 

@@ -23,11 +23,11 @@ from exirkit.ir import EdgeOpOverload, called_graphs  # noqa: E402
 from exirkit.runtime_ref import Runtime  # noqa: E402
 
 
-class Idle(ExportPass):
+class Idle(ExportPass):  # type: ignore[misc]
     """Traces again, and changes nothing."""
 
 
-class ReluTwice(ExportPass):
+class ReluTwice(ExportPass):  # type: ignore[misc]
     """Calls relu on every relu, which changes no result."""
 
     def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
@@ -37,7 +37,7 @@ class ReluTwice(ExportPass):
         return result
 
 
-class Fails(ExportPass):
+class Fails(ExportPass):  # type: ignore[misc]
     """Raises at the first relu."""
 
     def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
