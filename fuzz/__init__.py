@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .campaigns import load_bench as load_bench
     from .campaigns import load_parts as load_parts
     from .campaigns import load_quotas as load_quotas
+    from .campaigns import load_reasons as load_reasons
     from .campaigns import parse_seeds as parse_seeds
     from .campaigns import show as show
     from .campaigns import summarise as summarise
@@ -118,6 +119,7 @@ _HOMES: dict[str, str] = {
     "load_bench": "campaigns",
     "load_parts": "campaigns",
     "load_quotas": "campaigns",
+    "load_reasons": "campaigns",
     "mutant": "mutants",
     "parse_program": "programs",
     "parse_seeds": "campaigns",

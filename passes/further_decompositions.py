@@ -6,7 +6,8 @@ tensors while their core operators are recorded, so they ask for no elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -106,12 +107,119 @@ def stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descend
     return aten.sort.default(x, dim, descending)
 
 
+def places_among(
+    boundaries: Tensor,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """`aten.searchsorted`: how many sorted boundaries are behind each value; what is not a number is behind all.
+
+    Args:
+        boundaries: `[n]`, or `[*B, n]` for values `[*B, m]`.
+        values: Tensor or number.
+        out_int32: Whether the result is int32 instead of int64.
+        right: Whether a boundary that equals the value counts.
+        side: `right` for the same, or `left`.
+        sorter: An order of the boundaries; not supported.
+    """
+    if sorter is not None or not isinstance(values, Tensor):
+        return NotImplemented
+    wanted, limits = values.unsqueeze(-1), boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
+    beyond = limits > wanted if right or side == "right" else limits >= wanted
+    return (~beyond).sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+def bucket_of(values: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
+    """`aten.bucketize`: the places of values among sorted boundaries."""
+    return places_among(boundaries, values, out_int32=out_int32, right=right)
+
+
+def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """`aten.kthvalue`: the k-th least values along a dim, and where they are."""
+    if x.dim() == 0:
+        return NotImplemented
+    values, indices = torch.sort(x, dim)
+    chosen = [one.select(dim, k - 1) for one in (values, indices)]
+    return tuple(one.unsqueeze(dim) if keepdim else one for one in chosen)
+
+
+def median_of_all(x: Tensor) -> Any:
+    """`aten.median`: the middle element, the lower one of two; not a number if one element is not."""
+    return median_along(x.reshape(-1), 0)[0]
+
+
+def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """`aten.median.dim`: the middle elements along a dim, and where they are."""
+    if x.dim() == 0 or not isinstance(x.shape[dim], int) or x.shape[dim] < 1:
+        return NotImplemented
+    size = x.shape[dim]
+    values, indices = torch.sort(x, dim)
+    if not x.is_floating_point():
+        chosen = [one.narrow(dim, (size - 1) // 2, 1) for one in (values, indices)]
+    else:
+        # What is not a number is last; the first of these is the median if there is one.
+        unknown = (values != values).sum(dim, keepdim=True)
+        place = torch.where(unknown > 0, size - unknown, (size - 1) // 2)
+        chosen = [one.gather(dim, place) for one in (values, indices)]
+    return tuple(one if keepdim else one.squeeze(dim) for one in chosen)
+
+
+def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
+    """`aten.adaptive_max_pool2d` and `3d`: the largest of windows that cover the input, and where they are.
+
+    Windows of one size are those of a plain pooling. Others are looked at one by one; what is not used of that goes.
+    """
+    dims = len(output_size)
+    sizes = list(x.shape[-dims:])
+    if not all(isinstance(size, int) and size > 0 for size in (*sizes, *output_size)):
+        return NotImplemented
+    if all(size % out == 0 for size, out in zip(sizes, output_size, strict=True)):
+        window = [size // out for size, out in zip(sizes, output_size, strict=True)]
+        pool = aten.max_pool2d_with_indices if dims == 2 else aten.max_pool3d_with_indices
+        return pool.default(x, window, window)
+    along = [
+        [(place * size // out, -(-(place + 1) * size // out)) for place in range(out)]
+        for size, out in zip(sizes, output_size, strict=True)
+    ]
+    values = x
+    for dim, windows in enumerate(along, start=-dims):
+        parts = [values.narrow(dim, start, end - start).amax(dim, keepdim=True) for start, end in windows]
+        values = torch.cat(parts, dim)
+    found = [_place_of_largest(x, corner, sizes) for corner in itertools.product(*along)]
+    return values, torch.stack(found, -1).reshape(values.shape)
+
+
+def _place_of_largest(x: Tensor, window: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Tensor:
+    """Return where in the last dims the largest element of a window is, counted in row-major order."""
+    part = x
+    for dim, (start, end) in enumerate(window, start=-len(window)):
+        part = part.narrow(dim, start, end - start)
+    left = part.flatten(-len(window)).argmax(-1)
+    place, stride = torch.zeros_like(left), 1
+    for (start, end), size in zip(reversed(window), reversed(sizes), strict=True):
+        rest = torch.div(left, end - start, rounding_mode="floor")
+        place = place + (left - rest * (end - start) + start) * stride
+        left, stride = rest, stride * size
+    return place
+
+
 _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.histc.default: histogram,
     aten._grouped_mm.default: grouped_mm,
     aten._int_mm.default: integer_product,
     aten.empty_permuted.default: empty_permuted,
     aten.sort.stable: stable_sort,
+    aten.searchsorted.Tensor: places_among,
+    aten.bucketize.Tensor: bucket_of,
+    aten.kthvalue.default: kth_value,
+    aten.median.default: median_of_all,
+    aten.median.dim: median_along,
+    aten.adaptive_max_pool2d.default: adaptive_max_pool,
+    aten.adaptive_max_pool3d.default: adaptive_max_pool,
 }
 
 # Operators of other libraries, which exist once these are imported.

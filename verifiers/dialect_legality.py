@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -255,12 +255,29 @@ def _missing_value(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         )
 
 
+# What to write instead, or what is missing in the call: where this is not to be guessed.
+_WAYS_OUT: Mapping[str, str] = {
+    "aten::_unique2": "it is decomposed if no size of its input varies and there is an element",
+    "aten::unique_consecutive": "it is decomposed without `dim` if no size of its input varies and there is an element",
+    "aten::unique_dim": "`unique` without `dim` is decomposed; number the rows first: `(rows * weights).sum(1)`",
+    "aten::bincount": "it is decomposed if the size of its input does not vary and there is an element",
+    "aten::repeat_interleave": "it is decomposed if it is told `output_size`",
+    "aten::_fft_c2c": "runtimes compute no complex numbers; multiply with matrices of cosines and sines",
+    "aten::searchsorted": "it is decomposed for tensors of values and without `sorter`",
+    "aten::_grouped_mm": "it is decomposed for rows in groups and for two batches, without bias",
+}
+
+
 def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
+    way_out = _WAYS_OUT.get(op._schema.name)
     return graph.finding(
         "EK301",
         node,
         f"{op.name()} is not a core ATen operator",
-        notes=("torch has no decomposition for it, or it was preserved on purpose",),
+        notes=(
+            "torch has no decomposition for it, or it was preserved on purpose",
+            *(() if way_out is None else (way_out,)),
+        ),
         hint=f"if your runtime has a kernel: EdgeCompileConfig(_core_aten_ops_exception_list=[torch.ops.{op}])",
     )
 

@@ -1,6 +1,6 @@
 """Many programs, on many processes, with results that are kept."""
 
-from .bench import Bench, Case, Checked, load_bench, load_object, load_parts, load_quotas
+from .bench import Bench, Case, Checked, load_bench, load_object, load_parts, load_quotas, load_reasons
 from .campaign import Campaign, Progress
 from .config import Attachment, CampaignConfig, parse_seeds
 from .engine import engine_text
@@ -45,6 +45,7 @@ __all__ = [
     "load_object",
     "load_parts",
     "load_quotas",
+    "load_reasons",
     "parse_seeds",
     "run_batch",
     "run_seed",

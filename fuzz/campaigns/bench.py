@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,7 @@ from exirkit.ir import Diagnostic, ModelError
 
 from .config import CampaignConfig
 from .results import Analysis, Found
-from .tested_parts import Kind
+from .tested_parts import Kind, TestedPart
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,12 @@ def load_quotas(config: CampaignConfig) -> Mapping[str, float]:
 def load_parts(config: CampaignConfig) -> list[tuple[Kind, str]]:
     """Return kind and name of all that is under test, if the bench says so: it may have an attribute `parts`."""
     return list(getattr(load_bench(config), "parts", ()))
+
+
+def load_reasons(config: CampaignConfig, parts: Iterable[TestedPart]) -> dict[str, list[str]]:
+    """Return why parts under test did nothing, by name, if the bench says so: it may have a method `why_idle`."""
+    why: Callable[[str], list[str]] | None = getattr(load_bench(config), "why_idle", None)
+    return {} if why is None else {one.name: why(one.name) for one in parts if one.kind == "rule" and not one.changed}
 
 
 def load_object(name: str) -> Any:

@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
-from exirkit.fuzz.generation import FLOORS, Policy, RulePlants, features_of, generate_planted, require_programs
+from exirkit.fuzz.generation import (
+    FLOORS,
+    PlantSource,
+    Policy,
+    RulePlants,
+    features_of,
+    generate_planted,
+    require_programs,
+)
 from exirkit.fuzz.oracles import (
     USUAL_RUNGS,
     Compiler,
@@ -30,6 +38,7 @@ from exirkit.ir import Diagnostic, UsageError
 
 from .bench import Case, Checked
 from .config import Attachment, CampaignConfig
+from .idle_rules import why_idle
 from .results import Analysis, Found
 from .tested_parts import parts_under_test, planted_features, seen_features
 
@@ -58,7 +67,8 @@ class StandardBench:
         first = next(iter(self._compilers.values()))
         self.parts = parts_under_test(first)
         rules = first.rules_under_test() if isinstance(first, ExirkitCompiler) else []
-        self._sources = [RulePlants(one) for one in rules]
+        self._rules = {one.id: one for one in first.compiled_rules()} if isinstance(first, ExirkitCompiler) else {}
+        self._sources: list[PlantSource] = [RulePlants(one) for one in rules]
         self._around = None if config.policy is None else self._policy
 
     @staticmethod
@@ -96,6 +106,10 @@ class StandardBench:
         failure = _different(self._verdict(case).failures)[number]
         made, _ = analysed(case.program, failure, self._compiler(case.seed), case.seed, number)
         return made
+
+    def why_idle(self, name: str) -> list[str]:
+        """Return why a rule under test never fired, as far as that is known."""
+        return why_idle(self._rules[name]) if name in self._rules else []
 
     def _verdict(self, case: Case) -> Verdict:
         return check(case.program, compiler=self._compiler(case.seed), rungs=self._rungs, seed=case.seed)

@@ -11,7 +11,7 @@ from .building import Building
 from .choices import Choices, SeededChoices
 from .generating import fill_method, finished, generate_from
 from .planted import Planted
-from .plants import POSITIVE, WAYS, Plant, PlantSource, Way
+from .plants import POSITIVE, Plant, PlantSource, Way
 from .policy import Policy, draw_plan
 from .scope import Scope
 
@@ -61,7 +61,7 @@ def generate_planted(seed: int, sources: Sequence[PlantSource], policy: Policy |
     if not sources:
         return PlantedProgram(generate_from(choices, policy or Policy()))
     turn, at = divmod(seed, len(sources))
-    return planted_from(choices, sources[at], WAYS[turn % len(WAYS)], turn, policy)
+    return planted_from(choices, sources[at], sources[at].ways[turn % len(sources[at].ways)], turn, policy)
 
 
 def planted_from(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -51,9 +51,11 @@ class PlantSource(Protocol):
 
     Attributes:
         name: Of the rule, pattern or model.
+        ways: The ways that programs take in turn.
     """
 
     name: str
+    ways: Sequence[Way | None]
 
     def plants(self, way: Way, number: int) -> Iterator[Plant]:
         """Yield what may be planted, always the same for a number; the first that a program can have is taken."""
@@ -69,6 +71,7 @@ class RulePlants:
 
     def __init__(self, rule: CompiledRule, *, is_special: bool = True) -> None:
         self.name = rule.id
+        self.ways: Sequence[Way | None] = WAYS
         self._rule = rule
         self._special = takes_special_values(rule) if is_special else frozenset()
 

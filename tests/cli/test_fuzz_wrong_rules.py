@@ -20,7 +20,6 @@ RULES: dict[str, dict[str, Any]] = {one["id"]: one for one in BOOK["rules"]}
 NEVER = {
     "wrong.dtype-of-result",
     "wrong.shape-of-result",
-    "wrong.not-in-the-dialect",
     "wrong.condition-never-holds",
 }
 SEEDS = 16

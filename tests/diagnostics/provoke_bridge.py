@@ -11,7 +11,7 @@ from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK752", "EK753", "EK754"}
+NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK752", "EK753", "EK754", "EK755", "EK756"}
 
 
 def found(code: str) -> list[Diagnostic]:
@@ -45,3 +45,13 @@ def pools_on_devices(_: Path) -> list[Diagnostic]:
 @provokes("EK754")
 def planner_for_control_flow(_: Path) -> list[Diagnostic]:
     return found("EK754")
+
+
+@provokes("EK755")
+def int4_weights_of_an_odd_width(_: Path) -> list[Diagnostic]:
+    return found("EK755")
+
+
+@provokes("EK756")
+def delegate_that_the_runtime_does_not_accept(_: Path) -> list[Diagnostic]:
+    return found("EK756")

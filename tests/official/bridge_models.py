@@ -82,6 +82,13 @@ class Choosing(nn.Module):
         return y + x
 
 
+class Squashing(nn.Module):
+    """Calls that are written down here, so that diagnostics name this line."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x) * x
+
+
 def perceptron() -> nn.Module:
     """Return a few layers that become one delegate."""
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -95,11 +102,17 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...], Any]]] = {
     "counting": lambda: (Counting(), (torch.randn(2, 4),), None),
 }
 
+# For diagnostics only.
+PROVOKING: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...], Any]]] = {
+    "choosing": lambda: (Choosing(), (torch.randn(3),), None),
+    "squashing": lambda: (Squashing(), (torch.randn(3),), None),
+}
+
 
 def exported(name: str, then: nn.Module | None = None) -> ExportedProgram:
     """Return a model with the weights that it always has, and maybe a module behind it."""
     torch.manual_seed(7)
-    model, inputs, sizes = (Choosing(), (torch.randn(3),), None) if name == "choosing" else MODELS[name]()
+    model, inputs, sizes = {**MODELS, **PROVOKING}[name]()
     if then is not None:
         model, sizes = nn.Sequential(model, then), sizes and {"input": sizes[0]}
     with warnings.catch_warnings():

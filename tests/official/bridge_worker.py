@@ -80,6 +80,35 @@ def lower_quantized(request: Header) -> Reply:
     return answer, [bytes(mine.to_executorch().buffer), bytes(other.to_executorch().buffer)]
 
 
+def lower_int4(request: Header) -> Reply:
+    """Lower a linear with int4 weights through our chain, or say why it is rejected."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    program, inputs = quantized(request["model"])
+    chosen = [bridge.OfficialPartitioner(partitioner())]
+    try:
+        made = ours.to_edge_transform_and_lower(program, partitioner=chosen)
+    except ours.DiagnosticError as error:
+        return {"diagnostic": error.diagnostics[0].model_dump_json()}, []
+    answer = {"inputs": [one.tolist() for one in inputs], "eager": program.module()(*inputs).tolist()}
+    return {**answer, "untried": bridge.check_delegates(made)}, [bytes(made.to_executorch().buffer)]
+
+
+def check_damaged(request: Header) -> Reply:
+    """Say what is wrong with a delegate whose bytes are not what the backend made."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    made = ours.to_edge_transform_and_lower(
+        exported("squashing"), partitioner=[bridge.OfficialPartitioner(partitioner())]
+    )
+    untried = bridge.check_delegates(made)
+    made.exported_program().graph_module.lowered_module_0._processed_bytes = b"not a graph of XNNPACK"
+    try:
+        bridge.check_delegates(made)
+    except ours.DiagnosticError as error:
+        return {"diagnostic": error.diagnostics[0].model_dump_json(), "untried": untried}, []
+    del request
+    return {}, []
+
+
 def lower_for(request: Header) -> Reply:
     """Lower a model for one of the other backends, through our chain and through theirs."""
     other = OTHERS[request["backend"]]
@@ -165,6 +194,10 @@ def provoke(request: Header) -> Reply:
         if request["code"] == "EK753":
             policy = "policy: 1\npools: [{name: npu, device: 'cuda:0'}]\n"
             return plan({"methods": {"forward": "any-batch"}, "policy": policy})
+        if request["code"] == "EK755":
+            return lower_int4({"model": "odd-width"})
+        if request["code"] == "EK756":
+            return check_damaged({})
         if request["code"] == "EK754":
             return plan({"methods": {"forward": "choosing"}, "policy": "policy: 1\npools: [{name: sram}]\n"})
         # What others have imported is not to be in the message.
@@ -188,6 +221,8 @@ ANSWERS = {
     "compare": compare,
     "lower": lower,
     "lower_for": lower_for,
+    "check_damaged": check_damaged,
+    "lower_int4": lower_int4,
     "lower_quantized": lower_quantized,
     "page": page,
     "plan": plan,

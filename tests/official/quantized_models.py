@@ -37,6 +37,17 @@ class Towers(nn.Module):
         return self.top(torch.relu(self.left(x))), self.right(x)
 
 
+class Narrow(nn.Module):
+    """A linear that is written down here, so that diagnostics name this line."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight)
+
+
 @dataclass(frozen=True)
 class Quantized:
     """A model to be quantised.
@@ -50,13 +61,14 @@ class Quantized:
 
     make: Callable[[], nn.Module]
     size: tuple[int, ...]
-    config: dict[str, bool]
+    config: dict[str, bool | int]
     batch: tuple[int, int] | None = None
 
 
-TENSOR = {"is_per_channel": False}
-CHANNEL = {"is_per_channel": True}
-DYNAMIC = {"is_per_channel": True, "is_dynamic": True}
+TENSOR: dict[str, bool | int] = {"is_per_channel": False}
+CHANNEL: dict[str, bool | int] = {"is_per_channel": True}
+DYNAMIC: dict[str, bool | int] = {"is_per_channel": True, "is_dynamic": True}
+FOUR_BITS: dict[str, bool | int] = {**DYNAMIC, "weight_qmin": -8, "weight_qmax": 7}
 
 
 def _convolutions() -> nn.Module:
@@ -91,9 +103,19 @@ QUANTIZED = {
 }
 
 
+# Linears with int4 weights, of which XNNPACK computes those of `WRONG_INT4` wrong.
+INT4 = {
+    "odd-width": Quantized(lambda: Narrow(7), (2, 7), FOUR_BITS),
+    "odd-width-any-batch": Quantized(lambda: nn.Linear(7, 4, bias=False), (3, 7), FOUR_BITS, batch=(2, 8)),
+    "odd-width-one-row": Quantized(lambda: nn.Linear(7, 4), (1, 7), FOUR_BITS),
+    "even-width": Quantized(lambda: nn.Linear(8, 4), (3, 8), FOUR_BITS),
+}
+WRONG_INT4 = ("odd-width", "odd-width-any-batch")
+
+
 def quantized(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
     """Return a calibrated and converted model, and inputs that it was not calibrated with."""
-    chosen = QUANTIZED[name]
+    chosen = {**QUANTIZED, **INT4}[name]
     torch.manual_seed(11)
     model = chosen.make().eval().requires_grad_(False)
     example = (torch.randn(chosen.size),)

@@ -8,8 +8,10 @@ import pytest
 import torch
 from tests.official.bridge_process import ask_bridge
 from tests.official.oracle import OfficialRuntime
-from tests.official.quantized_models import QUANTIZED
+from tests.official.quantized_models import INT4, QUANTIZED, WRONG_INT4
 from tests.thoroughness import TRIES_ALL
+
+from exirkit import Diagnostic
 
 pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 
@@ -40,3 +42,26 @@ def test_quantised_operators_are_delegated_as_in_the_official_chain(
         assert torch.equal(got, want)
         # One step of the output, whose range was calibrated to about -3 .. 3; XNNPACK rounds in its own way.
         torch.testing.assert_close(got, torch.tensor(eager), rtol=0.02, atol=0.06)
+
+
+@pytest.mark.parametrize("name", INT4)
+def test_int4_weights_that_xnnpack_reads_from_wrong_places_are_rejected(
+    name: str, official_runtime: OfficialRuntime
+) -> None:
+    answer, files = ask_bridge({"op": "lower_int4", "model": name})
+    if name in WRONG_INT4:
+        assert Diagnostic.model_validate_json(answer["diagnostic"]).code == "EK755"
+        return
+    assert answer["untried"] == []
+    ((got,),) = official_runtime.run(files[0], [tuple(torch.tensor(one) for one in answer["inputs"])]).unwrap()
+    assert isinstance(got, torch.Tensor)
+    # Steps of the input: XNNPACK finds them row by row, PyTorch for all rows.
+    torch.testing.assert_close(got, torch.tensor(answer["eager"]), rtol=0.02, atol=0.03)
+
+
+def test_a_delegate_that_its_runtime_does_not_accept_is_named() -> None:
+    answer, _ = ask_bridge({"op": "check_damaged"})
+    assert answer["untried"] == []
+    found = Diagnostic.model_validate_json(answer["diagnostic"])
+    assert found.code == "EK756"
+    assert "aten_sigmoid_default" in " ".join(found.notes)

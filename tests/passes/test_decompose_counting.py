@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.case import EXACT
+from tests.models.case import EXACT, Function
 from tests.official.oracle import OfficialRuntime
 from tests.passes.legalized import assert_runs
 from torch._higher_order_ops.associative_scan import associative_scan
+
+from exirkit import to_edge
+from exirkit.ir import ModelError
 
 CALLS = [torch.tensor([3, 1, 2, 3, 3, 7, 1]), torch.zeros(7, dtype=torch.int64), torch.arange(7)]
 
@@ -71,3 +74,9 @@ def test_vmap() -> None:
         return torch.dot(x, y) * x
 
     assert_runs(torch.vmap(scaled), [[torch.randn(4, 3), torch.randn(4, 3)]])
+
+
+def test_what_is_left_says_what_to_do() -> None:
+    program = torch.export.export(Function(lambda x: torch.unique(x, dim=0)), (torch.ones(2, 2),), strict=False)
+    with pytest.raises(ModelError, match="without `dim` is decomposed"):
+        to_edge(program)

@@ -77,3 +77,50 @@ def test_grouped_product_of_torch(official_runtime: OfficialRuntime) -> None:
         return torch.nn.functional.grouped_mm(rows, weights, offs=ends), batches
 
     assert_runs(model, [[rows, weights, ends]], official_runtime, tolerance=BRAIN)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("right", [False, True])
+def test_places_among_boundaries(right: bool, official_runtime: OfficialRuntime) -> None:
+    limits = torch.tensor([-1.0, 0.0, 0.0, 2.5, torch.inf])
+    values = torch.tensor([[-2.0, -1.0, 0.0], [1.0, torch.inf, NAN]])
+    many = torch.stack([limits, limits + 1])
+
+    def model(limits: torch.Tensor, many: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        short = torch.bucketize(values, limits, right=right, out_int32=True)
+        return torch.searchsorted(limits, values, right=right), torch.searchsorted(many, values, right=right), short
+
+    assert_runs(model, [[limits, many, values]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_elements_in_the_middle(size: int, official_runtime: OfficialRuntime) -> None:
+    x = torch.randperm(3 * size).view(3, size).float()
+    odd = x.clone()
+    odd[1, -1] = NAN
+
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        middle, third = x.median(1), x.kthvalue(1, 0, True)
+        return x.median(), *middle, *third, *x.long().median(0, keepdim=True)
+
+    assert_runs(model, [[x]], official_runtime, tolerance=EXACT)
+    assert_runs(lambda x: (x.median(), *x.median(1)), [[odd], [x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("sizes", [(3, 2), (4, 1), (6, 5), (2, 3)])
+def test_largest_of_adaptive_windows(sizes: tuple[int, int], official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> Any:
+        return torch.nn.functional.adaptive_max_pool2d(x, sizes, return_indices=True)
+
+    assert_runs(model, [[torch.randn(2, 3, 8, 5)], [torch.zeros(2, 3, 8, 5)]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_largest_of_adaptive_volumes(official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> Any:
+        pool = torch.nn.functional.adaptive_max_pool3d
+        return pool(x, 2), pool(x, (3, 1, 2)), pool(x, (2, 3, 3), return_indices=True)[1]
+
+    assert_runs(model, [[torch.randn(2, 4, 6, 8)]], official_runtime, tolerance=EXACT)

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError, cheap_tracing
 from exirkit.passes import BackendDetails, PreprocessResult
 
+from .known_defects import check_known_defects
 from .operators import official_program
 
 
@@ -45,6 +46,8 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
             name: [[OfficialCompileSpec(spec.key, spec.value) for spec in specs] for specs in lists]
             for name, lists in compile_specs.items()
         }
+        for program in (one for programs in edge_programs.values() for one in programs):
+            check_known_defects(backend_id, program)
         with cheap_tracing():
             made = theirs.preprocess_multimethod(edge_programs, given)
         return {name: [_result(one) for one in results] for name, results in made.items()}

@@ -24,6 +24,7 @@ from exirkit.fuzz import (
     dask_executor,
     load_bench,
     load_parts,
+    load_reasons,
     parse_seeds,
     untested,
 )
@@ -35,6 +36,8 @@ from .fuzz_reports import FuzzBucket, FuzzReport, FuzzTested
 from .reports import Finding
 
 _DEFAULT_SEEDS = "1000"
+# A book may have hundreds of rules, and a few seeds may not be enough for any.
+_MOST_EXPLAINED = 20
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,8 @@ def _executor(options: FuzzOptions) -> Iterator[tuple[Executor, int]]:
 def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzReport:
     ordered = sorted(progress.buckets.items(), key=lambda one: (-one[1], one[0]))
     parts = [progress.uses.of(kind, name) for kind, name in load_parts(config)]
-    found = untested(parts, progress.done, {})
+    with output_to_stderr():
+        found = untested(parts, progress.done, load_reasons(config, parts[:_MOST_EXPLAINED]))
     return FuzzReport(
         ok=not progress.failed and not found,
         campaign=progress.campaign,
