@@ -79,6 +79,7 @@ from .legalization import needs_legalizing
 from .legalize_dim_order import LegalizeDimOrder
 from .legalize_dtypes import LegalizeDtypes, LegalizeReport
 from .legalize_integers import LegalizeIntegers
+from .legalize_padding import LegalizePadding
 from .legalize_sorts import LegalizeSorts
 from .legalize_volumes import LegalizeVolumes
 from .lift_constants import LiftConstants
@@ -202,6 +203,7 @@ __all__ = [
     "LegalizeDimOrder",
     "LegalizeDtypes",
     "LegalizeIntegers",
+    "LegalizePadding",
     "LegalizeReport",
     "LegalizeSorts",
     "LegalizeVolumes",

@@ -282,6 +282,7 @@ class RuleBook(Strict):
         rulebook: Version of the language: 1.
         namespace: Prefix under which the rules are known elsewhere.
         imports: Other books whose operators, types and macros are used here.
+        libraries: Python modules that register operators; they are imported before names are looked up.
         types: Names for types of variables.
         macros: Named pattern expressions, `addc(t, c)` to its text.
         ops: Operators with definitions.
@@ -292,6 +293,7 @@ class RuleBook(Strict):
     namespace: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")] = "local"
     doc: str | None = None
     imports: tuple[str, ...] = ()
+    libraries: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)], ...] = ()
     types: dict[Name, str] = {}
     macros: dict[str, ExpressionText] = {}
     traits: dict[str, dict[str, Any]] = {}

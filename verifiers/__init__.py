@@ -17,7 +17,7 @@ from .graph_structure import check_structure
 from .kernel_conditions import FUNCTIONS as CONDITION_FUNCTIONS
 from .kernel_conditions import KernelCondition, read_condition
 from .kernel_facts import UNKNOWN, CallFacts, Fact, TensorFacts, facts_of_call
-from .kernel_support import KernelTable, broken_conditions, check_kernel_names, check_kernels, kernel_name
+from .kernel_support import KernelTable, broken_conditions, check_kernel_names, check_kernels
 from .memory_plan import check_memory_plan
 from .metadata_truth import check_layouts, check_metadata
 from .method_memory import check_method_memory
@@ -83,7 +83,6 @@ __all__ = [
     "facts_of_call",
     "get_aten_verifier",
     "is_core",
-    "kernel_name",
     "known_dtypes",
     "read_condition",
     "returns_view",

@@ -12,8 +12,10 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from .dtype_catalogue import ALL, OperatorDtypes, expand_rule
 from .kernel_facts import UNKNOWN, CallFacts, Fact, TensorFacts, Unknown
 
 
@@ -133,7 +135,7 @@ def numel(fact: Fact) -> int:
 def size(fact: Fact, dim: int) -> int:
     """Return one size of a tensor."""
     sizes = _tensor(fact).sizes
-    if not -len(sizes) <= dim < len(sizes):
+    if not isinstance(dim, int) or not -len(sizes) <= dim < len(sizes):
         raise UndecidedError
     found: int = _known(sizes[dim])
     return found
@@ -166,16 +168,61 @@ def given(fact: Fact) -> bool:
     return fact is not None
 
 
+def flag(fact: Fact) -> bool:
+    """Whether an argument is true."""
+    return bool(_known(fact))
+
+
 def integral(fact: Fact) -> bool:
     """Whether a number is an integer or a bool."""
     return isinstance(_known(fact), int)
+
+
+def dtypes(rules: tuple[str, ...], *facts: Fact) -> bool:
+    """Whether dtypes are admitted by one of the rules, `T index; T: floating`, in the order of the arguments."""
+    return _dtypes_of(facts) in _admitted(rules)
+
+
+def sampled_dtypes(rules: tuple[str, ...], *facts: Fact) -> bool:
+    """Like `dtypes`, where only combinations were tried in which at most one dtype differs from the others."""
+    found = _dtypes_of(facts)
+    if not OperatorDtypes((), (), is_sampled=True).is_known(found):
+        raise UndecidedError
+    return found in _admitted(rules)
+
+
+@cache
+def _admitted(rules: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    return frozenset(given for rule in rules for given, _ in expand_rule(rule.replace(";", " -> ;")))
+
+
+def _dtypes_of(facts: tuple[Fact, ...]) -> tuple[str, ...]:
+    tensors = list(tensors_in(facts))
+    # Tensors without dims do not widen others in their kind.
+    if len({one.dtype for one in tensors}) > 1 and len({len(one.sizes) == 0 for one in tensors}) > 1:
+        raise UndecidedError
+    found = tuple(map(_dtype_of, facts))
+    if any(one not in ALL and one != "none" for one in found):
+        raise UndecidedError
+    return found
+
+
+def _dtype_of(fact: Fact) -> str:
+    if isinstance(fact, tuple):
+        several = {_dtype_of(one) for one in fact} - {"none"}
+        if len(several) > 1:
+            raise UndecidedError
+        return several.pop() if several else "none"
+    if isinstance(fact, TensorFacts):
+        return fact.dtype
+    return "none" if fact is None else str(_known(fact))
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
         contiguous, one_layout, same_order, same_shape, same_dtype, rank, greatest_rank, numel, size, dtype, length,
-        least, greatest, given, integral,
+        least, greatest, given, flag, integral, dtypes, sampled_dtypes,
     )
 }  # fmt: skip
 """What conditions may call."""

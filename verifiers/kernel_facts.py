@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -42,14 +42,18 @@ Fact: TypeAlias = TensorFacts | int | float | bool | str | Unknown | tuple["Fact
 CallFacts: TypeAlias = Mapping[str, Fact]
 
 
-def facts_of_call(node: Node) -> dict[str, Fact]:
-    """Return what a call in a graph hands to its kernel, by names of arguments; defaults are filled in."""
+def facts_of_call(node: Node, only: Container[str] | None = None) -> dict[str, Fact]:
+    """Return what a call in a graph hands to its kernel, by names of arguments; defaults are filled in.
+
+    Args:
+        node: The call.
+        only: Names of arguments that are asked for; all when absent.
+    """
     op = underlying(node.target)
     found: dict[str, Fact] = dict(_defaults(op))
-    for name, given in zip(_positional(op), node.args, strict=False):
-        found[name] = fact_of(given)
-    for name, given in node.kwargs.items():
-        found[name] = fact_of(given)
+    for name, given in (*zip(_positional(op), node.args, strict=False), *node.kwargs.items()):
+        if only is None or name in only:
+            found[name] = fact_of(given)
     return found
 
 
@@ -65,9 +69,9 @@ def fact_of(argument: Any) -> Fact:
 
 def _of_value(value: Any) -> Fact:
     if isinstance(value, TensorSpec):
-        varies = value.shape_dynamism != TensorShapeDynamism.STATIC
-        sizes = tuple(UNKNOWN if varies or type(size) is not int else size for size in value.shape)
-        return TensorFacts(_name(value.dtype), sizes, tuple(value.dim_order))
+        if value.shape_dynamism == TensorShapeDynamism.STATIC:
+            return TensorFacts(_name(value.dtype), tuple(value.shape), tuple(value.dim_order))
+        return TensorFacts(_name(value.dtype), (UNKNOWN,) * len(value.shape), tuple(value.dim_order))
     if isinstance(value, torch.Tensor):
         return _of_tensor(value)
     if isinstance(value, list | tuple):
@@ -86,6 +90,7 @@ def _of_tensor(value: torch.Tensor) -> TensorFacts:
     return TensorFacts(_name(value.dtype), sizes, order)
 
 
+@cache
 def _name(value: Any) -> str:
     return str(value).removeprefix("torch.")
 

@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from exirkit.ir import DefinedOperator, Diagnostic, Location, UsageError, underlying
 
@@ -84,23 +85,56 @@ def check_kernels(program: ExportedProgram | GraphModule, table: KernelTable) ->
         All findings (EK359: no kernel, EK360: the kernel does not take this call), in graph order.
     """
     findings: list[Diagnostic] = []
+    known: dict[Any, _Kernel | None] = {}
     for graph in graphs_of(program):
         for node in graph.calls():
-            name = kernel_name(node)
-            if name is None or name.partition("::")[0] not in table.namespaces or _is_kept(node, name, table):
+            target = node.target
+            if target not in known:
+                known[target] = _kernel(target, table)
+            kernel = known[target]
+            if kernel is None or (kernel.is_there and not kernel.names):
                 continue
-            wrong = (
-                list(broken_conditions(table, name, facts_of_call(node))) if table.has(name) else [missing(table, name)]
-            )
+            wrong: Iterable[Diagnostic]
+            if kernel.is_there:
+                wrong = broken_conditions(table, kernel.name, facts_of_call(node, kernel.names))
+            else:
+                wrong = [missing(table, kernel.name)]
             for each in wrong:
                 made = graph.finding(each.code, node, each.message, expected=each.expected, hint=each.hint)
                 findings.append(made.model_copy(update={"notes": (*each.notes, *made.notes)}))
     return findings
 
 
-def _is_kept(node: Node, name: str, table: KernelTable) -> bool:
+@dataclass(frozen=True)
+class _Kernel:
+    """What has to be looked at in calls of an operator.
+
+    Attributes:
+        name: Of its kernel.
+        is_there: Whether there is one.
+        names: Arguments of which conditions speak.
+    """
+
+    name: str
+    is_there: bool
+    names: frozenset[str]
+
+
+def _kernel(target: Any, table: KernelTable) -> _Kernel | None:
+    """Return what has to be looked at in calls of an operator; None if nothing is known of it."""
+    op = underlying(target)
+    if not isinstance(op, OpOverload | DefinedOperator):
+        return None
+    name = str(op.name())
+    if name.partition("::")[0] not in table.namespaces or _is_kept(op, name, table):
+        return None
+    conditions = table.conditions_of(name)
+    return _Kernel(name, table.has(name), frozenset(word for one in conditions for word in _words(one.text)))
+
+
+def _is_kept(op: Any, name: str, table: KernelTable) -> bool:
     """Tell whether an operator writes nothing: lowering leaves such ones only where it was asked to."""
-    arguments = underlying(node.target)._schema.arguments
+    arguments = op._schema.arguments
     return not table.has(name) and not any(one.alias_info and one.alias_info.is_write for one in arguments)
 
 
@@ -120,14 +154,6 @@ def check_kernel_names(names: Iterable[str], table: KernelTable, method: str) ->
         for place, name in enumerate(names)
         if not table.has(name)
     ]
-
-
-def kernel_name(node: Node) -> str | None:
-    """Return the name of the kernel that a call needs, or None for what is not a call of a kernel."""
-    op = underlying(node.target)
-    if not isinstance(op, OpOverload | DefinedOperator):
-        return None
-    return str(op.name())
 
 
 def missing(table: KernelTable, name: str) -> Diagnostic:

@@ -28,6 +28,7 @@ from exirkit.passes.inline_grad_regions import InlineGradRegions
 from exirkit.passes.legalize_dim_order import LegalizeDimOrder
 from exirkit.passes.legalize_dtypes import LegalizeDtypes
 from exirkit.passes.legalize_integers import LegalizeIntegers
+from exirkit.passes.legalize_padding import LegalizePadding
 from exirkit.passes.legalize_sorts import LegalizeSorts
 from exirkit.passes.legalize_volumes import LegalizeVolumes
 from exirkit.passes.lift_constants import LiftConstants
@@ -261,6 +262,7 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
 
 def _to_executorch() -> tuple[RegisteredPass, ...]:
     return (
+        registered(LegalizePadding, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(
             WriteBackMutations,
             options=SkipDimOrder,

@@ -141,7 +141,9 @@ def result_with_a_spec_of_its_own(_: Path) -> list[Diagnostic]:
 
 @provokes("EK359")
 def operator_without_kernel(_: Path) -> object:
-    return to_edge(exported(lambda x: torch.sort(x)[0], torch.ones(2, 3))).to_executorch()
+    registry = Registry(base="official_host", lacks=("aten::relu.out",))
+    config = ExecutorchBackendConfig(target=Target(target=1, name="mine", registry=registry))
+    return to_edge(exported(torch.relu, torch.ones(2, 3))).to_executorch(config)
 
 
 def runtime_that_asks(condition: str) -> Target:
