@@ -6,7 +6,8 @@ tensors while their core operators are recorded, so they ask for no elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -167,6 +168,45 @@ def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     return tuple(one if keepdim else one.squeeze(dim) for one in chosen)
 
 
+def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
+    """`aten.adaptive_max_pool2d` and `3d`: the largest of windows that cover the input, and where they are.
+
+    Windows of one size are those of a plain pooling. Others are looked at one by one; what is not used of that goes.
+    """
+    dims = len(output_size)
+    sizes = list(x.shape[-dims:])
+    if not all(isinstance(size, int) and size > 0 for size in (*sizes, *output_size)):
+        return NotImplemented
+    if all(size % out == 0 for size, out in zip(sizes, output_size, strict=True)):
+        window = [size // out for size, out in zip(sizes, output_size, strict=True)]
+        pool = aten.max_pool2d_with_indices if dims == 2 else aten.max_pool3d_with_indices
+        return pool.default(x, window, window)
+    along = [
+        [(place * size // out, -(-(place + 1) * size // out)) for place in range(out)]
+        for size, out in zip(sizes, output_size, strict=True)
+    ]
+    values = x
+    for dim, windows in enumerate(along, start=-dims):
+        parts = [values.narrow(dim, start, end - start).amax(dim, keepdim=True) for start, end in windows]
+        values = torch.cat(parts, dim)
+    found = [_place_of_largest(x, corner, sizes) for corner in itertools.product(*along)]
+    return values, torch.stack(found, -1).reshape(values.shape)
+
+
+def _place_of_largest(x: Tensor, window: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Tensor:
+    """Return where in the last dims the largest element of a window is, counted in row-major order."""
+    part = x
+    for dim, (start, end) in enumerate(window, start=-len(window)):
+        part = part.narrow(dim, start, end - start)
+    left = part.flatten(-len(window)).argmax(-1)
+    place, stride = torch.zeros_like(left), 1
+    for (start, end), size in zip(reversed(window), reversed(sizes), strict=True):
+        rest = torch.div(left, end - start, rounding_mode="floor")
+        place = place + (left - rest * (end - start) + start) * stride
+        left, stride = rest, stride * size
+    return place
+
+
 _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.histc.default: histogram,
     aten._grouped_mm.default: grouped_mm,
@@ -178,6 +218,8 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.kthvalue.default: kth_value,
     aten.median.default: median_of_all,
     aten.median.dim: median_along,
+    aten.adaptive_max_pool2d.default: adaptive_max_pool,
+    aten.adaptive_max_pool3d.default: adaptive_max_pool,
 }
 
 # Operators of other libraries, which exist once these are imported.

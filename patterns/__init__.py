@@ -5,12 +5,14 @@ from .book_pages import rule_pages
 from .book_schema import describe_model, rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
 from .bound_patterns import bind_pattern_to_op, bound_book
+from .claimed_dialects import offer_lowering
 from .compiled_rule import CompiledRule
 from .conditions import Condition, compile_condition
 from .defined_ops import book_of_operator
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .graph_functions import GraphFacts
+from .key_reference import rule_keys_page
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
 from .operator_facts import FAMILIES, operators_with
@@ -27,7 +29,7 @@ from .rewrite_bisection import Bisection, bisect_rewrites
 from .rewrite_history import RewriteHistory
 from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
 from .rewriting import RewriteOptions, RuleEngine
-from .rule_books import LoadedBook, book_from_rules, load_book, parse_book, shipped_books
+from .rule_books import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
 from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
 from .rule_relations import Relations, relations_between, relations_of, relations_of_book
 from .source_text import SourceText
@@ -105,11 +107,13 @@ __all__ = [
     "compile_pattern",
     "describe_model",
     "explain_rule",
+    "import_libraries",
     "language_words",
     "load_book",
     "name_of",
     "near_instances",
     "notation_of",
+    "offer_lowering",
     "operators_with",
     "parse_book",
     "pattern_instance",
@@ -121,6 +125,7 @@ __all__ = [
     "relations_between",
     "relations_of",
     "relations_of_book",
+    "rule_keys_page",
     "rule_pages",
     "rulebook_schema",
     "rulebook_schema_text",

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from .let_names import with_let
 from .matching import PatternCompiler
 from .matching_roots import UnconnectedError, anchors
 from .matching_state import CompiledGuard, State
@@ -163,15 +164,16 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     if pattern is None:
         return None
     given = given_names(pattern, variables) | symbols
-    guards = guards_of(rule.where, texts.where, scope, given)
-    given |= set(rule.tune)
     let = compile_program(texts.let, scope, is_let=True) if texts.let else None
-    if let is not None and texts.let is not None:
-        _check_known(let.uses, given, texts.let, scope)
-        given |= set(let.assigns)
-    elif texts.let is not None:
+    if let is None and texts.let is not None:
         # What it would have given is not known, and not to be complained about.
         return None
+    if let is not None and texts.let is not None:
+        _check_known(let.uses, given | set(rule.tune), texts.let, scope)
+    assigned = set(let.assigns) if let is not None else set()
+    guards = guards_of(rule.where, texts.where, scope, given | assigned)
+    guards = [guard if let is None else with_let(guard, let) for guard in guards]
+    given |= set(rule.tune) | assigned
     cases = _cases(rule, texts, scope, given)
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)

@@ -23,7 +23,7 @@ from .matching_calls import (
 )
 from .matching_lists import compile_list
 from .matching_literals import literal_agrees, same_number, scalar_shown
-from .matching_state import CompiledGuard, MatchedNames, Matcher, State, Then
+from .matching_state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from .matching_values import is_kind, same_bound
 from .operator_forms import Forms
 from .seen_through import behind
@@ -31,6 +31,7 @@ from .terms import (
     Alternatives,
     Anything,
     Call,
+    Computed,
     Item,
     Literal,
     Operator,
@@ -68,7 +69,7 @@ class PatternCompiler:
         self.pattern = pattern
         self.forms = forms
         self.variables = variables
-        self.guards = guards
+        self.guards = list(guards)
         self._watching: dict[str, list[CompiledGuard]] = {}
         for guard in guards:
             for name in guard.needs:
@@ -102,6 +103,8 @@ class PatternCompiler:
                 return lambda value, state: then(state)
             case Literal():
                 return self._literal(term, then)
+            case Computed():
+                return self._computed(term, then)
             case ListTerm():
                 return compile_list(self, term, then)
             case Through():
@@ -200,6 +203,38 @@ class PatternCompiler:
             if type(shown) is bool or not isinstance(shown, int | torch.SymInt):
                 return state.fail(f"{name} is a size", value)
             return self.bound(name, shown, state, then)
+
+        return match
+
+    def _computed(self, term: Computed, then: Then) -> Matcher:
+        """A value that follows from names is compared when the last of them is bound."""
+        key = f"${id(term)}"
+
+        def agrees(names: Mapping[str, Any]) -> Any:
+            assert isinstance(names, MatchedNames), "the matcher asks"
+            state = names.state
+            if key not in state.names:
+                # The pattern has another branch here.
+                return True
+            value, beside = state.names[key]
+            wanted = term.compute(names)
+            wanted = list(wanted) if isinstance(wanted, tuple) else wanted
+            if not isinstance(wanted, int | float) or type(wanted) is bool:
+                return same_bound(wanted, value)
+            around, state.beside = state.beside, beside
+            agreed = same_bound(wanted, value) or literal_agrees(wanted, value, state)
+            state.beside = around
+            return agreed
+
+        guard = CompiledGuard(term.text, agrees, term.needs | {key})
+        self.guards.append(guard)
+        for name in guard.needs:
+            self._watching.setdefault(name, []).append(guard)
+
+        def match(value: Any, state: State) -> bool:
+            shown = value.meta.get("val") if isinstance(value, Node) else None
+            read = shown if isinstance(shown, torch.SymInt) else numbers_read(value)
+            return self.bound(key, (read, state.beside), state, then)
 
         return match
 

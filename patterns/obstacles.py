@@ -219,7 +219,10 @@ def _whole(text: SourceText) -> Place:
 def _guard(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
     guard = stop.guard
     assert guard is not None, "a condition was asked"
-    at = next(index for index, one in enumerate(rule.guards) if one is guard)
+    at = next((index for index, one in enumerate(rule.guards) if one is guard), None)
+    if at is None:
+        # A value in the pattern that follows from others.
+        return _plain(rule, stop, facts, "computed", f"this is not {guard.text}")
     text, written = rule.texts.where[at], rule.rule.where[at]
     found, message = "it does not hold", "a condition does not hold"
     if "do not decide" in stop.reason:

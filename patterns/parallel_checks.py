@@ -10,7 +10,7 @@ from functools import cache
 
 import torch
 
-from .rule_books import LoadedBook, load_book
+from .rule_books import LoadedBook, import_library, load_book
 from .rule_checks import (
     TRIALS,
     BookVerdict,
@@ -47,6 +47,7 @@ class CheckSettings:
         only: Ids of rules; all when empty.
         is_fast: Stored witnesses take the place of a search.
         is_complete: Missing witnesses are errors.
+        libraries: Modules that register operators.
     """
 
     trials: int = TRIALS
@@ -55,6 +56,7 @@ class CheckSettings:
     only: frozenset[str] = field(default_factory=frozenset)
     is_fast: bool = False
     is_complete: bool = True
+    libraries: tuple[str, ...] = ()
 
 
 def check_books(
@@ -121,7 +123,7 @@ def _pooled(
 ) -> Iterator[Result]:
     # Forked processes inherit locks of torch's threads in whatever state they are.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(settings.libraries,)) as pool:
         futures: list[Future[Result]] = []
         try:
             for request, ids in zip(requests, wanted, strict=True):
@@ -134,6 +136,13 @@ def _pooled(
                 yield future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(libraries: Sequence[str]) -> None:
+    """Prepare a process as the first one is."""
+    torch.set_num_threads(1)
+    for name in libraries:
+        import_library(name)
 
 
 @cache

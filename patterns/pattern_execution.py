@@ -8,11 +8,14 @@ from itertools import product
 from typing import Any
 
 from .argument_binding import default_of
+from .expression_syntax import ExpressionError
+from .operator_table import name_of
 from .program_compiler import Builder
 from .terms import (
     Alternatives,
     Anything,
     Call,
+    Computed,
     Item,
     Literal,
     OperatorCall,
@@ -27,6 +30,7 @@ from .terms import (
     optional_names,
     walk,
 )
+from .undecided import UndecidedError
 
 
 class CannotRunError(Exception):
@@ -156,6 +160,7 @@ class PatternRun:
     def _compute(self, term: Any) -> Any:
         compute: dict[type, Callable[[Any], Any]] = {
             Literal: self._literal,
+            Computed: self._computed,
             Symbol: lambda one: self.names[one.name],
             Item: lambda one: self.value(one.base)[one.index],
             Sequence: self._list,
@@ -168,6 +173,16 @@ class PatternRun:
         if type(term) not in compute:
             raise CannotRunError("`_` stands where an argument is needed")
         return compute[type(term)](term)
+
+    def _computed(self, term: Computed) -> Any:
+        missing = sorted(term.needs - self.names.keys())
+        if missing:
+            raise CannotRunError(f"`{term.text}` needs {', '.join(missing)}, which has no value yet")
+        try:
+            value = term.compute(self.names)
+        except (ExpressionError, UndecidedError) as error:
+            raise CannotRunError(f"`{term.text}` cannot be computed: {error}") from None
+        return list(value) if isinstance(value, tuple) else value
 
     def _literal(self, term: Literal) -> Any:
         if id(term) not in self.changed:
@@ -195,7 +210,10 @@ class PatternRun:
             if written is None or isinstance(written, Anything):
                 key = (id(term), argument.name)
                 if key not in self.shape.opened and not argument.has_default_value():
-                    raise CannotRunError(f"argument {argument.name!r} is left open and has no default")
+                    raise CannotRunError(
+                        f"argument {argument.name!r} of {name_of(term.op)} is left open, and nothing is known to draw"
+                        " for it: give it a name with a type"
+                    )
                 value = self.shape.opened[key] if key in self.shape.opened else default_of(argument)
             else:
                 value = self.value(written)
@@ -205,7 +223,15 @@ class PatternRun:
                 named[argument.name] = value
             else:
                 positional.append(value)
-        return self.builder.call(term.op, tuple(positional), named)
+        try:
+            return self.builder.call(term.op, tuple(positional), named)
+        except Exception as error:
+            # Whoever hears of it wants to know which call of the pattern it was; what is inside speaks first.
+            if not hasattr(error, "__notes__"):
+                left = [f"{key!r}" for call, key in self.shape.opened if call == id(term)]
+                opened = f", whose argument {left[0]} is left open: give it a name with a type" if left else ""
+                error.add_note(f"in {name_of(term.op)}{opened}")
+            raise
 
     def _operator_call(self, term: OperatorCall) -> Any:
         op = self.names[term.variable]

@@ -8,7 +8,9 @@ from collections.abc import Sequence as Seq
 from typing import Any
 
 from .argument_binding import bind_written, default_of, normalised_literal, result_count
+from .computed_terms import Refusal, computed_term, no_term
 from .expression_syntax import ExpressionError, parse_expression, parse_statements
+from .functions import language_words
 from .operator_table import CONSTANTS, UnknownNameError, dotted_name
 from .scope import Scope, place_of
 from .source_text import SourceText
@@ -159,8 +161,6 @@ class PatternParser:
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as number)):
                 signed = -number if isinstance(node.op, ast.USub) else number
                 return Literal(normalised_literal(kind, signed), place=self._place(node))
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf" as name)):
-                return Literal(-CONSTANTS[name], place=self._place(node))
             case ast.List() | ast.Tuple():
                 return self._list(node, kind)
             case ast.Call():
@@ -169,10 +169,16 @@ class PatternParser:
                 return self._item(node)
             case ast.Attribute():
                 return self._attribute(node)
-        raise self._fail(
-            "patterns consist of calls, names, literals and lists; what is computed goes into `where`", node,
-            hint=f"write a name with a type in `vars` here, and `name == {ast.unparse(node)}` under `where`",
-        )  # fmt: skip
+            case ast.BinOp() | ast.UnaryOp():
+                return self._computed(node)
+        refusal = no_term(node)
+        raise self._fail(refusal.message, node, hint=refusal.hint)
+
+    def _computed(self, node: ast.expr) -> Term:
+        made = computed_term(node, self.scope, self.text, self.named, self._place(node))
+        if isinstance(made, Refusal):
+            raise self._fail(made.message, node, code=made.code, hint=made.hint)
+        return made
 
     def _name(self, node: ast.Name) -> Term:
         place, name = self._place(node), node.id
@@ -187,6 +193,8 @@ class PatternParser:
             return Variable(name, place)
         if name in self.scope.symbols:
             return Symbol(name, place)
+        if name == "none":
+            return Literal(None, place=place)
         if name in CONSTANTS:
             return Literal(CONSTANTS[name], place=place)
         if name == "none":
@@ -267,6 +275,8 @@ class PatternParser:
         macro = self.scope.macro(dotted)
         if macro is not None:
             return self._expanded(node, *macro)
+        if dotted in language_words():
+            return self._computed(node)
         try:
             op = self.scope.table.find(dotted)
         except UnknownNameError as error:

@@ -53,6 +53,8 @@ class ProgramCalls(CallCompiler):
 
     def name(self, node: ast.Name) -> Compiled | None:
         """Compile the names of dtypes and formats."""
+        if node.id == "none" and "none" not in self.scope.variables:
+            return lambda names: None
         if node.id in self.scope.variables or node.id not in CONSTANTS:
             return None
         value = CONSTANTS[node.id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -143,12 +144,39 @@ def _parse(text: str, file: str, above: tuple[str, ...]) -> LoadedBook:
         return LoadedBook(None, file, found=[_invalid(each, source) for each in error.errors()], source=source)
     imported: list[LoadedBook] = []
     found: list[Diagnostic] = []
+    for index, name in enumerate(book.libraries):
+        problem = import_library(name)
+        if problem is not None:
+            written = source.text(("libraries", index), name)
+            found.append(written.diagnostic("EK225", problem, length=len(name), hint="install it, or correct the name"))
     for index, name in enumerate(book.imports):
         written = source.text(("imports", index), name)
         imported += _imported(name, file, (*above, file), written, found)
     loaded = compile_book(book, file, lambda rule: _texts(source, book, rule), imported=imported, source=source)
     loaded.found = found + loaded.found
     return loaded
+
+
+def import_library(name: str) -> str | None:
+    """Import a module that registers operators; return what is wrong, or None."""
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        # Whatever a module of somebody else raises is said, and the book is read on.
+        return f"library {name} cannot be imported: {type(error).__name__}: {error}"
+    return None
+
+
+def import_libraries(names: Iterable[str]) -> None:
+    """Import modules that register operators.
+
+    Raises:
+        UsageError: EK225, one cannot be imported.
+    """
+    for name in names:
+        problem = import_library(name)
+        if problem is not None:
+            raise UsageError(Diagnostic(code="EK225", message=problem, hint="install it, or correct the name"))
 
 
 def _imported(

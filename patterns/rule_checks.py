@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from exirkit.ir import Diagnostic
 
 from .abstract_evaluation import abstract_findings
+from .claimed_dialects import unmatched_dialects
 from .compiled_rule import CompiledRule
 from .near_misses import NearMiss, NearMisses
 from .rule_books import LoadedBook
@@ -163,6 +164,7 @@ def check_rule(
         if verdict.is_accepted:
             _miss(bench, verdict, stored, is_fast=is_fast)
             verdict.found += [one for miss in verdict.near_misses for one in _about(rule, miss, is_strict)]
+            verdict.found += unmatched_dialects(rule, seed=seed)
         # What is only worth knowing comes after what is wrong.
         verdict.found += abstract
     verdict.seconds = time.perf_counter() - started

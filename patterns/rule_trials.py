@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +31,7 @@ from .variable_types import OperatorVariable, TensorVariable
 # Operators written in Python raise whatever they like for arguments that they do not take.
 RAISED = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _MOST_MISSES = 40
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _RAISES = "the pattern raises"
 
 
@@ -79,7 +82,8 @@ class RuleTrials:
                 report.rejected[reason] += 1
                 misses += 1
                 if misses > _MOST_MISSES * (report.passed + 5):
-                    report.open = f"{misses} samples gave {report.passed} trials; {report.reasons()}"
+                    why = f"{report.reasons()}{self._about_gen(report.rejected)}"
+                    report.open = f"{misses} samples gave {report.passed} trials; {why}"
                     break
                 continue
             problem = self.judge(trial)
@@ -95,6 +99,17 @@ class RuleTrials:
             common = next(one for one, _ in report.rejected.most_common() if one.startswith(_RAISES))
             report.open = f"the only samples that gave trials are empty tensors; for others {common}"
         return report
+
+    def _about_gen(self, rejected: Counter[str]) -> str:
+        """Return that `gen` alone leaves no sample, if that is so."""
+        gen, common = self.rule.rule.gen, rejected.most_common(1)[0][0]
+        if gen is None or not common.startswith("no sample"):
+            return ""
+        try:
+            Sampler(self.rule.variables, gen=[]).sample(random.Random(f"{self.rule.id}:open"), "normal")
+        except SamplingError:
+            return ""
+        return f"; without `gen: {gen}` there are samples, so it contradicts the types, or narrows too much"
 
     def trial(self, number: int, *, unless: int | None = None, profile: str | None = None) -> tuple[Trial | None, str]:
         """Make the n-th trial: values for which the pattern can be computed and the guards hold.
@@ -130,7 +145,8 @@ class RuleTrials:
         except CannotRunError as error:
             return None, str(error)
         except RAISED as error:
-            return None, f"{_RAISES} {type(error).__name__}: {_first_line(error)}"
+            where = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
+            return None, f"{_RAISES} {type(error).__name__}: {_first_line(error)}{where}"
         if not self.rule.rule.equiv.is_exact and _reduces_nothing(names.values(), trial.expected):
             return None, "a reduction over nothing"
         names[FACTS] = TrialFacts(self.rule, names, trial.shape)
@@ -334,7 +350,9 @@ def _constraints(rule: CompiledRule, unless: int | None = None) -> list[str]:
     """Return `gen`, and the guards that speak of sizes only: samples are made to satisfy them, not thrown away."""
     texts = [rule.rule.gen] if rule.rule.gen else []
     for index, guard in enumerate(rule.guards):
-        if index != unless and _is_condition(guard.text):
+        # What `let` computes is known once there are values.
+        is_of_let = rule.let is not None and not set(rule.let.assigns).isdisjoint(_WORD.findall(guard.text))
+        if index != unless and not is_of_let and _is_condition(guard.text):
             texts.append(guard.text)
     return texts
 

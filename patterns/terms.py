@@ -60,6 +60,22 @@ class Literal:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A value that follows from other names: `A + C`, `shape(x)`, `rank(x) - 1`.
+
+    Attributes:
+        text: The expression.
+        compute: Computes it.
+        needs: Names that it needs.
+    """
+
+    text: str
+    compute: Any = field(compare=False)
+    needs: frozenset[str] = frozenset()
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
 class Splat:
     """`*xs` in a list: any number of elements, bound to a name or not, or all results of a call."""
 
@@ -152,7 +168,18 @@ class Through:
 
 
 Term: TypeAlias = (
-    Variable | Symbol | Anything | Literal | Sequence | Call | OperatorCall | Item | Alternatives | Optional | Through
+    Variable
+    | Symbol
+    | Anything
+    | Literal
+    | Computed
+    | Sequence
+    | Call
+    | OperatorCall
+    | Item
+    | Alternatives
+    | Optional
+    | Through
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .variable_cells import Cell
-from .variable_list_values import ValueMaker
+from .variable_list_values import ValueMaker, drawn_length
 from .variable_literals import Literal, Reference
 from .variable_sizes import AnyDim, BroadcastDim, Size, product
 from .variable_solving import Assignment, Picker, SizeProblem, UnsolvedError
@@ -242,7 +242,7 @@ class Draw:
     def _tensors(
         self, variable: TensorListVariable, cell: Cell, names: Mapping[str, Any], make_tensor: TensorMaker
     ) -> list[torch.Tensor]:
-        count = self.rng.randint(1, _MOST_IN_LIST) if variable.count is None else variable.count.evaluate(names)
+        count = drawn_length(self.rng, 1, _MOST_IN_LIST) if variable.count is None else variable.count.evaluate(names)
         if type(count) is not int or not 1 <= count <= 64:
             raise UnsolvedError
         dims = variable.element.dims or ()

@@ -130,7 +130,7 @@ class ValueMaker:
         return self.names[one.name] if isinstance(one, Reference) else one.value
 
     def _list(self, variable: ListVariable) -> list[Any]:
-        count = self.rng.randint(0, _LONGEST) if variable.count is None else self._bound(variable.count)
+        count = drawn_length(self.rng, 0, _LONGEST) if variable.count is None else self._bound(variable.count)
         if count is None or not 0 <= count <= 64:
             raise UnsolvedError
         one: Callable[[], Any]
@@ -222,11 +222,25 @@ class ValueMaker:
         cuts = sorted(self.rng.randint(0, total) for _ in range(self.rng.choice((0, 1, 1, 2, 3))))
         if total and self.rng.random() < 0.8:
             cuts = sorted({cut for cut in cuts if 0 < cut < total})
+        if len(cuts) == 3:
+            # More parts, and empty ones among them, now and then.
+            cuts = sorted([*cuts, *(self.rng.choice(cuts) for _ in range(drawn_length(self.rng, 0, 0)))])
         edges = [0, *cuts, total]
         return [high - low for low, high in itertools.pairwise(edges)]
 
     def _operator(self, variable: OperatorVariable) -> Any:
         return self.rng.choice(variable.operators())
+
+
+def drawn_length(rng: random.Random, least: int, most: int) -> int:
+    """Return the length of a list: mostly a short one, and beyond `most` now and then.
+
+    What decides about long ones is looked at and not drawn, so that all else is as it was without them.
+    """
+    count = rng.randint(least, most)
+    ahead = random.Random()
+    ahead.setstate(rng.getstate())
+    return count if count < most or ahead.random() < 0.75 else most + ahead.randint(1, 5)
 
 
 def _is_permutation(value: Sequence[Any], rank: int) -> bool:

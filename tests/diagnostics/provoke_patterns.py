@@ -148,6 +148,19 @@ def view_in_edge(_: Path) -> object:
     return found(text.replace("return x\n", "return aten.view.default(x, [-1])\n"))
 
 
+@provokes("EK224")
+def pattern_that_edge_takes_apart(_: Path) -> object:
+    text = RULE.replace("  match:", "  dialect: edge\n  match:").replace("aten.relu.default", "aten.hardswish.default")
+    text = text.replace("return x\n", "return aten.mul.Tensor(x, aten.hardsigmoid.default(x))\n")
+    verdict = check_book(parse_book(text + "  equiv: {rtol: 1.0e-5, atol: 1.0e-6}\n", "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK224"]
+
+
+@provokes("EK225")
+def library_that_is_missing(_: Path) -> object:
+    return found(RULE.replace("rules:", "libraries: [no_such_library]\nrules:"))
+
+
 @provokes("EK230")
 def schema_without_types(_: Path) -> object:
     return found(RULE + "ops:\n  my.relu: {schema: '(x) -> Tensor', define: 'return aten.relu.default(x)'}\n")

@@ -106,3 +106,21 @@ def test_elements_in_the_middle(size: int, official_runtime: OfficialRuntime) ->
 
     assert_runs(model, [[x]], official_runtime, tolerance=EXACT)
     assert_runs(lambda x: (x.median(), *x.median(1)), [[odd], [x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("sizes", [(3, 2), (4, 1), (6, 5), (2, 3)])
+def test_largest_of_adaptive_windows(sizes: tuple[int, int], official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> Any:
+        return torch.nn.functional.adaptive_max_pool2d(x, sizes, return_indices=True)
+
+    assert_runs(model, [[torch.randn(2, 3, 8, 5)], [torch.zeros(2, 3, 8, 5)]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_largest_of_adaptive_volumes(official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> Any:
+        pool = torch.nn.functional.adaptive_max_pool3d
+        return pool(x, 2), pool(x, (3, 1, 2)), pool(x, (2, 3, 3), return_indices=True)[1]
+
+    assert_runs(model, [[torch.randn(2, 4, 6, 8)]], official_runtime, tolerance=EXACT)

@@ -7,6 +7,7 @@ from .backends import official_backend
 from .delegate_checks import check_delegates
 from .incoming import edge_from_official
 from .memory_planning import OfficialMemoryPlanning
+from .official_edge import officially_lowered
 from .operators import official_program
 from .partitioners import OfficialPartitioner
 
@@ -17,4 +18,5 @@ __all__ = [
     "edge_from_official",
     "official_backend",
     "official_program",
+    "officially_lowered",
 ]

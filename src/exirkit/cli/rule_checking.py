@@ -20,6 +20,7 @@ from exirkit.patterns import (
     WitnessBook,
     acceptance_file,
     check_books,
+    import_libraries,
     language_words,
     load_book,
     read_witnesses,
@@ -31,6 +32,7 @@ from exirkit.patterns import (
     witness_text,
 )
 
+from .book_files import expand_books
 from .console import Steps
 from .failures import WRONG_USAGE, CommandError
 from .output_files import check_writable, write_whole
@@ -60,6 +62,8 @@ class CheckOptions:
         update: Search witnesses and write them there.
         fast: Stored witnesses take the place of a search.
         jobs: Processes.
+        together: The books are applied together.
+        libraries: Modules that register operators.
     """
 
     rules: tuple[str, ...]
@@ -71,6 +75,7 @@ class CheckOptions:
     fast: bool = False
     jobs: int = 1
     together: bool = False
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
     Raises:
         OSError: A file cannot be read.
         UsageError: EK206, the book has no such rule.
+        UsageError: EK225, a library cannot be imported.
         CommandError: EK711, the options do not go together; EK712, the witnesses cannot be written.
         ModelError: EK274, stored witnesses cannot be read.
     """
@@ -112,7 +118,8 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
 
     # Trials are small: what a second thread would gain is lost in waking it.
     torch.set_num_threads(1)
-    chosen = list(names) or list(shipped_books())
+    import_libraries(options.libraries)
+    chosen = list(expand_books(names)) or list(shipped_books())
     places = _places(chosen, options)
     for name in chosen:
         steps(f"loading {name}")
@@ -127,6 +134,7 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
         only=frozenset(options.rules),
         is_fast=options.fast,
         is_complete=options.witnesses is not None and not options.update,
+        libraries=options.libraries,
     )
     verdicts = check_books(
         requests,

@@ -10,7 +10,7 @@ import typer
 
 from .console import Steps, print_json
 
-rule_app = typer.Typer(help="Check rule books, and look into them.", no_args_is_help=True)
+rule_app = typer.Typer(rich_markup_mode=None, help="Check rule books, and look into them.", no_args_is_help=True)
 
 
 class TraceDialect(StrEnum):
@@ -20,13 +20,17 @@ class TraceDialect(StrEnum):
     EDGE = "edge"
 
 
+Libraries = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Python module that registers operators; repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 BookFile = Annotated[str, typer.Argument(metavar="BOOK.yaml|NAME", show_default=False)]
 
 
 @rule_app.command()
 def check(
-    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]...", show_default=False)] = None,
     rules: Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Only this rule; repeatable.")] = None,
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="Samples that each rule must be right for.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
@@ -48,6 +52,7 @@ def check(
         bool, typer.Option("--together", help="The books are applied together: see what they do to each other.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print what is no fault but worth knowing, too.")] = False,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Check every rule of a book: exit code 0 if all are accepted, 1 otherwise.
@@ -60,10 +65,11 @@ def check(
         steps("loading torch")
         from .rule_checking import CheckOptions, check_files
 
-        options = CheckOptions(tuple(rules or ()), trials, seed, strict, witnesses, update, fast, jobs, together)
+        options = CheckOptions(tuple(rules or ()), trials, seed, strict, witnesses, update, fast, jobs, together,
+                               libraries=tuple(libraries or ()))  # fmt: skip
         report, texts = check_files(tuple(books or ()), options, steps)
     if json:
-        print_json(report.books[0] if books and len(books) == 1 else report)
+        print_json(report.books[0] if books and len(books) == len(report.books) == 1 else report)
     else:
         from .rule_rendering import print_checked, print_findings
 
@@ -86,6 +92,9 @@ def explain(
         bool, typer.Option("--after-others", help="Apply the other rules of the books before.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")] = False,
+    official: Annotated[bool, typer.Option("--official", help="Look in the official exporter's Edge.")] = False,
+    exported: Annotated[bool, typer.Option("--exported", help="Look in the exported program.")] = False,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Say why a rule does or does not fire in a model.
@@ -98,9 +107,12 @@ def explain(
     source = parse_source(model)
     with Steps() as steps:
         steps("loading torch")
+        from exirkit.patterns import import_libraries
+
         from .rule_explaining import ExplainOptions, explain_source, print_explained
 
-        options = ExplainOptions(tuple(books), rule, node, method, after_others, strict)
+        options = ExplainOptions(tuple(books), rule, node, method, after_others, strict, official, exported)
+        import_libraries(libraries or ())
         report, texts = explain_source(source, options, steps)
     if json:
         print_json(report)
@@ -147,7 +159,7 @@ def schema(
 @rule_app.command()
 def docs(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", show_default=False)],
-    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]...", show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """Write pages about the rules of books: Markdown, one for each book, and an index.

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import typer
+from torch.export import ExportedProgram
 
 from exirkit.ir import GraphEditor, UsageError, copy_program
 from exirkit.passes import ApplyRules
 from exirkit.patterns import CompiledRule, LoadedBook, NodeExplanation, RuleExplanation, explain_rule, load_book
 from exirkit.program import to_edge
 
+from .book_files import expand_books
 from .console import Steps, output_to_stderr
 from .exporting import export_methods, load_exported
 from .failures import WRONG_USAGE, CommandError, printable
@@ -32,6 +35,8 @@ class ExplainOptions:
         method: Name of a method; otherwise all.
         after_others: Explain in what the other rules of the books leave behind.
         strict: Whether `torch.export` traces with TorchDynamo.
+        is_official: Explain in what the official exporter lowers to Edge.
+        is_exported: Explain in the exported program.
     """
 
     books: tuple[str, ...]
@@ -40,21 +45,24 @@ class ExplainOptions:
     method: str | None = None
     after_others: bool = False
     strict: bool = False
+    is_official: bool = False
+    is_exported: bool = False
 
 
 def explain_source(source: ModelSource, options: ExplainOptions, steps: Steps) -> tuple[RuleExplainReport, list[str]]:
-    """Explain a rule in the Edge program of a model, where `exirkit lower --rules` applies it.
+    """Explain a rule in the Edge program of a model, where `exirkit lower --rules` applies it, or in another one.
 
     Returns:
         The report, and the text of every explanation.
 
     Raises:
-        CommandError: EK714 to EK718, the target gives no exported program; EK711, there is no such method.
+        CommandError: EK714 to EK718, the target gives no exported program; EK711, there is no such method, or the
+            options do not go together, or the official exporter is not installed.
         UsageError: EK206, no book has the rule; EK262, no method has the node.
         ModelError: A book has errors, or the model cannot be handled.
         OSError: A book cannot be read.
     """
-    books = [load_book(name).require_valid() for name in options.books]
+    books = [load_book(name).require_valid() for name in expand_books(options.books)]
     rules = [rule for book in books for rule in book.rules]
     rule = _rule_of(books, options.rule)
     with output_to_stderr():
@@ -63,13 +71,14 @@ def explain_source(source: ModelSource, options: ExplainOptions, steps: Steps) -
         exported = export_methods(made, strict=options.strict, say=steps)
     if options.method is not None and options.method not in exported:
         raise _no_method(options.method, list(exported))
-    edge = to_edge(exported, progress=steps)
+    names = [options.method] if options.method is not None else sorted(exported)
+    programs = _programs(exported, options, steps)
     if options.after_others:
         steps("rewriting")
-        edge = edge.transform([ApplyRules([one for one in rules if one is not rule])])
-    names = [options.method] if options.method is not None else sorted(exported)
+        others = ApplyRules([one for one in rules if one is not rule])
+        programs = {name: _rewritten(others, programs[name]) for name in names}
     steps(f"explaining {rule.id}")
-    editors = {name: GraphEditor(copy_program(edge.exported_program(name))) for name in names}
+    editors = {name: GraphEditor(copy_program(programs[name])) for name in names}
     explained = _explained(editors, rule, rules, options.node)
     report = RuleExplainReport(
         target=source.text,
@@ -78,6 +87,46 @@ def explain_source(source: ModelSource, options: ExplainOptions, steps: Steps) -
         methods=[_method(name, one) for name, one in explained.items()],
     )
     return report, [node.diagnostic().render() for one in explained.values() for node in one.nodes]
+
+
+def _programs(
+    exported: Mapping[str, ExportedProgram], options: ExplainOptions, steps: Steps
+) -> dict[str, ExportedProgram]:
+    """Return the programs in which a rule is looked for."""
+    if options.is_official and options.is_exported:
+        raise CommandError(
+            code="EK711",
+            message="--official and --exported do not go together",
+            hint="say one of them",
+            exit_code=WRONG_USAGE,
+        )
+    if options.is_exported:
+        return dict(exported)
+    if options.is_official:
+        steps("lowering with the official exporter")
+        with output_to_stderr():
+            return _officially_lowered(exported)
+    edge = to_edge(dict(exported), progress=steps)
+    return {name: edge.exported_program(name) for name in exported}
+
+
+def _officially_lowered(exported: Mapping[str, ExportedProgram]) -> dict[str, ExportedProgram]:
+    try:
+        from exirkit.bridge import officially_lowered
+    except ImportError as error:
+        raise CommandError(
+            code="EK711",
+            message=f"--official needs the official exporter: {error}",
+            hint="install it: pip install 'exirkit[executorch]'",
+            exit_code=WRONG_USAGE,
+        ) from error
+    return officially_lowered(exported)
+
+
+def _rewritten(rules: ApplyRules, program: ExportedProgram) -> ExportedProgram:
+    result: Any = rules(program)
+    made: ExportedProgram = result.exported_program
+    return made
 
 
 def print_explained(report: RuleExplainReport, texts: list[str]) -> None:
