@@ -10,13 +10,15 @@ help:      ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 .venv/.runtime: pyproject.toml
+	@echo "installing exirkit and torch into .venv: a download of some hundred megabytes, once"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install -q -e .
+	$(BIN)/python -m pip install --progress-bar on -e .
 	touch $@
 
 .venv/.dev: .venv/.runtime
-	$(BIN)/python -m pip install -q -e . --group dev
+	@echo "installing what tests and lint need into .venv, once"
+	$(BIN)/python -m pip install --progress-bar on -e . --group dev
 	touch $@
 
 dev: .venv/.dev ## create .venv with everything a contributor needs

@@ -43,6 +43,7 @@ from .effect import Effect
 from .fake_execution import fake_like, infer_static_value, infer_value
 from .foreign_handles import handles_like
 from .graph_modules import is_module_program, module_of_program, program_of_module
+from .handle_exchange import give_foreign_handles, take_foreign_handles
 from .in_place import (
     InPlaceTable,
     has_form_of,
@@ -169,6 +170,7 @@ __all__ = [
     "find_out_variant",
     "find_plugins",
     "free",
+    "give_foreign_handles",
     "graph_argument",
     "handles_like",
     "has_effect",
@@ -219,6 +221,7 @@ __all__ = [
     "stack_frames",
     "stride_from_dim_order",
     "symbols_within",
+    "take_foreign_handles",
     "underlying",
     "view",
     "without_machine_libraries",

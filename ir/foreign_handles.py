@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 
 from .defined_operators import DefinedOperator, defined_operator
 
-_REGISTRIES = {"executorch.exir.dialects.edge._ops": "executorch.exir.dialects._ops"}
+REGISTRIES = {"executorch.exir.dialects.edge._ops": "executorch.exir.dialects._ops"}
 """For each module with a class of handles, the one whose `ops.edge` gives them out."""
 
 
@@ -36,7 +36,7 @@ def handles_like(target: Any) -> Callable[[OpOverload | DefinedOperator], Any]:
     Handles that it returns are those that the library's own look-up gives, so that comparing them by identity works.
     """
     kind = type(target)
-    registry = getattr(sys.modules.get(_REGISTRIES.get(kind.__module__, "")), "ops", None)
+    registry = getattr(sys.modules.get(REGISTRIES.get(kind.__module__, "")), "ops", None)
 
     def handle(op: OpOverload | DefinedOperator) -> Any:
         namespace, _, name = op._schema.name.partition("::")

@@ -84,15 +84,26 @@ def line_of_frames(frames: Iterable[tuple[str, int, str, str]]) -> str | None:
 def line_that_raised(error: BaseException) -> Location:
     """Return the innermost line of the user's code through which an error came; nothing if there is none."""
     found: tuple[str, int] | None = None
-    trace: TracebackType | None = error.__traceback__
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    # Interpreters of torch raise another error in place of the one that they meet.
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        found = _line_in(cause.__traceback__) or found
+        cause = cause.__cause__ or cause.__context__
+    if found is None:
+        return Location()
+    return Location(file=found[0], line=found[1], text=linecache.getline(*found).strip() or None)
+
+
+def _line_in(trace: TracebackType | None) -> tuple[str, int] | None:
+    found: tuple[str, int] | None = None
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         if is_users_file(path):
             found = (path, trace.tb_lineno)
         trace = trace.tb_next
-    if found is None:
-        return Location()
-    return Location(file=found[0], line=found[1], text=linecache.getline(*found).strip() or None)
+    return found
 
 
 def line_of_definition(thing: object) -> Location:

@@ -13,6 +13,7 @@ from exirkit.ir import (
     Location,
     RawEdit,
     UsageError,
+    is_users_file,
     line_of_definition,
     line_that_raised,
     locate,
@@ -37,7 +38,8 @@ def code_of_pass(one: Any) -> Location:
         return line_of_definition(one)
     for method in ("edit", "call", "__call__"):
         found = getattr(type(one), method, None)
-        if found is not None and hasattr(found, "__code__"):
+        code = getattr(found, "__code__", None)
+        if found is not None and code is not None and is_users_file(code.co_filename):
             return line_of_definition(found)
     return line_of_definition(type(one))
 
@@ -85,7 +87,8 @@ def raised(
     location = line_that_raised(error)
     if location.file is None:
         location = code_of_pass(one)
-    text = f"{type(error).__name__}: {error}".strip().rstrip(":")
+    # What follows the first line is often a report of torch about the graph; the cause has all of it.
+    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
     message = f"pass {name_of_pass(one)} failed: {text}"
     return ContractError(Diagnostic(code=code, message=message, location=location, notes=notes, hint=hint))
 

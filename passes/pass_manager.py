@@ -16,6 +16,7 @@ from exirkit.ir import ContractError, Diagnostic, DiagnosticError, ModelError, U
 
 from .export_pass_snapshot import remembering
 from .export_pass_values import brief
+from .official_passes import is_official, run_official
 from .pass_base import ExportedProgramPassBase, PassType, as_pass_result
 from .pass_blame import raised
 
@@ -183,7 +184,7 @@ class PassManager:
 def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
     name = _name(pass_)
     try:
-        result = as_pass_result(pass_(module), module, name)
+        result = as_pass_result(run_official(pass_, module) if is_official(pass_) else pass_(module), module, name)
         if result.modified:
             # Passes that edit in place often leave the generated code behind. For re-traced modules this is free.
             result.graph_module.recompile()

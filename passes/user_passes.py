@@ -17,16 +17,27 @@ from exirkit.ir import (
     called_graphs,
     copy_program,
     misordered,
+    take_foreign_handles,
 )
 
 from .contract import Pass
 from .lift_constants import LiftConstants
+from .official_passes import is_official, official_handles, run_official, takes_programs
 from .output_contract import check_outputs, outputs_of
 from .pass_base import ExportedProgramPassBase
 from .pass_blame import code_of_pass, name_of_pass, raised
 from .pass_manager import PassManager
 
 _HINT = "a pass that adds or removes stored tensors edits the program: derive it from exirkit.Pass"
+
+_OFFICIAL_NOTES = (
+    "it is a pass of the official package; calls had the handles of the official package while it ran",
+    "it cannot know operators that exirkit alone has, nor delegates of exirkit",
+)
+_OFFICIAL_HINT = (
+    "derive it from `exirkit.ExportPass`, which has the same hooks; or run it before `to_backend`; or run it in the "
+    "official chain, whose programs `exirkit.bridge.edge_from_official` takes over"
+)
 
 
 class CompleteMetadata(Pass):
@@ -118,16 +129,17 @@ def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
         return program, one.run(GraphEditor(program)).modified
     outputs = outputs_of(program)
     try:
-        if isinstance(one, ExportedProgramPassBase):
-            changed = one(program)
-            program, is_modified = changed.exported_program, changed.modified
+        if isinstance(one, ExportedProgramPassBase) or takes_programs(one):
+            program, is_modified = _run_on_program(one, program)
             _check_order(one, program.graph_module)
             check_outputs(one, outputs, program)
             return program, is_modified
-        result = one(program.graph_module)
+        result = run_official(one, program.graph_module) if is_official(one) else one(program.graph_module)
     except DiagnosticError:
         raise
     except Exception as error:
+        if is_official(one):
+            raise raised(one, error, "EK447", _OFFICIAL_NOTES, _OFFICIAL_HINT) from error
         raise raised(one, error, "EK425") from error
     module = _graph_module_of(result, program.graph_module, one)
     _check_arity(program, module, one)
@@ -138,6 +150,16 @@ def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
         repair.run(editor)
     check_outputs(one, outputs, program)
     return program, bool(getattr(result, "modified", True))
+
+
+def _run_on_program(one: Any, program: ExportedProgram) -> tuple[ExportedProgram, bool]:
+    if not is_official(one):
+        changed = one(program)
+        return changed.exported_program, changed.modified
+    with official_handles(program.graph_module):
+        changed = one(program)
+        take_foreign_handles(changed.exported_program.graph_module)
+    return changed.exported_program, bool(changed.modified)
 
 
 def _graph_module_of(result: Any, given: GraphModule, one: Any) -> GraphModule:

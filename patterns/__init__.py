@@ -12,6 +12,7 @@ from .defined_ops import book_of_operator
 from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
 from .functions import language_words
 from .graph_functions import GraphFacts
+from .key_reference import rule_keys_page
 from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .near_misses import NearMiss
 from .operator_facts import FAMILIES, operators_with
@@ -124,6 +125,7 @@ __all__ = [
     "relations_between",
     "relations_of",
     "relations_of_book",
+    "rule_keys_page",
     "rule_pages",
     "rulebook_schema",
     "rulebook_schema_text",

@@ -151,6 +151,19 @@ class Rule(Strict):
 
     Attributes:
         id: Stable name; errors, journals and statistics use it.
+        doc: What the rule does; it is in the pages that `exirkit rule docs` writes.
+        tags: Words by which `sets` choose rules.
+        owner: Who answers for the rule.
+        since: Version in which it came.
+        links: Where to read more.
+        kind: What the rule is for, such as `fuse`, `decompose` or `simplify`; by it `sets` choose rules.
+        dialect: Dialects in which the pattern is looked for and the replacement is valid.
+        meta: Which node gives the new ones their source line, and how metadata are united.
+        group: Rules of one group, by which they are named together.
+        phase: Rules of a lower phase go first.
+        recursive: Whether the rule may be applied to its own results.
+        equiv: What equal means for trials: exact, or within tolerances.
+        verify: How trials are made: their number, values, sizes, examples, and what to skip.
         vars: Types of the variables: guard, generator and symbol table at once.
         match: Pattern: a program that ends in `return`.
         unless: Patterns over the same names, none of which may match.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,8 @@ class ExamplePlants:
         self.name = _name_of(model)
         self._whole = _instance(self.name, _exported(self.name, model, inputs), inputs)
         self.ways: Sequence[Way | None] = _WAYS
+        if not _runs(self._whole):
+            raise _not_planted(self.name, "one of its calls gives something else than tensors")
         possible = [one for one in changes(self._whole) if _runs(replace(self._whole, calls=one[1]))]
         self._changes = random.Random(self.name).sample(possible, len(possible))
 
@@ -94,9 +97,12 @@ def _exported(name: str, model: Any, inputs: Sequence[torch.Tensor]) -> Exported
         return model
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     try:
-        program = torch.export.export(module, tuple(inputs), strict=False)
-        # Programs write to nothing in between; a `relu_` becomes a `relu`.
-        return program.run_decompositions({}) if any(map(_writes, program.graph.nodes)) else program
+        with warnings.catch_warnings():
+            # Those of torch.export are not about the model.
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, tuple(inputs), strict=False)
+            # Programs write to nothing in between; a `relu_` becomes a `relu`.
+            return program.run_decompositions({}) if any(map(_writes, program.graph.nodes)) else program
     except Exception as error:
         text = str(error).strip().splitlines()
         raise _not_planted(name, "torch.export does not take it", f"{type(error).__name__}: {text[0][:300]}") from error
@@ -106,8 +112,15 @@ class _Eager:
     """Runs calls."""
 
     def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what the operator returns."""
-        return op(*args, **kwargs)
+        """Return what the operator returns.
+
+        Raises:
+            TypeError: Something else than tensors.
+        """
+        found = op(*args, **kwargs)
+        if not all(isinstance(one, torch.Tensor) for one in (found if isinstance(found, list | tuple) else [found])):
+            raise TypeError(f"{op} does not return tensors")
+        return found
 
 
 def _runs(instance: RecordedInstance) -> bool:

@@ -158,3 +158,21 @@ def test_wrong_options(
     done = invoke("bisect", f"{model_file}:tiny", *(one.format(passes=passes) for one in options))
     assert done.exit_code == code, done.output
     assert done.stderr.splitlines()[-1].startswith(says), done.stderr
+
+
+def test_directory_of_books(invoke: Invoke, model_file: Path, book: Path) -> None:
+    folder = book.parent / "books"
+    (folder / "more").mkdir(parents=True)
+    (folder / "own.yaml").write_text(WRONG_BOOK.replace("sigmoid", "relu"))
+    (folder / "more" / "other.yml").write_text(WRONG_BOOK)
+    (folder / "pipeline.yaml").write_text("pipeline: 1\n")
+    checked = invoke("rule", "check", folder, "--json", "--trials", "5")
+    assert checked.exit_code == 1
+    assert [Path(one["file"]).name for one in json.loads(checked.stdout)["books"]] == ["other.yml", "own.yaml"]
+    done = invoke("bisect", f"{model_file}:tiny", "--rules", folder / "more")
+    assert "rule simplify.relu" in done.stdout
+    empty = folder / "empty"
+    empty.mkdir()
+    wrong = invoke("rule", "check", empty)
+    assert wrong.exit_code == 2
+    assert "there is no rule book in this directory" in wrong.stderr

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 from tests.cli.conftest import Invoke
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
 
 import exirkit
+from exirkit.cli.app import app
 
 COMMANDS = ["lower", "run", "inspect", "verify", "demo", "explain", "fuzz"]
 
@@ -83,3 +87,21 @@ def test_every_command_has_help_and_json(invoke: Invoke, command: str) -> None:
 
 def test_version(invoke: Invoke) -> None:
     assert invoke("--version").stdout == f"exirkit {exirkit.__version__}\n"
+
+
+def test_names_of_options_are_whole_on_narrow_terminals(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option and command of every command, in 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def check(command: object, *path: str) -> None:
+        text = invoke(*path, "--help").stdout
+        assert max(map(len, text.splitlines())) <= 80
+        for option in getattr(command, "params", ()):
+            for spelt in option.opts if isinstance(option, TyperOption) else ():
+                assert re.search(rf"(?<![\w-]){re.escape(spelt)}(?![\w-])", text), (path, spelt)
+        if isinstance(command, TyperGroup):
+            for name, inner in command.commands.items():
+                assert f"  {name} " in text
+                check(inner, *path, name)
+
+    check(get_command(app))

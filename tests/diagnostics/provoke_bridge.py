@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.diagnostics.provocation import NEEDING_EXECUTORCH, provokes
+from tests.diagnostics.provocation import NEEDING_EXECUTORCH, ROOT, provokes
 from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {"EK751", "EK752", "EK753", "EK754", "EK755", "EK756"}
+NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK752", "EK753", "EK754", "EK755", "EK756"}
 
 
 def found(code: str) -> list[Diagnostic]:
     """Return the diagnostic."""
     answer, _ = ask_bridge({"op": "provoke", "code": code})
     return [Diagnostic.model_validate_json(answer["diagnostic"])]
+
+
+@provokes("EK447")
+def official_pass_that_raises(_: Path) -> list[Diagnostic]:
+    command = [sys.executable, "-m", "tests.official.official_passes_worker", "failing"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    return [Diagnostic.model_validate_json(made.stdout.splitlines()[-1])]
 
 
 @provokes("EK751")

@@ -25,7 +25,6 @@ SAMPLE = (
     "aten::expand_copy.out",
     "aten::permute_copy.out",
     "aten::linear.out",
-    "dim_order_ops::_to_dim_order_copy.out",
 )
 SEED = 20
 CALLS = 40

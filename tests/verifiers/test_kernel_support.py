@@ -63,6 +63,13 @@ def test_all_methods_and_bodies_are_checked_at_once() -> None:
     assert [(one.code, one.location.method) for one in caught.value.diagnostics] == [("EK359", "one"), ("EK359", "two")]
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_copies_to_another_layout_lower(layout: torch.memory_format) -> None:
+    x = torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert lower(lambda y: y.clone(memory_format=layout) + 1, x)
+    assert lower(lambda y: y.contiguous() * 2, x)
+
+
 def test_a_registry_that_starts_from_nothing_known() -> None:
     target = Target(target=1, name="mine", registry=Registry(base="no_such"))
     with pytest.raises(DiagnosticError, match="no_such"):

@@ -75,6 +75,8 @@ app = typer.Typer(
     epilog=_EPILOG,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Boxes cut names of options on narrow terminals.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -179,11 +181,12 @@ def lower(
             check_writable(document, ".json")
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
+            from .book_files import expand_books
             from .lowering import LowerOptions, Optimization, lower_source
 
         choices = LowerOptions(
             output, alloc_graph_input, alloc_graph_output, planner and planner.value, alignment, segment_alignment,
-            strict, tuple(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
+            strict, expand_books(rules or ()), rewrite_limit, journal, tuple(pipeline or ()),
             Optimization(optimize, optimize_for.value, arena_limit, runtime), in_place, schedule, memory_policy,
             tuple(partitioner or ()),
             check_rules,

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from exirkit.fuzz import LoweringChoices
 from exirkit.patterns import RewriteOptions, load_book, read_target
 
+from .book_files import expand_books
 from .console import Steps, output_to_stderr
 from .exporting import export_methods, load_exported
 from .failures import WRONG_USAGE, CommandError
@@ -51,7 +52,7 @@ def choices_of(options: ChosenLowering) -> LoweringChoices:
         OSError: A file cannot be read.
     """
     pipelines = choose_pipelines(options.pipelines)
-    rules = [rule for name in options.rules for rule in load_book(name).require_valid().rules]
+    rules = [rule for name in expand_books(options.rules) for rule in load_book(name).require_valid().rules]
     lowering = LowerOptions(Path("unused.pte"), optimization=Optimization(options.level, target=options.target))
     with output_to_stderr():
         passes = [one for text in options.passes for one in passes_of(text)]

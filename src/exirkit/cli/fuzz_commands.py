@@ -10,7 +10,7 @@ import typer
 from .console import Steps, print_json
 from .failures import WRONG_USAGE, CommandError
 
-fuzz_app = typer.Typer(invoke_without_command=True)
+fuzz_app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Database = Annotated[Path, typer.Argument(metavar="FILE.db", show_default=False)]
@@ -77,10 +77,11 @@ def fuzz(
         raise CommandError(code="EK711", message="--dask and --workers exclude each other", exit_code=WRONG_USAGE)
     with Steps() as steps:
         steps("loading torch")
+        from .book_files import expand_books
         from .fuzzing import FuzzOptions, run_campaign
 
     options = FuzzOptions(
-        target, tuple(pipeline or ()), tuple(rules or ()), seeds, minutes, workers, dask, db, rungs,
+        target, tuple(pipeline or ()), expand_books(rules or ()), seeds, minutes, workers, dask, db, rungs,
         tuple(optimize or ()), choices, policy, batch, seed_seconds, analyses, bench,
     )  # fmt: skip
     report = run_campaign(options)

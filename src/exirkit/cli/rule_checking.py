@@ -32,6 +32,7 @@ from exirkit.patterns import (
     witness_text,
 )
 
+from .book_files import expand_books
 from .console import Steps
 from .failures import WRONG_USAGE, CommandError
 from .output_files import check_writable, write_whole
@@ -118,7 +119,7 @@ def check_files(names: Sequence[str], options: CheckOptions, steps: Steps) -> tu
     # Trials are small: what a second thread would gain is lost in waking it.
     torch.set_num_threads(1)
     import_libraries(options.libraries)
-    chosen = list(names) or list(shipped_books())
+    chosen = list(expand_books(names)) or list(shipped_books())
     places = _places(chosen, options)
     for name in chosen:
         steps(f"loading {name}")

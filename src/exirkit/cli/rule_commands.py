@@ -10,7 +10,7 @@ import typer
 
 from .console import Steps, print_json
 
-rule_app = typer.Typer(help="Check rule books, and look into them.", no_args_is_help=True)
+rule_app = typer.Typer(rich_markup_mode=None, help="Check rule books, and look into them.", no_args_is_help=True)
 
 
 class TraceDialect(StrEnum):
@@ -30,7 +30,7 @@ BookFile = Annotated[str, typer.Argument(metavar="BOOK.yaml|NAME", show_default=
 
 @rule_app.command()
 def check(
-    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]...", show_default=False)] = None,
     rules: Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Only this rule; repeatable.")] = None,
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="Samples that each rule must be right for.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
@@ -69,7 +69,7 @@ def check(
                                libraries=tuple(libraries or ()))  # fmt: skip
         report, texts = check_files(tuple(books or ()), options, steps)
     if json:
-        print_json(report.books[0] if books and len(books) == 1 else report)
+        print_json(report.books[0] if books and len(books) == len(report.books) == 1 else report)
     else:
         from .rule_rendering import print_checked, print_findings
 
@@ -159,7 +159,7 @@ def schema(
 @rule_app.command()
 def docs(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", show_default=False)],
-    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|NAME]...", show_default=False)] = None,
+    books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]...", show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """Write pages about the rules of books: Markdown, one for each book, and an index.

@@ -10,6 +10,7 @@ import typer
 
 from exirkit.patterns import load_book, rule_pages, shipped_books
 
+from .book_files import expand_books
 from .console import Steps
 from .failures import CommandError, printable
 from .output_files import check_writable, write_whole
@@ -32,7 +33,7 @@ def write_pages(names: Sequence[str], output: Path, steps: Steps) -> RuleDocsRep
     """
     _check_directory(output)
     books = []
-    for name in names or shipped_books():
+    for name in expand_books(names) or shipped_books():
         steps(f"loading {name}")
         books.append(load_book(name))
     pages = rule_pages(books)

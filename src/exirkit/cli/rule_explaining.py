@@ -15,6 +15,7 @@ from exirkit.passes import ApplyRules
 from exirkit.patterns import CompiledRule, LoadedBook, NodeExplanation, RuleExplanation, explain_rule, load_book
 from exirkit.program import to_edge
 
+from .book_files import expand_books
 from .console import Steps, output_to_stderr
 from .exporting import export_methods, load_exported
 from .failures import WRONG_USAGE, CommandError, printable
@@ -61,7 +62,7 @@ def explain_source(source: ModelSource, options: ExplainOptions, steps: Steps) -
         ModelError: A book has errors, or the model cannot be handled.
         OSError: A book cannot be read.
     """
-    books = [load_book(name).require_valid() for name in options.books]
+    books = [load_book(name).require_valid() for name in expand_books(options.books)]
     rules = [rule for book in books for rule in book.rules]
     rule = _rule_of(books, options.rule)
     with output_to_stderr():

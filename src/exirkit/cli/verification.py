@@ -60,7 +60,7 @@ def _unless_of_books(findings: list[Diagnostic], plan: ExecutionPlan, rules: Seq
     brought = {
         f"operator {index}" for index in range(len(plan.operators)) if book_of(operator_label(plan, index)) is not None
     }
-    return [one for one in findings if one.code != "EK359" or one.location.node not in brought]
+    return [one for one in findings if one.location.node not in brought]
 
 
 def _program_findings(file: PteFile, registry: OperatorRegistry) -> list[Diagnostic]:

@@ -75,7 +75,6 @@ MUTANTS = {
     "no bias": ("07_to_linear", "(x, weight, *bias)", "(x, weight)"),
     "any permutation": ("07_to_linear", " or [dim % 2 for dim in turned.args[1]] != [1, 0]", ""),
     "factors": ("07_to_linear", " or node.kwargs", ""),
-    "bias of any shape": ("07_to_linear", 'weight.meta["val"].shape[:1] for', 'one.meta["val"].shape for'),
     "turned weight": ("07_to_linear", "weight = turned.args[0]", "weight = turned"),
     "first group": ("08_split_groups", "group * width, (group + 1) * width", "0, width"),
     "order": ("08_split_groups", "for group in range(groups):", "for group in reversed(range(groups)):"),

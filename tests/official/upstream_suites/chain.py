@@ -1,0 +1,144 @@
+"""Our chain under the names of the official one, for tests that were written for the official one.
+
+`to_edge` and `to_edge_transform_and_lower` of `executorch.exir` are replaced before a test module imports them. What
+they return is an `EdgeProgramManager` of the official class, because tests ask for it, and shows its programs with
+official operators; every step that it takes is a step of ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import executorch.exir
+import executorch.exir.program
+import executorch.exir.program._program as official_module
+from torch.export import ExportedProgram
+
+import exirkit
+from exirkit.bridge import OfficialPartitioner, edge_from_official, official_program
+
+_LISTS = ("_core_aten_ops_exception_list", "preserve_ops")
+_transform: Callable[..., ExportedProgram] = official_module._transform
+
+
+def install() -> None:
+    """Replace the official functions."""
+    for module in (executorch.exir, executorch.exir.program, official_module):
+        for name, made in (("to_edge", to_edge), ("to_edge_transform_and_lower", to_edge_transform_and_lower)):
+            setattr(module, name, made)
+
+
+def to_edge(
+    programs: Any,
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: Any = None,
+    generate_etrecord: bool = False,
+) -> EdgeManager:
+    """Lower to Edge; records for developer tools are left out."""
+    del generate_etrecord
+    return EdgeManager(exirkit.to_edge(programs, constant_methods, _ours(exirkit.EdgeCompileConfig, compile_config)))
+
+
+def to_edge_transform_and_lower(
+    programs: Any,
+    transform_passes: Any = None,
+    partitioner: Any = None,
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: Any = None,
+    generate_etrecord: bool = False,
+) -> EdgeManager:
+    """Lower to Edge, with operators whole for the partitioners, and to delegates."""
+    del generate_etrecord
+    chosen = _each(partitioner, lambda given: [OfficialPartitioner(one) for one in _several(given)])
+    passes = None if transform_passes is None else _each(transform_passes, _passes)
+    config = _ours(exirkit.EdgeCompileConfig, compile_config)
+    return EdgeManager(exirkit.to_edge_transform_and_lower(programs, passes, chosen or None, constant_methods, config))
+
+
+class EdgeManager(executorch.exir.EdgeProgramManager):  # type: ignore[misc]
+    """A manager of ours that passes for an official one."""
+
+    def __init__(self, ours: exirkit.EdgeProgramManager) -> None:
+        self._ours = ours
+
+    @property
+    def _edge_programs(self) -> MutableMapping[str, ExportedProgram]:
+        return _Programs(self)
+
+    @property
+    def methods(self) -> set[str]:
+        return self._ours.methods
+
+    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
+        return official_program(self._ours.exported_program(method_name))
+
+    def transform(self, passes: Any, compile_config: Any = None) -> EdgeManager:
+        del compile_config
+        return EdgeManager(self._ours.transform(_each(passes, _passes)))
+
+    def to_backend(self, partitioner: Any) -> EdgeManager:
+        return EdgeManager(self._ours.to_backend(_each(partitioner, OfficialPartitioner)))
+
+    def to_executorch(self, config: Any = None) -> Any:
+        passes = getattr(config, "passes", [])
+        manager = self.transform(passes) if passes else self
+        return manager._ours.to_executorch(_ours(exirkit.ExecutorchBackendConfig, config))
+
+
+class _Programs(MutableMapping[str, ExportedProgram]):
+    """The programs of a manager, which some tests replace."""
+
+    def __init__(self, manager: EdgeManager) -> None:
+        self._manager = manager
+
+    def __getitem__(self, name: str) -> ExportedProgram:
+        return self._manager.exported_program(name)
+
+    def __setitem__(self, name: str, program: ExportedProgram) -> None:
+        others = {one: self._manager._ours.exported_program(one) for one in self if one != name}
+        made = edge_from_official(program).exported_program()
+        config = exirkit.EdgeCompileConfig(_check_ir_validity=False)
+        self._manager._ours = exirkit.EdgeProgramManager({**others, name: made}, None, config)
+
+    def __delitem__(self, name: str) -> None:
+        raise NotImplementedError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._manager.methods))
+
+    def __len__(self) -> int:
+        return len(self._manager.methods)
+
+
+def _each(given: Any, made: Callable[[Any], Any]) -> Any:
+    """Make something of what is given for all methods, or for each."""
+    return {name: made(one) for name, one in given.items()} if isinstance(given, Mapping) else made(given)
+
+
+def _several(given: Any) -> Sequence[Any]:
+    if given is None:
+        return []
+    return given if isinstance(given, Sequence) else [given]
+
+
+def _passes(given: Any) -> Any:
+    """Return official passes as functions from programs of ours to programs of ours."""
+
+    def run(program: ExportedProgram) -> ExportedProgram:
+        theirs = _transform(official_program(program), *_several(given))
+        return edge_from_official(theirs).exported_program()
+
+    return [run]
+
+
+def _ours(kind: Any, theirs: Any) -> Any:
+    """Return our options with those of theirs that are plain values and that we have too."""
+    if theirs is None:
+        return kind()
+    names = {field.name for field in dataclasses.fields(kind)} & {field.name for field in dataclasses.fields(theirs)}
+    values = {name: getattr(theirs, name) for name in sorted(names)}
+    # What is left are planners and the like, which are objects of their package.
+    plain = {name: value for name, value in values.items() if isinstance(value, bool | int) or name in _LISTS}
+    return kind(**plain)

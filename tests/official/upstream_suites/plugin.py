@@ -1,0 +1,75 @@
+"""pytest plug-in: suites of the wheel with our chain in place of the official one, or with the official one.
+
+Run by hand, in the root of the repository:
+
+    UPSTREAM_CHAIN=exirkit python -m pytest -p tests.official.upstream_suites.plugin -p no:cacheprovider -c /dev/null \
+        --pyargs executorch.backends.xnnpack.test.ops.test_add
+
+`UPSTREAM_CHAIN=official` runs them as they are. With `UPSTREAM_RESULTS=FILE`, a line of JSON is written for each test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import torch
+
+RESULTS = os.environ.get("UPSTREAM_RESULTS")
+CHAIN = os.environ.get("UPSTREAM_CHAIN", "exirkit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the replacement before any test module is imported."""
+    del config
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Kernels and out variants of quantised operators that no delegate takes.
+        import executorch.kernels.quantized  # noqa: F401
+
+        if CHAIN == "exirkit":
+            from tests.official.upstream_suites.chain import install
+
+            install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Give each test the random numbers that it has when it runs alone, and measure it."""
+    torch.manual_seed(0)
+    start = time.process_time()
+    result = yield
+    _write({"test": item.nodeid, "cpu_s": round(time.process_time() - start, 2)})
+    return result
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Write how a test ended, and why if it did not pass."""
+    if report.when == "call" or not report.passed:
+        _write({"test": report.nodeid, "outcome": report.outcome, "reason": _reason(report)})
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Write what could not be imported."""
+    if not report.passed:
+        _write({"test": report.nodeid, "outcome": f"not collected, {report.outcome}", "reason": _reason(report)})
+
+
+def _reason(report: Any) -> str:
+    found = report.longrepr
+    if isinstance(found, tuple):
+        return str(found[2])
+    crash = getattr(found, "reprcrash", None)
+    return str(crash.message if crash else found or "")[-1500:]
+
+
+def _write(line: dict[str, Any]) -> None:
+    if RESULTS:
+        with open(RESULTS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

@@ -1,0 +1,155 @@
+"""Running test modules of the wheel in a process of their own, and the table of what is known about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+PLUGIN = "tests.official.upstream_suites.plugin"
+TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True)
+class Group:
+    """Modules that run in one process.
+
+    Attributes:
+        name: What they are about.
+        modules: Their names in `executorch.backends`.
+        deselected: Tests of theirs that are not run by default, with what they cost; `EXIRKIT_TESTS=all` runs them.
+        needs: Packages without which the group is not run.
+        only_all: Why the whole group runs with `EXIRKIT_TESTS=all` only; empty if it always runs.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    deselected: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    only_all: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is known about the suites.
+
+    Attributes:
+        groups: What is run.
+        known: Tests that do not pass, by name (`ops/test_linear.py::TestLinear::test_x` in the folder of the backend):
+            why.
+        left: Modules that are not run: why.
+    """
+
+    groups: tuple[Group, ...]
+    known: dict[str, str]
+    left: dict[str, str]
+
+
+def read_table() -> Table:
+    """Read `suites.yaml`."""
+    data = yaml.safe_load((HERE / "suites.yaml").read_text(encoding="utf-8"))
+    groups = tuple(
+        Group(
+            one["name"],
+            tuple(f"{one['in']}.{module}" for module in one["modules"]),
+            tuple(one.get("deselected", ())),
+            tuple(one.get("needs", ())),
+            one.get("only_all", ""),
+        )
+        for one in data["groups"]
+    )
+    known = {test: one["why"] for one in data["known"] for test in one["tests"]}
+    left = {module: one["why"] for one in data["left"] for module in one["modules"]}
+    return Table(groups, known, left)
+
+
+@dataclass
+class Outcome:
+    """How a test ended.
+
+    Attributes:
+        outcome: `passed`, `failed`, `skipped`, or how its module was not collected.
+        reason: Why it did not pass.
+        cpu_s: What it took, in seconds of a core.
+    """
+
+    outcome: str
+    reason: str = ""
+    cpu_s: float = 0.0
+
+
+def run_modules(
+    modules: Sequence[str], deselected: Sequence[str] = (), chain: str = "exirkit"
+) -> tuple[dict[str, Outcome], str]:
+    """Run test modules of the wheel.
+
+    Args:
+        modules: Their names in `executorch.backends`.
+        deselected: Tests to leave out.
+        chain: `exirkit`, or `official` to run them as they are.
+
+    Returns:
+        The outcomes by test, and what pytest printed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder, "results.jsonl")
+        names = [f"executorch.backends.{one}" for one in modules]
+        leaving = [f"--deselect=executorch/backends/{one}" for one in deselected]
+        environment = {
+            **os.environ,
+            "UPSTREAM_CHAIN": chain,
+            "UPSTREAM_RESULTS": str(results),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+        # Configuration of ours, such as warnings as errors, is not theirs.
+        options = ["-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={_site_packages()}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", *leaving, "--pyargs", *names],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+        lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    return _outcomes(map(json.loads, lines)), done.stdout + done.stderr
+
+
+def _outcomes(lines: Iterator[dict[str, Any]]) -> dict[str, Outcome]:
+    found: dict[str, Outcome] = {}
+    for line in lines:
+        name = line["test"].removeprefix("executorch/backends/")
+        if "cpu_s" in line:
+            found.setdefault(name, Outcome("did not end")).cpu_s = line["cpu_s"]
+        # A test of several parts has failed if one of them has.
+        elif name not in found or found[name].outcome in ("passed", "started"):
+            found[name] = Outcome(line["outcome"], line["reason"])
+    return found
+
+
+def _site_packages() -> Path:
+    spec = find_spec("executorch")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(next(iter(spec.submodule_search_locations))).parent
+
+
+def modules_of(folder: str) -> list[str]:
+    """Return the test modules in a folder of `executorch.backends` and below it, by name there."""
+    backends = _site_packages() / "executorch" / "backends"
+    files = [*(backends / folder).rglob("test_*.py")]
+    files += [file for file in (backends / folder).rglob("models/*.py") if file.name != "__init__.py"]
+    return sorted({".".join(file.relative_to(backends).with_suffix("").parts) for file in files})
