@@ -25,6 +25,8 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
     """
 
     name = "decompose-whole-graph"
+    # torch states the size of some views wrongly when it exports them, and rightly when it traces them again.
+    changes_outputs = True
 
     def __init__(self, preserved: Iterable[OpOverload] = ()) -> None:
         self._preserved = frozenset(preserved)

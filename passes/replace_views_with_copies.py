@@ -61,6 +61,8 @@ class ReplaceViewsWithCopies(Pass):
     """
 
     name = "replace-views-with-copies"
+    # Views of which torch states the size wrongly are inferred again as copies.
+    changes_outputs = True
     enters_bodies = True
 
     def edit(self, editor: GraphEditor) -> None:

@@ -68,7 +68,8 @@ def test_document(invoke: Invoke, files: Path) -> None:
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
     (method,) = report["methods"]
-    assert (report["rule"], report["operators"], method["name"]) == ("fuse.swish", ["aten.mul.Tensor"], "other")
+    assert (report["rule"], method["name"]) == ("fuse.swish", "other")
+    assert {"aten.mul.Tensor", "aten.mul.Scalar"} <= set(report["operators"])
     (node,) = method["nodes"]
     assert (method["tried"], method["firing"]) == (1, 1)
     assert (node["fires"], node["made"], node["note"]["code"]) == (True, ["aten.silu.default"], "EK261")
