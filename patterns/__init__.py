@@ -1,6 +1,7 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
 from .acceptance import acceptance_file, record_acceptance, unaccepted_rules
+from .argument_view import normalized_arguments
 from .book_pages import rule_pages
 from .book_schema import describe_model, rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
@@ -112,6 +113,7 @@ __all__ = [
     "load_book",
     "name_of",
     "near_instances",
+    "normalized_arguments",
     "notation_of",
     "offer_lowering",
     "operators_with",
