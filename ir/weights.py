@@ -76,7 +76,8 @@ def get_param(program: ExportedProgram | GraphEditor, node: Node) -> torch.nn.Pa
     Raises:
         UsageError: EK114, the node is not in the program.
     """
-    return _tensor_of(program, node, InputKind.PARAMETER)
+    found: torch.nn.Parameter | None = _tensor_of(program, node, InputKind.PARAMETER)
+    return found
 
 
 def get_buffer(program: ExportedProgram | GraphEditor, node: Node) -> torch.Tensor | None:
@@ -85,7 +86,8 @@ def get_buffer(program: ExportedProgram | GraphEditor, node: Node) -> torch.Tens
     Raises:
         UsageError: EK114, the node is not in the program.
     """
-    return _tensor_of(program, node, InputKind.BUFFER)
+    found: torch.Tensor | None = _tensor_of(program, node, InputKind.BUFFER)
+    return found
 
 
 def get_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Node) -> torch.Tensor | None:
@@ -94,7 +96,8 @@ def get_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Nod
     Raises:
         UsageError: EK114, the node is not in the program.
     """
-    return _tensor_of(program, node, InputKind.CONSTANT_TENSOR)
+    found: torch.Tensor | None = _tensor_of(program, node, InputKind.CONSTANT_TENSOR)
+    return found
 
 
 def get_param_tensor(program: ExportedProgram | GraphEditor, node: Node | None) -> torch.Tensor | None:
