@@ -39,6 +39,7 @@ from .target_description import KernelCost, Registry, Target, read_target, shipp
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
 from .unfusing import unfuse
+from .variable_reference import variable_types_page
 from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
@@ -140,6 +141,7 @@ __all__ = [
     "trace_rule",
     "unaccepted_rules",
     "unfuse",
+    "variable_types_page",
     "with_between",
     "witness_text",
     "work_of",

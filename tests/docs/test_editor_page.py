@@ -1,4 +1,4 @@
-"""The page of the editor names every public method and shows an example of it; that its blocks run is tested with others."""
+"""The page of the editor names every public method and shows an example; that they run is tested with other pages."""
 
 from __future__ import annotations
 
