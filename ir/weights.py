@@ -61,13 +61,13 @@ def is_get_attr_node(node: object) -> bool:
     return isinstance(node, Node) and node.op == "get_attr"
 
 
-def is_param_node(program: ExportedProgram | GraphEditor, node: Node) -> bool:
+def is_param_node(exp_prog: ExportedProgram | GraphEditor, node: Node) -> bool:
     """Tell whether a node is a parameter, a buffer or a constant, or reads an attribute of its graph's module.
 
     Raises:
         UsageError: EK114, the node is not in the program.
     """
-    return is_get_attr_node(node) or _spec_of(program, node, *_TENSORS) is not None
+    return is_get_attr_node(node) or _spec_of(exp_prog, node, *_TENSORS) is not None
 
 
 def get_param(program: ExportedProgram | GraphEditor, node: Node) -> torch.nn.Parameter | None:
@@ -100,11 +100,11 @@ def get_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Nod
     return found
 
 
-def get_param_tensor(program: ExportedProgram | GraphEditor, node: Node | None) -> torch.Tensor | None:
+def get_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node | None) -> torch.Tensor | None:
     """Return the tensor of a parameter, a buffer, a constant, or an attribute of the graph's module.
 
     Args:
-        program: Program, or its editor.
+        exp_prog: Program, or its editor.
         node: Node, or None for an argument that is not given, such as the bias of a linear layer.
 
     Returns:
@@ -115,20 +115,20 @@ def get_param_tensor(program: ExportedProgram | GraphEditor, node: Node | None) 
     """
     if node is None:
         return None
-    found = _attribute_of(node) if is_get_attr_node(node) else _tensor_of(program, node, *_TENSORS)
+    found = _attribute_of(node) if is_get_attr_node(node) else _tensor_of(exp_prog, node, *_TENSORS)
     if not isinstance(found, torch.Tensor):
         raise _no_tensor(node)
     return found
 
 
-def set_param_tensor(program: ExportedProgram | GraphEditor, node: Node, data: torch.Tensor) -> None:
+def set_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node, data: torch.Tensor) -> None:
     """Replace the tensor of a parameter, a buffer or a constant.
 
     All users of the node get the new tensor, and so do the other names of a weight that modules of the model share
     (tied weights). Make a new placeholder if only one user shall get another tensor.
 
     Args:
-        program: Program, or its editor.
+        exp_prog: Program, or its editor.
         node: Placeholder.
         data: New tensor; it is shared, not copied. Shape and dtype may differ from before: values behind it are
             inferred again.
@@ -150,11 +150,11 @@ def set_param_tensor(program: ExportedProgram | GraphEditor, node: Node, data: t
             editor.propagate()
             _check_written(editor, node)
 
-    _edit(program, "set_param_tensor", change)
+    _edit(exp_prog, "set_param_tensor", change)
 
 
 def create_constant_placeholder(
-    program: ExportedProgram | GraphEditor,
+    exp_program: ExportedProgram | GraphEditor,
     graph: Graph,
     name: str,
     kind: InputKind,
@@ -166,7 +166,7 @@ def create_constant_placeholder(
     The placeholder finds its place among the inputs by itself: behind those of its kind, in front of those of the user.
 
     Args:
-        program: Program, or its editor.
+        exp_program: Program, or its editor.
         graph: Graph of the program, or of the editor.
         name: Wish for its name; a taken one gets a number, unless an input of this name and kind that the program does
             not write to has an equal tensor: then that one is returned.
@@ -198,17 +198,17 @@ def create_constant_placeholder(
             data, name=name, kind=kind, persistent=bool(persistent_buffer)
         )
 
-    return _edit(program, "create_constant_placeholder", change)
+    return _edit(exp_program, "create_constant_placeholder", change)
 
 
-def delete_constant_placeholder(program: ExportedProgram | GraphEditor, node: Node) -> None:
+def delete_constant_placeholder(exp_program: ExportedProgram | GraphEditor, node: Node) -> None:
     """Remove a parameter, a buffer or a constant that nothing uses, and its tensor if no other input has the same one.
 
     Raises:
         UsageError: EK114, the node is not in the program; EK115, something uses it, or the program writes to it; EK116,
             it has no stored tensor.
     """
-    _edit(program, "delete_constant_placeholder", lambda editor, _is_alone: editor.remove_input(node))
+    _edit(exp_program, "delete_constant_placeholder", lambda editor, _is_alone: editor.remove_input(node))
 
 
 def _edit(
@@ -264,7 +264,8 @@ def _stored(program: ExportedProgram, spec: InputSpec) -> Any:
 def _tied(editor: GraphEditor, node: Node) -> list[Node]:
     """Return the placeholders of other names of the same tensor.
 
-    The exporter lets all modules that share a weight use one of its placeholders; its other names have no users.
+    The exporter lets all modules that share a weight use one of its placeholders; its other names have no users, and
+    hold the very same object. Placeholders that a pass makes have objects of their own, also of equal memory.
     """
     held = _tensor_of(editor, node, *_TENSORS)
     return [
@@ -273,16 +274,8 @@ def _tied(editor: GraphEditor, node: Node) -> list[Node]:
         if other is not node
         and not other.users
         and spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
-        and _is_same(_stored(editor.program, spec), held)
+        and _stored(editor.program, spec) is held
     ]
-
-
-def _is_same(one: object, other: object) -> bool:
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or one is other:
-        return one is other
-    # Tensors of other classes have no memory of their own to compare.
-    are_plain = {type(one), type(other)} <= {torch.Tensor, torch.nn.Parameter}
-    return are_plain and one.layout is other.layout is torch.strided and one.is_set_to(other)
 
 
 def _attribute_of(node: Node) -> Any:
@@ -305,7 +298,7 @@ def _equal_input(editor: GraphEditor, name: str, kind: InputKind, data: torch.Te
 def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape or one.device != other.device:
         return False
-    return _is_same(one, other) or torch.equal(one, other)
+    return one is other or torch.equal(one, other)
 
 
 def _check_tensor(data: object, name: str) -> None:

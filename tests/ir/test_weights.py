@@ -160,6 +160,18 @@ class TestSetting:
         assert get_param_tensor(program, second) is not None
         assert torch.equal(program.constants[str(second.name)], shared)
 
+    def test_parameters_that_share_memory_and_were_made_by_a_pass_do_not_follow(self) -> None:
+        program = sample("branchy")
+        shared = torch.ones(5)
+        first, second = (
+            create_constant_placeholder(program, program.graph, name, InputKind.PARAMETER, shared)
+            for name in ("one", "other")
+        )
+        set_param_tensor(program, first, torch.zeros(5))
+        stored = get_param(program, second)
+        assert stored is not None
+        assert torch.equal(stored, shared)
+
     def test_mutated_buffer_starts_from_the_new_value(self) -> None:
         program = sample("branchy")
         set_param_tensor(program, node(program, "b_count"), torch.full((1,), 41.0))
@@ -208,9 +220,14 @@ class TestCreating:
         editor = GraphEditor(program)
         with editor.transaction("again"):
             # The editor goes on to know where constants belong.
-            for again in (kind, InputKind.CONSTANT_TENSOR, InputKind.PARAMETER):
-                create_constant_placeholder(editor, editor.graph, "next", again, torch.zeros(2), persistent)
+            for count, again in enumerate((InputKind.CONSTANT_TENSOR, kind, InputKind.CONSTANT_TENSOR)):
+                create_constant_placeholder(editor, editor.graph, "next", again, torch.zeros(count), persistent)
         agrees(program)
+        for one in program.graph.find_nodes(op="placeholder"):
+            if is_param_node(program, one):
+                stored = get_param_tensor(program, one)
+                assert stored is not None
+                assert stored.shape == one.meta["val"].shape, "the tensor belongs to the placeholder"
         delete_constant_placeholder(program, made)
         assert "extra" not in getattr(program, table)
         agrees(program)
@@ -231,10 +248,10 @@ class TestCreating:
 
     def test_buffers_that_are_written_are_not_shared(self) -> None:
         program = sample("tied")
-        made = create_constant_placeholder(
-            program, program.graph, "b_last", InputKind.BUFFER, torch.zeros(4), persistent_buffer=True
-        )
-        assert made is not node(program, "b_last")
+        last = node(program, "b_last")
+        equal = program.state_dict["last"].clone()
+        made = create_constant_placeholder(program, program.graph, "b_last", InputKind.BUFFER, equal, True)
+        assert made is not last
 
     def test_in_a_body_of_control_flow(self) -> None:
         program = sample("choice")
@@ -316,6 +333,23 @@ def test_in_a_pass() -> None:
     x = torch.randn(2, 4)
     torch.testing.assert_close(doubled.module()(x), x @ (2 * weight).t() @ (2 * weight).t() + 2 * model.second.bias)
     assert torch.equal(model.first.weight, weight), "the model keeps its own"
+
+
+def test_arguments_have_their_documented_names() -> None:
+    program = sample("branchy")
+    made = create_constant_placeholder(
+        exp_program=program,
+        graph=program.graph,
+        name="w",
+        kind=InputKind.BUFFER,
+        data=torch.ones(2),
+        persistent_buffer=True,
+    )
+    set_param_tensor(exp_prog=program, node=made, data=torch.zeros(2))
+    assert get_param_tensor(exp_prog=program, node=made) is get_buffer(program=program, node=made)
+    assert is_param_node(exp_prog=program, node=made)
+    delete_constant_placeholder(exp_program=program, node=made)
+    agrees(program)
 
 
 def test_public_names() -> None:
