@@ -70,7 +70,8 @@ def fact_of(argument: Any) -> Fact:
 def _of_value(value: Any) -> Fact:
     if isinstance(value, TensorSpec):
         if value.shape_dynamism == TensorShapeDynamism.STATIC:
-            return TensorFacts(_name(value.dtype), tuple(value.shape), tuple(value.dim_order))
+            sizes = tuple(one if isinstance(one, int) else UNKNOWN for one in value.shape)
+            return TensorFacts(_name(value.dtype), sizes, tuple(value.dim_order))
         return TensorFacts(_name(value.dtype), (UNKNOWN,) * len(value.shape), tuple(value.dim_order))
     if isinstance(value, torch.Tensor):
         return _of_tensor(value)
