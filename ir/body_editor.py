@@ -98,13 +98,23 @@ class BodyEditor(GraphEditor):
         operand = found.pop() if len(found) == 1 else None
         return operand if isinstance(operand, Node) else None
 
-    def add_constant(self, tensor: torch.Tensor, *, name: str, origins: Node | Sequence[Node] = ()) -> Node:
-        """Make a tensor a constant of the program, and hand it to the body as an operand.
+    def add_constant(
+        self,
+        tensor: torch.Tensor,
+        *,
+        name: str,
+        origins: Node | Sequence[Node] = (),
+        kind: InputKind = InputKind.CONSTANT_TENSOR,
+        persistent: bool = True,
+    ) -> Node:
+        """Make a tensor a constant, parameter or buffer of the program, and hand it to the body as an operand.
 
         Args:
             tensor: Real tensor; it is shared, not copied.
             name: Wish for its name; a taken one gets a number.
             origins: Nodes whose provenance it inherits.
+            kind: What the program stores it as.
+            persistent: Whether a buffer is part of the state dict.
 
         Returns:
             The placeholder of the body. The other body of the same call gets one too.
@@ -113,7 +123,7 @@ class BodyEditor(GraphEditor):
             SealedBodyError: EK120, the calls cannot be given another operand.
         """
         call, layout = self._only_call()
-        outer = self.parent.add_constant(tensor, name=name, origins=call)
+        outer = self.parent.add_constant(tensor, name=name, origins=call, kind=kind, persistent=persistent)
         handed = _operands(call, layout.operands[-1])
         known = next((index for index, one in enumerate(handed) if one is outer), None)
         if known is not None:

@@ -26,6 +26,11 @@ _MUTATION_OF = {
 }
 _MUTATIONS = frozenset(_MUTATION_OF.values())
 _STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ})
+# What stands behind a new input of a kind: parameters, then buffers, then constants, then what the user passes.
+_FOLLOWERS = {
+    InputKind.PARAMETER: _STORED - {InputKind.PARAMETER} | {InputKind.USER_INPUT},
+    InputKind.BUFFER: frozenset({InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ, InputKind.USER_INPUT}),
+}
 
 
 class EditorInputs(EditorState):
@@ -38,36 +43,53 @@ class EditorInputs(EditorState):
         self._roots: set[str] = set()
         self._first_user_input: tuple[int, Node] | None = None
 
-    def add_constant(self, tensor: torch.Tensor, *, name: str, origins: Node | Sequence[Node] = ()) -> Node:
-        """Make a tensor a constant input of the program.
+    def add_constant(
+        self,
+        tensor: torch.Tensor,
+        *,
+        name: str,
+        origins: Node | Sequence[Node] = (),
+        kind: InputKind = InputKind.CONSTANT_TENSOR,
+        persistent: bool = True,
+    ) -> Node:
+        """Make a tensor a constant input of the program, or a parameter or buffer of it.
 
         Args:
             tensor: Real tensor; it is shared, not copied.
             name: Wish for its name; a taken one gets a number.
             origins: Nodes whose provenance it inherits.
+            kind: `CONSTANT_TENSOR`, `PARAMETER` or `BUFFER`.
+            persistent: Whether a buffer is part of the state dict.
 
         Returns:
             The placeholder. Constants of one element and equal dtype, shape and bytes that are added through one
-            editor share one placeholder.
+            editor share one placeholder; parameters and buffers have one each.
+
+        Raises:
+            UsageError: EK123, the program stores no inputs of this kind.
         """
         tensor = tensor.detach()
-        key = scalar_key(tensor)
+        key = scalar_key(tensor) if kind is InputKind.CONSTANT_TENSOR else None
         if key is not None and (known := self._scalar_constants.get(key)) is not None and not known._erased:
             return known
         specs = self._specs()
-        position, follower = self._boundary()
+        position, follower = self._place_of(kind)
         meta = inherited((origins,) if isinstance(origins, Node) else tuple(origins))
         meta["val"] = self._fake(tensor)
         node = self._create("placeholder", name, (), {}, follower, name, meta)
         target = self._free_target(node.name)
-        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), target=target)
+        spec = InputSpec(kind, TensorArgument(name=node.name), target, persistent if kind is InputKind.BUFFER else None)
         self._save_signature()
         self.program._graph_signature.input_specs.insert(position, spec)
         self._tell_signature()
         specs[node] = spec
         if self._first_user_input is not None:
-            self._first_user_input = (position + 1, follower)
-        self._set_entry(self.program._constants, target, tensor)
+            first, user_input = self._first_user_input
+            self._first_user_input = (first + 1, user_input)
+        is_state = kind is InputKind.PARAMETER or (kind is InputKind.BUFFER and persistent)
+        table: dict[str, Any] = self.program._state_dict if is_state else self.program._constants
+        is_parameter = kind is InputKind.PARAMETER
+        self._set_entry(table, target, torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor)
         if key is not None:
             self._scalar_constants[key] = node
         return node
@@ -226,6 +248,25 @@ class EditorInputs(EditorState):
                 )
             )
         return spec
+
+    def _place_of(self, kind: InputKind) -> tuple[int, Node]:
+        """Return the position of a new input of a kind, and the node in front of which it stands."""
+        if kind is InputKind.CONSTANT_TENSOR:
+            return self._boundary()
+        followers = _FOLLOWERS.get(kind)
+        if followers is None:
+            raise UsageError(
+                Diagnostic(
+                    code="EK123",
+                    message=f"an input of kind {kind.name} has no stored tensor",
+                    expected="InputKind.PARAMETER, BUFFER or CONSTANT_TENSOR",
+                )
+            )
+        specs = self.program._graph_signature.input_specs
+        position = next((index for index, spec in enumerate(specs) if spec.kind in followers), None)
+        if position is None:
+            return self._boundary()
+        return position, self.graph.find_nodes(op="placeholder")[position]
 
     def _boundary(self) -> tuple[int, Node]:
         """Return the position of the first user input, and the node in front of which a new input stands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,6 +28,14 @@ from .node_order import misplaced_argument, order_error
 from .programs import fake_mode_of
 from .provenance import locate, target_name
 from .raw_edits import EditWatch
+
+# The editor with an open transaction, for those who are handed the program only.
+_EDITED: weakref.WeakKeyDictionary[ExportedProgram, EditorState] = weakref.WeakKeyDictionary()
+
+
+def open_editor(program: ExportedProgram) -> EditorState | None:
+    """Return the editor that has a transaction open on a program, or None."""
+    return _EDITED.get(program)
 
 
 class Transaction:
@@ -120,6 +129,8 @@ class EditorState:
 
     def _begin(self, author: str, *, records_effect: bool) -> Transaction:
         transaction = Transaction(self, author, records_effect=records_effect)
+        if not self._open:
+            _EDITED.setdefault(self.program, self)
         self._open.append(transaction)
         return transaction
 
@@ -128,6 +139,8 @@ class EditorState:
             transaction.effect = effect_of(self._journal[transaction._start :])
         self._open.remove(transaction)
         if not self._open:
+            if _EDITED.get(self.program) is self:
+                del _EDITED[self.program]
             self._settle()
 
     def _settle(self) -> None:

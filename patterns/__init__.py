@@ -1,6 +1,7 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
 from .acceptance import acceptance_file, record_acceptance, unaccepted_rules
+from .argument_view import normalized_arguments
 from .book_pages import rule_pages
 from .book_schema import describe_model, rulebook_schema, rulebook_schema_text
 from .book_writer import write_book
@@ -38,6 +39,7 @@ from .target_description import KernelCost, Registry, Target, read_target, shipp
 from .trace_front_end import TracedRule, trace_rule
 from .traced_literals import TracedLiteral
 from .unfusing import unfuse
+from .variable_reference import variable_types_page
 from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
 from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
@@ -112,6 +114,7 @@ __all__ = [
     "load_book",
     "name_of",
     "near_instances",
+    "normalized_arguments",
     "notation_of",
     "offer_lowering",
     "operators_with",
@@ -138,6 +141,7 @@ __all__ = [
     "trace_rule",
     "unaccepted_rules",
     "unfuse",
+    "variable_types_page",
     "with_between",
     "witness_text",
     "work_of",

@@ -50,6 +50,21 @@ def canonical_arguments(node: Node) -> Arguments:
     return made
 
 
+def normalized_arguments(node: Node) -> dict[str, Any]:
+    """Return the arguments of a call by the names of the schema, however they were written.
+
+    Args:
+        node: A call of an operator, ATen or Edge; of other functions, arguments by position are named `0`, `1` ...
+
+    Returns:
+        All arguments, those that are not given as their defaults; dims count from the front, `-1` among the sizes of a
+        view is what is meant, and one number for both dims of a window is two. The caller may change it.
+    """
+    return {
+        name: list(value) if isinstance(value, list) else value for name, value in canonical_arguments(node).items()
+    }
+
+
 def argument_of(node: Node, name: str) -> Any:
     """Return one argument of a call as in its view; what is a node is found without making the view."""
     op = underlying(node.target)

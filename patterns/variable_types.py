@@ -138,7 +138,7 @@ class TensorListVariable(Variable):
 
 @dataclass(frozen=True, kw_only=True)
 class IntVariable(Variable):
-    """An integer, between bounds that belong to it; bool is none."""
+    """An integer, between bounds that belong to it; a bool is not one."""
 
     low: SizeExpression | None = None
     high: SizeExpression | None = None
@@ -192,7 +192,7 @@ class BoolVariable(Variable):
 
 @dataclass(frozen=True, kw_only=True)
 class StringVariable(Variable):
-    """A text, one of some if any are given."""
+    """A string, one of some if any are given."""
 
     choices: tuple[str, ...] = ()
 

@@ -69,9 +69,10 @@ def fact_of(argument: Any) -> Fact:
 
 def _of_value(value: Any) -> Fact:
     if isinstance(value, TensorSpec):
-        is_static = value.shape_dynamism == TensorShapeDynamism.STATIC
-        sizes = tuple(size if is_static and type(size) is int else UNKNOWN for size in value.shape)
-        return TensorFacts(_name(value.dtype), sizes, tuple(value.dim_order))
+        if value.shape_dynamism == TensorShapeDynamism.STATIC:
+            sizes = tuple(one if isinstance(one, int) else UNKNOWN for one in value.shape)
+            return TensorFacts(_name(value.dtype), sizes, tuple(value.dim_order))
+        return TensorFacts(_name(value.dtype), (UNKNOWN,) * len(value.shape), tuple(value.dim_order))
     if isinstance(value, torch.Tensor):
         return _of_tensor(value)
     if isinstance(value, list | tuple):

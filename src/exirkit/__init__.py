@@ -26,7 +26,19 @@ if TYPE_CHECKING:
     from exirkit.ir import ModelError as ModelError
     from exirkit.ir import TensorSpec as TensorSpec
     from exirkit.ir import UsageError as UsageError
+    from exirkit.ir import create_constant_placeholder as create_constant_placeholder
+    from exirkit.ir import delete_constant_placeholder as delete_constant_placeholder
+    from exirkit.ir import get_buffer as get_buffer
+    from exirkit.ir import get_lifted_tensor_constant as get_lifted_tensor_constant
+    from exirkit.ir import get_param as get_param
+    from exirkit.ir import get_param_tensor as get_param_tensor
+    from exirkit.ir import is_buffer as is_buffer
+    from exirkit.ir import is_get_attr_node as is_get_attr_node
+    from exirkit.ir import is_lifted_tensor_constant as is_lifted_tensor_constant
+    from exirkit.ir import is_param as is_param
+    from exirkit.ir import is_param_node as is_param_node
     from exirkit.ir import ops as ops
+    from exirkit.ir import set_param_tensor as set_param_tensor
     from exirkit.passes import AllNodePartitioner as AllNodePartitioner
     from exirkit.passes import ApplyRules as ApplyRules
     from exirkit.passes import BackendDetails as BackendDetails
@@ -84,6 +96,7 @@ if TYPE_CHECKING:
     from exirkit.patterns import bisect_rewrites as bisect_rewrites
     from exirkit.patterns import builder as builder
     from exirkit.patterns import load_book as load_book
+    from exirkit.patterns import normalized_arguments as normalized_arguments
     from exirkit.patterns import predicate as predicate
     from exirkit.patterns import unfuse as unfuse
     from exirkit.pictures import generate_memory_trace as generate_memory_trace
@@ -163,6 +176,8 @@ _HOMES: dict[str, str] = {
     "bisect_rewrites": "patterns",
     "builder": "patterns",
     "check_program": "verifiers",
+    "create_constant_placeholder": "ir",
+    "delete_constant_placeholder": "ir",
     "emit_program": "emit",
     "exact": "passes",
     "format_delegated_graph": "passes",
@@ -170,21 +185,32 @@ _HOMES: dict[str, str] = {
     "generate_memory_trace": "pictures",
     "generate_partitions_from_list_of_nodes": "passes",
     "generate_pattern_op_partitions": "passes",
+    "get_buffer": "ir",
     "get_delegates": "passes",
     "get_delegation_info": "passes",
+    "get_lifted_tensor_constant": "ir",
     "get_non_lowered_nodes": "passes",
+    "get_param": "ir",
+    "get_param_tensor": "ir",
     "greedy": "passes",
+    "is_buffer": "ir",
+    "is_get_attr_node": "ir",
+    "is_lifted_tensor_constant": "ir",
+    "is_param": "ir",
+    "is_param_node": "ir",
     "load_book": "patterns",
     "load_memory_policy": "passes",
     "load_partitioner": "passes",
     "map_args": "passes",
     "naive": "passes",
+    "normalized_arguments": "patterns",
     "ops": "ir",
     "portfolio": "passes",
     "predicate": "patterns",
     "print_delegated_graph": "passes",
     "print_delegation_info": "passes",
     "print_program": "emit",
+    "set_param_tensor": "ir",
     "tag_constant_data": "passes",
     "tag_mutated_buffer": "passes",
     "to_backend": "program",

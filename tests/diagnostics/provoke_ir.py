@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from tests.diagnostics.programs import call_of, edge, exported
 from tests.diagnostics.provocation import provokes
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit import GraphEditor, ops
+from exirkit import GraphEditor, create_constant_placeholder, ops, set_param_tensor
 from exirkit.ir import bodies_of, copy_program, dim_order_from_memory_format, stride_from_dim_order
 
 
@@ -112,3 +113,40 @@ def input_that_is_moved(_: Path) -> None:
 def call_in_front_of_its_argument(_: Path) -> None:
     editor, relu = relu_editor()
     editor.call(ops.edge.aten.neg.default, (relu,), before=relu)
+
+
+@provokes("EK123")
+def placeholder_of_a_kind_that_stores_nothing(_: Path) -> None:
+    editor, _relu = relu_editor()
+    create_constant_placeholder(editor, editor.graph, "more", InputKind.USER_INPUT, torch.ones(2))
+
+
+@provokes("EK124")
+def buffer_of_another_dtype_than_what_is_written_to_it(_: Path) -> None:
+    class Last(torch.nn.Module):
+        last: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("last", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last.copy_(x)
+            return x + 1
+
+    program = torch.export.export(Last(), (torch.ones(2),)).run_decompositions({})
+    last = next(node for node in program.graph.nodes if node.name == "b_last")
+    set_param_tensor(program, last, torch.zeros(2, dtype=torch.float16))
+
+
+@provokes("EK125")
+def weight_made_of_a_fake_tensor(_: Path) -> None:
+    editor, relu = relu_editor()
+    create_constant_placeholder(editor, editor.graph, "w", InputKind.PARAMETER, relu.meta["val"])
+
+
+@provokes("EK126")
+def weight_for_the_graph_of_another_program(_: Path) -> None:
+    editor, _relu = relu_editor()
+    _other, relu = relu_editor()
+    create_constant_placeholder(editor, relu.graph, "w", InputKind.PARAMETER, torch.ones(2))

@@ -82,6 +82,24 @@ class Writes(torch.nn.Module):
         return input * 2
 
 
+class Tied(torch.nn.Module):
+    """Two linear layers with one weight, and a mutated buffer."""
+
+    last: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4, bias=False)
+        self.second = torch.nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("last", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(self.first(x))
+        self.last.copy_(y.sum(0))
+        return y
+
+
 def _exported(model: torch.nn.Module, inputs: tuple[Any, ...], shapes: Any = None) -> ExportedProgram:
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
@@ -98,6 +116,8 @@ def original(name: str) -> ExportedProgram:
         "sizes": lambda: _exported(Sizes(), (torch.randn(3, 4), torch.randn(5, 4)), ({0: rows}, {0: Dim("more")})),
         "data": lambda: _exported(DataDependent(), (torch.randn(3, 4), torch.ones(3, 4, dtype=torch.bool))),
         "choice": lambda: _exported(Choice(), (torch.randn(4),)),
+        "tied": lambda: _exported(Tied(), (torch.ones(2, 4),)),
+        "linear": lambda: _exported(torch.nn.Linear(4, 4), (torch.ones(2, 4),)),
         "writes": lambda: _exported(Writes(), (torch.randn(3), torch.randn(3))),
     }
     return makers[name]()
