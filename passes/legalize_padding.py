@@ -50,11 +50,7 @@ def _cut(editor: GraphEditor, node: Node, pad: Sequence[Any]) -> None:
     left = [0 if type(one) is int and one < 0 else one for one in pad]
     if any(type(one) is not int or one for one in left):
         value = node.args[2:] or ((node.kwargs["value"],) if "value" in node.kwargs else ())
-<<<<<<< HEAD
-        source = editor.call(ops.edge.aten.constant_pad_nd.default, (source, left, *value), before=node, origins=node)
-=======
         target: Any = node.target
         source = editor.call(target, (source, left, *value), before=node, origins=node)
->>>>>>> main
     editor.replace(node, source)
     editor.erase(node)

@@ -100,7 +100,7 @@ def test_a_pipeline_that_changes_nothing_is_a_finding(invoke: Invoke, here: Path
     ("options", "code", "told"),
     [
         (["--rules", "missing.yaml"], 1, "EK712"),
-        (["--rules", "."], 1, "EK712"),
+        (["--rules", "empty"], 2, "EK711"),
         (["--rules", "broken.yaml"], 1, "EK201"),
         (["--rules", "binary.yaml"], 1, "EK201"),
         (["--pipeline", "missing.yaml"], 1, "EK712"),
@@ -115,6 +115,7 @@ def test_a_pipeline_that_changes_nothing_is_a_finding(invoke: Invoke, here: Path
 def test_a_wrong_file_is_one_error_before_anything_runs(
     invoke: Invoke, here: Path, options: list[str], code: int, told: str
 ) -> None:
+    (here / "empty").mkdir()
     (here / "broken.yaml").write_text("rules: [\n")
     (here / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (here / "nothing.yaml").write_text("operators: [aten.no_such.default]\n")

@@ -170,6 +170,7 @@ CASES: dict[str, RuleCase] = {
             "decompose.clamp-min": 1,
         },
         bare={
+            "decompose.softmax": 1,
             "decompose.linear-to-addmm": 2,
             "decompose.addmm": 2,
             "decompose.mm-to-bmm": 2,

@@ -23,7 +23,6 @@ BARE = [name for name, case in CASES.items() if case.bare is not None]
 REWRITTEN_BEFORE = {
     "canonicalize.transpose-to-permute",
     "canonicalize.t-to-permute",
-    "canonicalize.squeeze-dim-to-view",
     "canonicalize.cat-of-split-remove",
     "canonicalize.slice-all-remove",
     "canonicalize.slice-of-all-remove",
