@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .mutants import mutant as mutant
     from .mutants import mutant_table as mutant_table
     from .mutants import run_mutation_bench as run_mutation_bench
+    from .official import OfficialRuntime as OfficialRuntime
     from .oracles import Failure as Failure
     from .oracles import Verdict as Verdict
     from .oracles import check as check
@@ -100,6 +101,7 @@ _HOMES: dict[str, str] = {
     "Failure": "oracles",
     "FeatureCount": "campaigns",
     "MutantResult": "mutants",
+    "OfficialRuntime": "official",
     "Policy": "generation",
     "ProcessPool": "campaigns",
     "Program": "programs",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.fuzz.official import OfficialRuntime
+from exirkit.fuzz import OfficialRuntime
 from exirkit.ir import CALL_DELEGATE, Diagnostic, ModelError, called_graphs, locate
 from exirkit.program import EdgeProgramManager, LoweredBackendModule
 
