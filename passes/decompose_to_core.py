@@ -152,8 +152,15 @@ def _torch_table() -> Decompositions:
 
 def beyond_core() -> dict[Any, Callable[..., Any]]:
     """Return the decompositions that torch has and does not count to those into core ATen, and ours."""
+    # Ours are asked for again each time: libraries may register operators later.
+    return {**_torch_beyond_core(), **further_decompositions()}
+
+
+@cache
+def _torch_beyond_core() -> Decompositions:
+    # torch searches all its decompositions for these, which takes milliseconds.
     table: dict[Any, Callable[..., Any]] = get_decompositions([torch.ops.aten.linalg_vector_norm.default])
-    return {**table, **further_decompositions()}
+    return table
 
 
 def _twin_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
