@@ -21,7 +21,7 @@ SURROUNDINGS = Policy(
     shares={"two_symbols": 0.1, "several_methods": 0.02, "mutable_buffer": 0.15, "stored": 0.3, "quantized": 0.05},
     rule_patterns=0.0,
 )
-"""What is around a plant if nobody says otherwise."""
+"""What is around a plant by default."""
 
 
 @dataclass(frozen=True)
