@@ -12,11 +12,11 @@ from exirkit.patterns import variable_types as types
 from exirkit.patterns.variable_parser import _STARTERS, parse_variable
 from exirkit.patterns.variable_reference import QUALIFIER_TEXTS, VARIABLE_EXAMPLES, parsed_examples
 
-PAGE = Path(__file__).parents[2] / "docs" / "variable_types.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "variable_types.md"
 
 
 def test_page_is_made_from_the_tables() -> None:
-    assert PAGE.read_text() == variable_types_page(), "write variable_types_page() to docs/variable_types.md"
+    assert PAGE.read_text() == variable_types_page(), "write variable_types_page() to docs/reference/variable_types.md"
 
 
 def test_every_type_has_an_example() -> None:
