@@ -1,4 +1,4 @@
-"""A sample of the architectures of `docs/reference/architectures.md` goes through the chain and runs on both runtimes."""
+"""A sample of the architectures that the docs list goes through the chain and runs on both runtimes."""
 
 from __future__ import annotations
 
