@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fuzz.blame import planted
+from tests.fuzz.triage import wrong_compilers
 
 from exirkit.fuzz import mutants
 from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
@@ -42,7 +42,7 @@ def fails(script: str, folder: Path, plant: str | None = None) -> None:
     assert script.count("\n") < 60, script
     path = folder / "repro.py"
     path.write_text(script)
-    bug = f"from tests.fuzz.blame import planted; planted.plant({plant!r}); " if plant else ""
+    bug = f"from tests.fuzz.triage import wrong_compilers; wrong_compilers.plant({plant!r}); " if plant else ""
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-c", f"{bug}import runpy; runpy.run_path({str(path)!r})"],
