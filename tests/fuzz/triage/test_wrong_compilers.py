@@ -17,7 +17,7 @@ from exirkit.fuzz.programs import Program, parse_program, program_text
 from exirkit.fuzz.triage import Guilt, blame, bucket, reduce, repro_script, same_failure
 
 ROOT = Path(__file__).resolve().parents[3]
-EXAMPLE = parse_program(planted.EXAMPLE)
+EXAMPLE = parse_program(wrong_compilers.EXAMPLE)
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def test_the_example_is_good() -> None:
 
 
 def test_a_pass_of_the_chain_that_computes_something_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    planted.plant_in_a_pass(monkeypatch)
+    wrong_compilers.plant_in_a_pass(monkeypatch)
     failure, guilt, small = found(ExirkitCompiler())
     assert (failure.rung, failure.symptom, failure.stage) == ("O3", "output value", "edge")
     assert guilt.pass_name == "promote-types"
@@ -75,7 +75,7 @@ def test_a_pass_of_the_chain_that_computes_something_else(monkeypatch: pytest.Mo
 
 
 def test_an_exception_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted.plant_an_exception(monkeypatch)
+    wrong_compilers.plant_an_exception(monkeypatch)
     failure, guilt, small = found(ExirkitCompiler())
     assert failure.rung == "O1"
     assert "KeyError" in failure.symptom
@@ -84,7 +84,7 @@ def test_an_exception_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pass_that_records_a_wrong_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted.plant_wrong_metadata(monkeypatch)
+    wrong_compilers.plant_wrong_metadata(monkeypatch)
     failure, guilt, small = found(ExirkitCompiler())
     assert failure.rung in ("O1", "O2")
     assert guilt.pass_name == "promote-types"
@@ -92,7 +92,7 @@ def test_a_pass_that_records_a_wrong_dtype(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_pass_that_somebody_brings(tmp_path: Path) -> None:
-    compiler = ExirkitCompiler(level=0, passes=("tests.fuzz.blame.planted:DropsAlpha",))
+    compiler = ExirkitCompiler(level=0, passes=("tests.fuzz.triage.wrong_compilers:DropsAlpha",))
     failure, guilt, small = found(compiler)
     assert failure.rung == "O3"
     assert guilt.pass_name == "drops-alpha"
@@ -102,7 +102,7 @@ def test_a_pass_that_somebody_brings(tmp_path: Path) -> None:
 
 def test_a_rule_that_is_wrong(tmp_path: Path) -> None:
     book = tmp_path / "wrong.yaml"
-    book.write_text(planted.WRONG_RULES)
+    book.write_text(wrong_compilers.WRONG_RULES)
     compiler = ExirkitCompiler(rules=("algebra", str(book)))
     failure, guilt, small = found(compiler)
     assert failure.rung == "O3"
@@ -112,7 +112,7 @@ def test_a_rule_that_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_planner_that_lets_values_overlap(tmp_path: Path) -> None:
-    compiler = ExirkitCompiler(planner="tests.fuzz.blame.planted:overlapping")
+    compiler = ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping")
     failure, guilt, small = found(compiler)
     assert failure.rung in ("O1", "O4")
     assert guilt.pass_name == "planner"
@@ -121,8 +121,8 @@ def test_a_planner_that_lets_values_overlap(tmp_path: Path) -> None:
 
 
 def test_an_overlap_that_the_checker_of_plans_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted.plant_blindness(monkeypatch)
-    failure, guilt, small = found(ExirkitCompiler(planner="tests.fuzz.blame.planted:overlapping"))
+    wrong_compilers.plant_blindness(monkeypatch)
+    failure, guilt, small = found(ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping"))
     assert failure.rung == "O6"
     assert failure.symptom.startswith("raised ModelError EK66")
     assert guilt.pass_name == "planner"
@@ -131,10 +131,10 @@ def test_an_overlap_that_the_checker_of_plans_does_not_see(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("plant", "part"),
-    [(planted.plant_in_the_emitter, "emitter"), (planted.plant_in_the_interpreter, "interpreter")],
+    [(wrong_compilers.plant_in_the_emitter, "emitter"), (wrong_compilers.plant_in_the_interpreter, "interpreter")],
 )
 def test_emitter_and_interpreter(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: Callable[[planted.Patch], None], part: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: Callable[[wrong_compilers.Patch], None], part: str
 ) -> None:
     plant(monkeypatch)
     failure, guilt, small = found(ExirkitCompiler())
