@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from exirkit.patterns import registered
-from exirkit.patterns.functions import WORDS
+from exirkit.patterns.functions import registered
+from exirkit.patterns.functions.words import WORDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

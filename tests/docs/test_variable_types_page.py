@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from exirkit.patterns import load_book, variable_types_page
-from exirkit.patterns import variable_types as types
-from exirkit.patterns.variable_parser import _STARTERS, parse_variable
-from exirkit.patterns.variable_reference import QUALIFIER_TEXTS, VARIABLE_EXAMPLES, parsed_examples
+from exirkit.patterns.types import variables as types
+from exirkit.patterns.types.parser import _STARTERS, parse_variable
+from exirkit.patterns.types.reference import QUALIFIER_TEXTS, VARIABLE_EXAMPLES, parsed_examples
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "variable_types.md"
 
