@@ -81,6 +81,7 @@ from .legalize_dtypes import LegalizeDtypes, LegalizeReport
 from .legalize_integers import LegalizeIntegers
 from .legalize_padding import LegalizePadding
 from .legalize_sorts import LegalizeSorts
+from .legalize_splits import LegalizeSplits
 from .legalize_volumes import LegalizeVolumes
 from .lift_constants import LiftConstants
 from .live_memory import live_nbytes, peak_nbytes, planned_nbytes
@@ -206,6 +207,7 @@ __all__ = [
     "LegalizePadding",
     "LegalizeReport",
     "LegalizeSorts",
+    "LegalizeSplits",
     "LegalizeVolumes",
     "LiftConstants",
     "LowerSymbolicArithmetic",

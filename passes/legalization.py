@@ -7,9 +7,10 @@ from torch.fx import GraphModule
 
 from .legalize_integers import LegalizeIntegers
 from .legalize_sorts import LegalizeSorts
+from .legalize_splits import LegalizeSplits
 from .legalize_volumes import LegalizeVolumes
 
-_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers)
+_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers, LegalizeSplits)
 
 
 def needs_legalizing(program: ExportedProgram) -> bool:

@@ -30,6 +30,7 @@ from exirkit.passes.legalize_dtypes import LegalizeDtypes
 from exirkit.passes.legalize_integers import LegalizeIntegers
 from exirkit.passes.legalize_padding import LegalizePadding
 from exirkit.passes.legalize_sorts import LegalizeSorts
+from exirkit.passes.legalize_splits import LegalizeSplits
 from exirkit.passes.legalize_volumes import LegalizeVolumes
 from exirkit.passes.lift_constants import LiftConstants
 from exirkit.passes.lower_symbolic_arithmetic import LowerSymbolicArithmetic
@@ -256,6 +257,7 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
         ),
         registered(LegalizeSorts, options=SkipDimOrder, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeIntegers, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
+        registered(LegalizeSplits, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeVolumes, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
     )
 
