@@ -64,7 +64,7 @@ class MemoryPlanningPass:
             several methods have computed. Otherwise methods take turns: they use arenas of the same numbers, and only
             what outlives a call has bytes of its own.
         alignment: Every offset and size is a multiple of this many bytes.
-        in_place: Let a result take the place of an argument that nothing needs any more, where `ir/in_place.yaml` says
+        in_place: Let a result overwrite an argument that nothing needs any more, where the operator catalogue says
             that the operator's kernel allows it. Only tensors of fixed shape take part.
         schedule: Put independent instructions into an order in which less is live at once. Results stay the same bit
             for bit; where that does not make the plan smaller, the order stays as well.
