@@ -47,7 +47,7 @@ _VARYING = 0.1
 """Share of calls whose results are to be resized."""
 _HEAD = """\
 # Written by benchmarks/kernel_conditions.py: what the official runtime registers, and what its kernels ask of calls,
-# found by running them. `docs/verifiers.md` explains the conditions.
+# found by running them. `docs/reference/verifiers.md` explains the conditions.
 """
 
 
