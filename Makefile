@@ -4,7 +4,7 @@ BIN = .venv/bin
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test quick check fmt lint types layers cover bench dist clean
+.PHONY: help dev demo test test-all quick check fmt lint types layers cover bench dist clean
 
 help:      ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -26,10 +26,13 @@ dev: .venv/.dev ## create .venv with everything a contributor needs
 demo: .venv/.runtime ## set up, lower a real model, run it, compare with eager
 	$(BIN)/exirkit demo
 
-test: check ## set up and pass everything that CI passes
+test: check ## set up, lint, and run a selection of the tests that covers every feature
+	$(BIN)/pytest -n $(JOBS) -m 'not slow'
+
+test-all: check ## set up, lint, and run all tests, as CI does
 	$(BIN)/pytest -n $(JOBS)
 
-quick: .venv/.dev ## the fast tests only, without the official runtime
+quick: .venv/.dev ## the tests of `make test` that need no official runtime, without lint
 	$(BIN)/pytest -n $(JOBS) -m 'not slow and not executorch'
 
 check: lint types layers ## formatting, lint, types and the order of the rooms

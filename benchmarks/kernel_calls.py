@@ -16,7 +16,7 @@ from benchmarks.dtype_samples import sample_call
 from exirkit.emit import Buffer, Tensor
 from exirkit.ir import ops, underlying, without_machine_libraries
 from exirkit.verifiers import Fact, TensorFacts
-from exirkit.verifiers.functional_twins import functional_twin
+from exirkit.verifiers.metadata.functional_variants import functional_twin
 
 _SIZES = (0, 1, 1, 2, 3, 4, 5)
 _INTEGERS = (-3, -2, -1, -1, 0, 0, 1, 1, 2, 3, 4)

@@ -45,7 +45,7 @@ _EXPLORED = 8
 _NEIGHBOURS = 8
 _HEAD = """\
 # Written by benchmarks/kernel_conditions.py: what the official runtime registers, and what its kernels ask of calls,
-# found by running them. `docs/verifiers.md` explains the conditions.
+# found by running them. `docs/reference/verifiers.md` explains the conditions.
 """
 
 

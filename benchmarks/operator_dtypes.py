@@ -28,13 +28,13 @@ from benchmarks.dtype_samples import Tensor, operators, sample_call
 from exirkit.ir import without_machine_libraries
 from exirkit.verifiers import ALL_DTYPES, AS_TORCH, OperatorDtypes, argument_names
 
-CATALOGUE = Path(__file__).resolve().parents[1] / "verifiers" / "operator_dtypes.yaml"
+CATALOGUE = Path(__file__).resolve().parents[1] / "verifiers" / "dialects" / "operator_dtypes.yaml"
 _MOST_FREE = 3
 _MOST_FOR_RUNTIME = 130
 _HEAD = """\
 # Which dtypes operators take and return. Made by `python -m benchmarks.operator_dtypes`, not by hand; how to read it:
-# verifiers/dtype_catalogue.py. `torch`: kernels of torch; `runtime`: kernels of the official runtime, for what torch
-# takes; an empty list there means that it has none, and no entry that it was not asked.
+# verifiers/dialects/dtype_catalogue.py. `torch`: kernels of torch; `runtime`: kernels of the official runtime, for what
+# torch takes; an empty list there means that it has none, and no entry that it was not asked.
 # `sampled`: not all combinations were tried.
 """
 

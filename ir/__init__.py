@@ -1,20 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
-from .bare_tensors import bare_tensor
-from .body_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
-from .control_flow import (
-    COND,
-    MAP,
-    SCAN,
-    WHILE,
-    ControlFlowCall,
-    body_calls,
-    control_flow_call,
-    graph_argument,
-    results_of_graph,
-)
-from .defined_operators import DefinedOperator, defined_operator
-from .delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
+from .analysis.purity import has_effect, is_pure
 from .diagnostics import (
     ContractError,
     Diagnostic,
@@ -37,38 +23,25 @@ from .dim_order import (
     sample_ints,
     stride_from_dim_order,
 )
-from .editor import INFER, GraphEditor
-from .editor_state import Checkpoint, Transaction
-from .effect import Effect
-from .fake_execution import fake_like, infer_static_value, infer_value
-from .foreign_handles import handles_like
-from .graph_modules import is_module_program, module_of_program, program_of_module
-from .handle_exchange import give_foreign_handles, take_foreign_handles
-from .in_place import (
-    InPlaceTable,
-    has_form_of,
-    in_place_table,
-    named_arguments,
-    out_operator_name,
-    overwritable_arguments,
+from .graph.control_flow import (
+    COND,
+    MAP,
+    SCAN,
+    WHILE,
+    ControlFlowCall,
+    body_calls,
+    control_flow_call,
+    graph_argument,
+    results_of_graph,
 )
-from .inference import Inference, no_new_guards, no_torch_logs
-from .machine_libraries import without_machine_libraries
-from .memory_ops import AllocSpec, alloc, free, view
-from .metadata import has_unbacked_symbols, is_static, same_argument, same_value
-from .node_order import misordered
-from .operators import (
-    BackendOpOverload,
-    EdgeOpOverload,
-    MissingOutVariantError,
-    UnknownOperatorError,
-    edge_operator,
-    ops,
-    underlying,
-)
-from .out_variants import find_out_variant
-from .plugins import find_plugins, load_plugin, load_plugins
-from .programs import (
+from .graph.delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
+from .graph.editor import INFER, GraphEditor
+from .graph.editor_state import Checkpoint, Transaction
+from .graph.effect import Effect
+from .graph.graph_modules import is_module_program, module_of_program, program_of_module
+from .graph.metadata import has_unbacked_symbols, is_static, same_argument, same_value
+from .graph.node_order import misordered
+from .graph.programs import (
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
     called_graphs,
@@ -77,24 +50,9 @@ from .programs import (
     copy_signature,
     fake_mode_of,
 )
-from .provenance import (
-    PROVENANCE_KEYS,
-    inherited,
-    locate,
-    module_path,
-    module_paths,
-    show_value,
-    source_line,
-    stack_frames,
-)
-from .purity import has_effect, is_pure
-from .quick_execution import has_quick_values, is_quick_on_ones, quick_value
-from .raw_edits import EditWatch, RawEdit
-from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
-from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
-from .torch_economy import cheap_tracing
-from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
-from .weights import (
+from .graph.raw_edits import EditWatch, RawEdit
+from .graph.subgraph_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
+from .graph.weights import (
     create_constant_placeholder,
     delete_constant_placeholder,
     get_buffer,
@@ -108,6 +66,56 @@ from .weights import (
     is_param_node,
     set_param_tensor,
 )
+from .inference.fake import fake_like, infer_static_value, infer_value
+from .inference.kernels import has_quick_values, is_quick_on_ones, quick_value
+from .inference.meta_tensors import bare_tensor
+from .inference.sample_sizes import (
+    Point,
+    Ranges,
+    at_point,
+    evaluated,
+    points_of,
+    points_within,
+    sorted_symbols,
+    symbols_within,
+)
+from .inference.value_inference import Inference, no_new_guards, no_torch_logs
+from .machine_libraries import without_machine_libraries
+from .operators.defined_operators import DefinedOperator, defined_operator
+from .operators.edge_operators import (
+    BackendOpOverload,
+    EdgeOpOverload,
+    MissingOutVariantError,
+    UnknownOperatorError,
+    edge_operator,
+    ops,
+    underlying,
+)
+from .operators.foreign_handles import handles_like
+from .operators.handle_exchange import give_foreign_handles, take_foreign_handles
+from .operators.in_place import (
+    InPlaceTable,
+    has_form_of,
+    in_place_table,
+    named_arguments,
+    out_operator_name,
+    overwritable_arguments,
+)
+from .operators.memory_ops import AllocSpec, alloc, free, view
+from .operators.out_variants import find_out_variant
+from .plugins import find_plugins, load_plugin, load_plugins
+from .provenance import (
+    PROVENANCE_KEYS,
+    inherited,
+    locate,
+    module_path,
+    module_paths,
+    show_value,
+    source_line,
+    stack_frames,
+)
+from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
+from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
 
 __all__ = [
     "ALIGNMENT",
@@ -164,7 +172,6 @@ __all__ = [
     "bodies_of",
     "body_calls",
     "called_graphs",
-    "cheap_tracing",
     "choices_hint",
     "contiguous_stride",
     "control_flow_call",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+from tests import quick_selection
 from tests.official.oracle import OfficialExporter, OfficialRuntime, missing_reason
 
 # Set where the wheel must be there, so that a broken installation cannot pass for an optional one.
@@ -19,6 +21,11 @@ hypothesis.settings.register_profile("exirkit", deadline=None)
 hypothesis.settings.load_profile("exirkit")
 
 _skipped: list[str] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make test` leaves out as `slow`."""
+    quick_selection.mark_slow(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,6 +56,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _repeatable_torch() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    if "torch._dynamo" in sys.modules:
+        # Export traces `torch.cond` with dynamo, which remembers the sizes of earlier programs and adds guards on them.
+        torch._dynamo.reset()
 
 
 @pytest.fixture(scope="session")

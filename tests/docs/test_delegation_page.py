@@ -11,7 +11,7 @@ import torch
 
 from exirkit.runtime_ref import Runtime
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "delegation.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how_to" / "delegation.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 

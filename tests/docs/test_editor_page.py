@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exirkit import GraphEditor
 
-PAGE = (Path(__file__).parents[2] / "docs" / "editor.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "editor.md").read_text()
 
 
 METHODS = {name for name in dir(GraphEditor) if not name.startswith("_") and callable(getattr(GraphEditor, name))}

@@ -13,7 +13,7 @@ from tests.docs.guide_blocks import steps_of
 from tests.official.oracle import missing_reason
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "docs" / "first_rule.md").read_text()
+GUIDE = (ROOT / "docs" / "tutorial" / "first_rule.md").read_text()
 
 
 def run(command: str, directory: Path) -> tuple[int, str]:

@@ -14,7 +14,9 @@ from tests.docs.guide_blocks import steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # Blocks of `py` are not run: they are for more processors than a test should take.
-PAGE = re.sub(r"^```py$.*?^```$", "", (ROOT / "docs" / "fuzzing.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+PAGE = re.sub(
+    r"^```py$.*?^```$", "", (ROOT / "docs" / "how_to" / "fuzzing.md").read_text(), flags=re.MULTILINE | re.DOTALL
+)
 
 
 def run(command: str, directory: Path) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from exirkit.passes import MemoryPolicy, load_memory_policy
 from exirkit.passes.memory.policy import MemoryPool, PlacementRule
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "memory_policies.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "how_to" / "memory_policies.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

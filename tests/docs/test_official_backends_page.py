@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.official.bridge_process import ask_bridge
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "official_backends.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how_to" / "official_backends.md"
 
 
 @pytest.mark.executorch

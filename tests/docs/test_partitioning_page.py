@@ -12,7 +12,7 @@ from tests.docs.guide_blocks import steps_of
 
 from exirkit.passes import Minimum, Partitioning, TakingRule
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "partitioning.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how_to" / "partitioning.md").read_text(encoding="utf-8")
 
 
 def test_the_guide_runs(

@@ -11,7 +11,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["weights.md", "normalized_arguments.md", "editor.md"])
+@pytest.mark.parametrize("page", ["how_to/weights.md", "how_to/normalized_arguments.md", "how_to/editor.md"])
 def test_blocks_run(page: str) -> None:
     namespace: dict[str, object] = {"__name__": "page"}
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)

@@ -22,7 +22,7 @@ def test_python_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = 0
     for block in blocks("python"):
         if "executorch.backends" in block:
-            # Needs the official package and a partitioning; docs/official_backends.md has its test.
+            # Needs the official package and a partitioning; docs/how_to/official_backends.md has its test.
             continue
         exec(compile(block, "README.md", "exec"), namespace)
         ran += 1

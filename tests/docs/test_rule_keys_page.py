@@ -6,8 +6,8 @@ from pathlib import Path
 
 from exirkit.patterns import rule_keys_page
 
-PAGE = Path(__file__).parents[2] / "docs" / "rule_keys.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rule_keys.md"
 
 
 def test_page_is_made_from_the_model() -> None:
-    assert PAGE.read_text() == rule_keys_page(), "write rule_keys_page() to docs/rule_keys.md"
+    assert PAGE.read_text() == rule_keys_page(), "write rule_keys_page() to docs/reference/rule_keys.md"

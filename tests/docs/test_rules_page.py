@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from exirkit.patterns import registered
-from exirkit.patterns.functions import WORDS
+from exirkit.patterns.functions import registered
+from exirkit.patterns.functions.words import WORDS
 
-PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 # The others say where a name comes from that the reader has.
 WHOLE = [block for block in BLOCKS if not re.search(r"\b(exported|mine)\b", block)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "torch_rewriter_issues.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "torch_rewriter_issues.md"
 ENTRIES = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
 THREADS = {"100419", "143147", "159613", "104775", "108163", "143841"}
 

@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 
 from exirkit.fuzz.official.wire import Header, pack, unpack
 from exirkit.fuzz.official.worker import read_exactly, write_all
-from exirkit.ir import cheap_tracing
+from exirkit.program import cheap_tracing
 
 Reply = tuple[Header, list[bytes]]
 

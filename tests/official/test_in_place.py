@@ -1,4 +1,4 @@
-"""Every operator of `ir/in_place.yaml` runs on the official runtime with its result in the bytes of an argument."""
+"""Operators of the in-place table run on the official runtime with their result in the bytes of an argument."""
 
 from __future__ import annotations
 

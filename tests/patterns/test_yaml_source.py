@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from exirkit.patterns import YamlError, read_yaml
-from exirkit.patterns import yaml_source as reader
+from exirkit.patterns.syntax import yaml_source as reader
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(ROOT.glob("patterns/**/*.yaml")) + sorted(ROOT.glob("passes/**/*.yaml"))

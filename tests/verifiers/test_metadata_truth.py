@@ -12,7 +12,7 @@ from torch.export import Dim, ExportedProgram
 
 from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.verifiers import check_metadata
-from exirkit.verifiers.functional_twins import functional_twin
+from exirkit.verifiers.metadata.functional_variants import functional_twin
 
 
 def exported(function: Any, *inputs: torch.Tensor, dynamic: Any = None) -> ExportedProgram:

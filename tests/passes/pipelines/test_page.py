@@ -13,7 +13,7 @@ from exirkit.passes.pipelines.invariants import CHECKS, INVARIANTS
 from exirkit.passes.pipelines.model import Stage
 from exirkit.passes.pipelines.settings import SETTINGS
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "pipelines.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "how_to" / "pipelines.md").read_text()
 
 
 def names_in(heading: str) -> list[str]:
