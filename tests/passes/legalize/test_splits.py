@@ -15,6 +15,9 @@ from exirkit import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from exirkit.ir import ModelError
 from exirkit.patterns import Registry, Target
 
+# Typed stubs of torch say that these return nothing.
+untyped: Any = torch
+
 ROWS = Dim("rows", min=1, max=24)
 EVEN = 2 * Dim("half", min=1, max=6)
 SIZES = (4, 9, 1, 24)
@@ -22,41 +25,41 @@ SIZES = (4, 9, 1, 24)
 
 def halves(x: torch.Tensor) -> Any:
     """Split the rows in the middle, wherever that is."""
-    return [part + 1 for part in torch.split_copy(x, x.shape[0] // 2, 0)]
+    return [part + 1 for part in untyped.split_copy(x, x.shape[0] // 2, 0)]
 
 
 def in_bodies(x: torch.Tensor) -> torch.Tensor:
     """Split in both bodies of a branch."""
 
     def last(y: torch.Tensor) -> torch.Tensor:
-        return torch.unbind_copy(y, 1)[-1] * 2
+        return untyped.unbind_copy(y, 1)[-1] * 2
 
     def middle(y: torch.Tensor) -> torch.Tensor:
-        return torch.split_copy(y, 1, 1)[3][:, 0] + 1
+        return untyped.split_copy(y, 1, 1)[3][:, 0] + 1
 
     return torch.cond(x.sum() > 0, last, middle, (x,))
 
 
 def chosen_rows(x: torch.Tensor) -> Any:
     """Split what as many rows are left of as data decide."""
-    return [part * 2 for part in torch.split_copy(x[x[:, 0] > 0], 4, 1)]
+    return [part * 2 for part in untyped.split_copy(x[x[:, 0] > 0], 4, 1)]
 
 
 # An operator, what varies, and the sizes of the calls.
 CASES: dict[str, tuple[Callable[..., Any], Any, tuple[int, ...]]] = {
-    "split_copy": (lambda x: [part + 1 for part in torch.split_copy(x, 2, 1)], ROWS, SIZES),
-    "split_copy, a shorter last part": (lambda x: torch.split_copy(x, 4, -1), ROWS, SIZES),
-    "split_copy, one part": (lambda x: torch.split_copy(x, 7, 1)[0] + 1, ROWS, SIZES),
-    "split_copy, one part used twice": (lambda x: [torch.split_copy(x, 4, 1)[1]] * 2, ROWS, SIZES),
+    "split_copy": (lambda x: [part + 1 for part in untyped.split_copy(x, 2, 1)], ROWS, SIZES),
+    "split_copy, a shorter last part": (lambda x: untyped.split_copy(x, 4, -1), ROWS, SIZES),
+    "split_copy, one part": (lambda x: untyped.split_copy(x, 7, 1)[0] + 1, ROWS, SIZES),
+    "split_copy, one part used twice": (lambda x: [untyped.split_copy(x, 4, 1)[1]] * 2, ROWS, SIZES),
     "split_copy, the size varies": (halves, EVEN, (4, 10, 2, 12)),
     "split_copy in bodies": (in_bodies, ROWS, SIZES),
     "split_copy of a size that data decide": (chosen_rows, None, (6, 6, 6)),
-    "unbind_copy": (lambda x: [part + 1 for part in torch.unbind_copy(x, 1)], ROWS, SIZES),
-    "unbind_copy, from the end": (lambda x: torch.unbind_copy(x, -1)[1:4:2], ROWS, SIZES),
+    "unbind_copy": (lambda x: [part + 1 for part in untyped.unbind_copy(x, 1)], ROWS, SIZES),
+    "unbind_copy, from the end": (lambda x: untyped.unbind_copy(x, -1)[1:4:2], ROWS, SIZES),
     "unbind": (lambda x: sum(x.unbind(1)), ROWS, SIZES),
     "split": (lambda x: [part + 1 for part in x.split(4, 1)], ROWS, SIZES),
     "split_with_sizes": (lambda x: [part + 1 for part in x.split([1, 0, 5], 1)], ROWS, SIZES),
-    "split_with_sizes_copy": (lambda x: torch.split_with_sizes_copy(x, [2, 4], 1), ROWS, SIZES),
+    "split_with_sizes_copy": (lambda x: untyped.split_with_sizes_copy(x, [2, 4], 1), ROWS, SIZES),
     "split, the size varies": (lambda x: x.split(x.shape[0] // 2, 0), EVEN, (4, 10, 2, 12)),
     "split_with_sizes, a size varies": (
         lambda x: x.split([1, x.shape[0] - 1], 0),
@@ -65,7 +68,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any, tuple[int, ...]]] = {
     ),
     "chunk": (lambda x: [part + 1 for part in x.chunk(4, 1)], ROWS, SIZES),
     "tensor_split": (lambda x: [part + 1 for part in x.tensor_split(4, 1)], ROWS, SIZES),
-    "unsafe_split": (lambda x: [part + 1 for part in torch.unsafe_split(x, 4, 1)], ROWS, SIZES),
+    "unsafe_split": (lambda x: [part + 1 for part in untyped.unsafe_split(x, 4, 1)], ROWS, SIZES),
     "meshgrid": (lambda x: torch.meshgrid(x[:, 0], x[0], indexing="ij"), ROWS, SIZES),
 }
 
@@ -80,16 +83,16 @@ def test_sizes_that_vary(name: str, official_runtime: OfficialRuntime) -> None:
     assert_runs(function, calls, official_runtime, dynamic_shapes=({0: rows},) if rows else None, levels=(0, 1))
 
 
-@pytest.mark.parametrize("function", [torch.split_copy, torch.unbind_copy])
+@pytest.mark.parametrize("function", [untyped.split_copy, untyped.unbind_copy])
 def test_known_sizes_stay(function: Any) -> None:
     assert written(lambda x: function(x, 1)[0] + 1, None) == {function.__name__}
 
 
 def test_a_runtime_that_resizes_keeps_them() -> None:
-    operators = {"aten::split_copy.Tensor_out": (), "aten::unbind_copy.int_out": ()}
+    operators: dict[str, tuple[str, ...]] = {"aten::split_copy.Tensor_out": (), "aten::unbind_copy.int_out": ()}
     target = Target(target=1, name="mine", registry=Registry(base="official_host", operators=operators))
-    assert written(lambda x: torch.unbind_copy(x, 1)[0] + 1, {0: ROWS}, target) == {"unbind_copy"}
-    assert written(lambda x: torch.unbind_copy(x, 1)[0] + 1, {0: ROWS}) == set()
+    assert written(lambda x: untyped.unbind_copy(x, 1)[0] + 1, {0: ROWS}, target) == {"unbind_copy"}
+    assert written(lambda x: untyped.unbind_copy(x, 1)[0] + 1, {0: ROWS}) == set()
 
 
 def written(function: Callable[..., Any], varying: Any, target: Any = "official_host") -> set[str]:
