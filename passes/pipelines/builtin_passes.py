@@ -17,6 +17,7 @@ from exirkit.passes.legalize.dtypes import LegalizeDtypes
 from exirkit.passes.legalize.integers import LegalizeIntegers
 from exirkit.passes.legalize.padding import LegalizePadding
 from exirkit.passes.legalize.sorts import LegalizeSorts
+from exirkit.passes.legalize.splits import LegalizeSplits
 from exirkit.passes.legalize.volumes import LegalizeVolumes
 from exirkit.passes.optimize.eliminate_dead_code import EliminateDeadCode
 from exirkit.passes.optimize.fold_constants import FoldConstants
@@ -256,6 +257,7 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
         ),
         registered(LegalizeSorts, options=SkipDimOrder, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeIntegers, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
+        registered(LegalizeSplits, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeVolumes, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
     )
 
