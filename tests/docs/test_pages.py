@@ -170,7 +170,12 @@ def _run_code_in_a_process(blocks: list[str], directory: Path) -> None:
     script = directory / "page.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", script], cwd=directory, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-W", "ignore", script],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
