@@ -13,7 +13,7 @@ import sys
 import tomllib
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tests.official.oracle import missing_reason
 from exirkit.patterns.functions import registered
 from exirkit.patterns.functions.words import WORDS
 
-_READERS = {"yaml": yaml.safe_load, "toml": tomllib.loads, "json": json.loads}
+_READERS: dict[str, Callable[[str], Any]] = {"yaml": yaml.safe_load, "toml": tomllib.loads, "json": json.loads}
 _WITH_STEPS = [page for page in PAGES if any(steps_of(page.read_text(encoding="utf-8")))]
 _IMPORTS_OFFICIAL = re.compile(r"^(from|import) executorch", re.MULTILINE)
 _FAILS = re.compile(r"REJECTED|^error|failed|WRONG", re.MULTILINE)
