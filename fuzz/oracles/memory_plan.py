@@ -21,7 +21,7 @@ class MemoryPlan(Oracle):
     title = "the checker of memory plans, and static checks of the file, by itself and against the graph"
     cost = 40
     needs = ("lowering",)
-    suspects = ("earlier oracles", "allocation", "planner")
+    suspects = ("earlier oracles", "allocation", "stage")
     former_name = "O4"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

@@ -19,7 +19,7 @@ class OfficialFile(Oracle):
     cost = 140
     is_default = False
     needs = ("official wheel",)
-    suspects = ("earlier oracles", "allocation", "official-runtime")
+    suspects = ("earlier oracles", "allocation", "stage")
     former_name = "O11x"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

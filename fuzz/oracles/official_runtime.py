@@ -39,7 +39,7 @@ class OfficialRuntimeRun(Oracle):
     cost = 110
     is_default = False
     needs = ("official wheel", "lowering")
-    suspects = ("earlier oracles", "allocation", "official-runtime")
+    suspects = ("earlier oracles", "allocation", "stage")
     former_name = "O11"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

@@ -17,7 +17,7 @@ class OtherMemoryPlan(Oracle):
     title = "another memory plan gives the same results"
     cost = 90
     needs = ("own plan", "results")
-    suspects = ("earlier oracles", "allocation", "planner of another plan")
+    suspects = ("earlier oracles", "allocation", "planner")
     former_name = "O9"
 
     def check(self, examination: Examination) -> Iterator[Failure]:

@@ -79,7 +79,7 @@ def find_culprit(program: Program, failure: Failure, *, compiler: Compiler | Non
 def _first_culprit(examination: Examination, failure: Failure, suspects: Sequence[str]) -> Culprit:
     try:
         for suspect in suspects:
-            step = _STEPS.get(suspect)
+            step = STEPS.get(suspect)
             if step is None:
                 return Culprit(suspect, evidence="everything before it is right")
             found = step(examination, failure)
@@ -330,7 +330,7 @@ def _within_pass(path: Sequence[Snapshot], at: int, method: str, is_bad: _IsBad)
     return Culprit(culprit.stage, method=method, evidence=evidence)
 
 
-_STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
+STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
     "program": _program,
     "equivalent program": _equivalent,
     "export": _export,
@@ -346,4 +346,4 @@ _STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
 }
 """What `suspects` of oracles name; any other name there is a culprit itself."""
 
-_NEEDS_OWN_CHAIN = _STEPS.keys() - {"program", "equivalent program"}
+_NEEDS_OWN_CHAIN = STEPS.keys() - {"program", "equivalent program"}

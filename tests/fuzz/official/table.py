@@ -43,7 +43,7 @@ reports it when the program of the same name in `tests/fuzz/official/` is given 
 `exirkit fuzz --target official:reinplaced`. The corpus is a campaign too:
 
     exirkit fuzz --bench tests/fuzz/official/corpus.py:Corpus --target official --seeds {programs} \\
-        --oracles eager-run,lowering,memory-plan,poisoned-run,memory-sanitizer,repeated-runs,changing-shapes,official-runtime
+        --oracles eager-run,lowering,memory-plan,poisoned-run,memory-sanitizer,repeated-runs,official-runtime
 
 `tests/fuzz/official/test_findings.py` runs every script and every program, so that we notice what a newer version
 mends. This page is written by `python -m tests.fuzz.official.table` from `docs/upstream/findings.yaml`.

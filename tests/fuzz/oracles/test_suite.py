@@ -12,6 +12,7 @@ from exirkit.fuzz.examination import Failure, equivalent
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, check, oracles_named
 from exirkit.fuzz.programs import parse_program, program_text
+from exirkit.fuzz.triage import localization
 from exirkit.ir import UsageError
 
 STATEFUL = parse_program(
@@ -132,6 +133,12 @@ def test_oracles_are_asked_in_their_order_and_unknown_ones_rejected() -> None:
     assert [oracle.name for oracle in oracles_named(["O11x", "O5"])] == ["poisoned-run", "official-file"]
     with pytest.raises(UsageError, match="EK830"):
         oracles_named(["O99"])
+
+
+def test_suspects_are_steps_of_localization_or_parts() -> None:
+    named = {one for oracle in ORACLES.values() for one in oracle.suspects}
+    assert named - localization.STEPS.keys() == {"planner", "emitter"}
+    assert all(oracle.suspects for oracle in ORACLES.values())
 
 
 def test_failures_cross_borders() -> None:
