@@ -12,8 +12,8 @@ from tests.official.oracle import OfficialRuntime
 from tests.runtime_ref.assembly import Assembly
 
 from exirkit.emit import Buffer, Tensor
-from exirkit.ir import functional_variant, ops, underlying, without_machine_libraries
-from exirkit.verifiers import Fact, TensorFacts
+from exirkit.ir import TensorShapeDynamism, functional_variant, ops, underlying, without_machine_libraries
+from exirkit.verifiers import UNKNOWN, Fact, TensorFacts
 from tools.dtypes.samples import Tensor as Sample
 from tools.dtypes.samples import sample_call
 
@@ -35,12 +35,14 @@ class Made:
         dtype: `float32`.
         fill: Every element.
         order: Its dims from the outermost to the innermost.
+        varies: Whether the program states upper bounds of its sizes, each one more than the size.
     """
 
     sizes: tuple[int, ...]
     dtype: str
     fill: int = 1
     order: tuple[int, ...] = ()
+    varies: bool = False
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -417,7 +419,11 @@ def _argument(assembly: Assembly, kernel: KernelUnderTest, argument: Any, call: 
 
 
 def _place(assembly: Assembly, made: Made) -> int:
-    return assembly.tensor(made.sizes, getattr(torch, made.dtype), dim_order=made.dims)
+    dtype = getattr(torch, made.dtype)
+    if not made.varies:
+        return assembly.tensor(made.sizes, dtype, dim_order=made.dims)
+    bounds = [size + 1 for size in made.sizes]
+    return assembly.tensor(bounds, dtype, dim_order=made.dims, dynamism=TensorShapeDynamism.DYNAMIC_BOUND)
 
 
 def _constant(assembly: Assembly, made: Made) -> int:
@@ -449,15 +455,16 @@ def facts_of(kernel: KernelUnderTest, call: Call, results: list[Made]) -> dict[s
 
 def _fact(value: Any) -> Fact:
     if isinstance(value, Made):
-        return TensorFacts(value.dtype, value.sizes, value.dims)
+        sizes = (UNKNOWN,) * len(value.sizes) if value.varies else value.sizes
+        return TensorFacts(value.dtype, sizes, value.dims)
     if isinstance(value, list | tuple):
         return tuple(map(_fact, value))
     return value if isinstance(value, bool | int | float | str) else None if value is None else str(value)
 
 
-def made_of(tensor: torch.Tensor, order: tuple[int, ...]) -> Made:
+def made_of(tensor: torch.Tensor, order: tuple[int, ...], *, varies: bool = False) -> Made:
     """Return the place for a result of torch."""
-    return Made(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), 0, order)
+    return Made(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), 0, order, varies)
 
 
 def _called(op: Any, call: Mapping[str, Any]) -> Any:

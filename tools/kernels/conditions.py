@@ -44,6 +44,8 @@ _DEADLY = ("aten::_pdist_forward.out", "aten::_native_batch_norm_legit.no_stats_
 _ATTACKS = 24
 _EXPLORED = 8
 _NEIGHBOURS = 8
+_VARYING = 0.1
+"""Share of calls whose results are to be resized."""
 _HEAD = """\
 # Written by tools/kernels/conditions.py: what the official runtime registers, and what its kernels ask of calls,
 # found by running them. `docs/reference/verifiers.md` explains the conditions.
@@ -78,6 +80,7 @@ class Probe:
                     self.drawing.keep(other)
         for call in list(self.drawing.pool):
             self._run_in_layouts(call)
+            self._run_resized(call)
         return any(one.taken for one in self.tried)
 
     def _run_plain(self, call: Call) -> bool:
@@ -92,6 +95,11 @@ class Probe:
                 if self._run(other, places):
                     self.drawing.keep(other)
 
+    def _run_resized(self, call: Call) -> None:
+        results = self.drawing.results(call) or []
+        if any(one.dim() for one in results):
+            self._run(call, [made_of(one, order_of(one.dim(), "plain"), varies=True) for one in results])
+
     def run(self, call: Call, results: Sequence[torch.Tensor], *, plain: bool = False) -> bool:
         """Run a call and remember it; tell whether the kernel took it."""
         return self._run(call, self._places(call, results, plain))
@@ -105,11 +113,10 @@ class Probe:
 
     def _places(self, call: Call, results: Sequence[torch.Tensor], plain: bool = False) -> list[Made]:
         near = next((one.dims for one in call.values() if isinstance(one, Made)), ())
-        return [self._place(one, near, plain) for one in results]
-
-    def _place(self, result: torch.Tensor, near: tuple[int, ...], plain: bool) -> Made:
-        rank = result.dim()
-        return made_of(result, tuple(range(rank)) if plain else self.drawing.order(rank, near))
+        if plain:
+            return [made_of(one, order_of(one.dim(), "plain")) for one in results]
+        varies = self.drawing.random.random() < _VARYING
+        return [made_of(one, self.drawing.order(one.dim(), near), varies=varies) for one in results]
 
     def draw(self, calls: int) -> None:
         """Run so many calls."""

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from exirkit.verifiers import Fact, TensorFacts, read_condition
+from exirkit.verifiers import UNKNOWN, Fact, TensorFacts, read_condition
 
 LEAST_EVIDENCE = 4
 """Rejected calls that a condition has to explain, beyond those that others explain."""
@@ -105,7 +105,15 @@ def _candidates(tried: Sequence[Tried]) -> Iterator[str]:
             yield from _of_argument(name, calls, taken, tensors)
         if any(call[name] is None for call in calls):
             yield from (f"given({name})", f"not given({name})")
+        if any(_varies(call[name]) for call in calls):
+            yield f"fixed({name})"
     yield from _of_several([*tensors, *several], tensors)
+
+
+def _varies(fact: Fact) -> bool:
+    if isinstance(fact, TensorFacts):
+        return any(size is UNKNOWN for size in fact.sizes)
+    return isinstance(fact, tuple) and any(map(_varies, fact))
 
 
 def _is_tensors(fact: Fact) -> bool:

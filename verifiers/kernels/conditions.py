@@ -113,6 +113,11 @@ def same_shape(*facts: Fact) -> bool:
     return len({_known(one.sizes) for one in tensors_in(facts)}) <= 1
 
 
+def fixed(*facts: Fact) -> bool:
+    """Whether no size of a tensor varies: kernels that ask for it of results do not resize them."""
+    return all(isinstance(size, int) for one in tensors_in(facts) for size in one.sizes)
+
+
 def same_dtype(*facts: Fact) -> bool:
     """Whether tensors have one dtype."""
     return len({one.dtype for one in tensors_in(facts)}) <= 1
@@ -222,8 +227,8 @@ def _dtype_of(fact: Fact) -> str:
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        contiguous, one_layout, same_order, same_shape, same_dtype, rank, greatest_rank, numel, size, dtype, length,
-        least, greatest, given, flag, integral, dtypes, sampled_dtypes,
+        contiguous, one_layout, same_order, same_shape, fixed, same_dtype, rank, greatest_rank, numel, size, dtype,
+        length, least, greatest, given, flag, integral, dtypes, sampled_dtypes,
     )
 }  # fmt: skip
 """What conditions may call."""
