@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from exirkit.verifiers.dialects.dtype_catalogue import ALL, OperatorDtypes, expand_rule
+from exirkit.ir import ALL_DTYPES, OperatorDtypes, expand_rule
 
 from .facts import UNKNOWN, CallFacts, Fact, TensorFacts, Unknown
 
@@ -113,6 +113,11 @@ def same_shape(*facts: Fact) -> bool:
     return len({_known(one.sizes) for one in tensors_in(facts)}) <= 1
 
 
+def fixed(*facts: Fact) -> bool:
+    """Whether no size of a tensor varies: kernels that ask for it of results do not resize them."""
+    return all(isinstance(size, int) for one in tensors_in(facts) for size in one.sizes)
+
+
 def same_dtype(*facts: Fact) -> bool:
     """Whether tensors have one dtype."""
     return len({one.dtype for one in tensors_in(facts)}) <= 1
@@ -203,7 +208,7 @@ def _dtypes_of(facts: tuple[Fact, ...]) -> tuple[str, ...]:
     if len({one.dtype for one in tensors}) > 1 and len({len(one.sizes) == 0 for one in tensors}) > 1:
         raise UndecidedError
     found = tuple(map(_dtype_of, facts))
-    if any(one not in ALL and one != "none" for one in found):
+    if any(one not in ALL_DTYPES and one != "none" for one in found):
         raise UndecidedError
     return found
 
@@ -222,8 +227,8 @@ def _dtype_of(fact: Fact) -> str:
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        contiguous, one_layout, same_order, same_shape, same_dtype, rank, greatest_rank, numel, size, dtype, length,
-        least, greatest, given, flag, integral, dtypes, sampled_dtypes,
+        contiguous, one_layout, same_order, same_shape, fixed, same_dtype, rank, greatest_rank, numel, size, dtype,
+        length, least, greatest, given, flag, integral, dtypes, sampled_dtypes,
     )
 }  # fmt: skip
 """What conditions may call."""

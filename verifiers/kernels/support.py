@@ -48,6 +48,10 @@ class KernelTable:
         """Whether there is a kernel for an operator."""
         return _plain(operator) in self.names
 
+    def resizes(self, operator: str) -> bool:
+        """Whether there is a kernel for an operator that sets the sizes of its results, where they vary."""
+        return self.has(operator) and not any("fixed(" in one.text for one in self.conditions_of(operator))
+
     def conditions_of(self, operator: str) -> tuple[KernelCondition, ...]:
         """Return the conditions of a kernel.
 

@@ -1,6 +1,6 @@
 """Findings in the official exporter and runtime, and the page that tells of them.
 
-`python -m tests.fuzz.official.table` writes docs/upstream-findings.md.
+`python -m tests.fuzz.official.table` writes docs/reference/upstream_findings.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 REPROS = ROOT / "docs" / "upstream"
-PAGE = ROOT / "docs" / "upstream-findings.md"
+PAGE = ROOT / "docs" / "reference" / "upstream_findings.md"
 PROGRAMS = Path(__file__).parent
 
 KINDS = ("wrong result", "crash", "exporter raises", "does not load", "does not run", "waste")
@@ -37,7 +37,7 @@ and fails while the defect is there:
 
 An operator for which the runtime has no kernel is not in the list, and neither is one outside of the core operators.
 
-**The bench** says how our own bench finds the defect: the first oracle of [the suite](../fuzz/oracles/README.md) that
+**The bench** says how our own bench finds the defect: the first oracle of [the suite](../../fuzz/oracles/README.md) that
 reports it when the program of the same name in `tests/fuzz/official/` is given to the compiler that is named.
 `official:reinplaced` and the like are the official exporter with a flag or a pass that is not on by default, also for
 `exirkit fuzz --target official:reinplaced`. The corpus is a campaign too:

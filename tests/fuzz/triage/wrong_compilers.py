@@ -8,12 +8,13 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
-from exirkit.emit import emitter_arguments, emitter_plan
+from exirkit.emit.emitter import arguments as emitter_arguments
+from exirkit.emit.emitter import plan as emitter_plan
 from exirkit.fuzz.oracles import memory_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
 from exirkit.passes.memory import planning_pass
-from exirkit.runtime_ref import steps
+from exirkit.runtime_ref.interpreter import steps
 
 EXAMPLE = """program(1)
 s0 = symbol(1, 7)
