@@ -36,7 +36,7 @@ class OfficialRuntimeRun(Oracle):
 
     name = "official-runtime"
     title = "the official runtime on the file"
-    cost = 110
+    cost = 125
     is_default = False
     needs = ("official wheel", "lowering")
     suspects = ("earlier oracles", "allocation", "stage")
