@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from exirkit.verifiers.dialects.dtype_catalogue import ALL, OperatorDtypes, expand_rule
+from exirkit.ir import ALL_DTYPES, OperatorDtypes, expand_rule
 
 from .facts import UNKNOWN, CallFacts, Fact, TensorFacts, Unknown
 
@@ -224,7 +224,7 @@ def _dtypes_of(facts: tuple[Fact, ...]) -> tuple[str, ...]:
     if len({one.dtype for one in tensors}) > 1 and len({len(one.sizes) == 0 for one in tensors}) > 1:
         raise UndecidedError
     found = tuple(map(_dtype_of, facts))
-    if any(one not in ALL and one != "none" for one in found):
+    if any(one not in ALL_DTYPES and one != "none" for one in found):
         raise UndecidedError
     return found
 
