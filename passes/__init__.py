@@ -74,6 +74,7 @@ from .legalize.integers import LegalizeIntegers
 from .legalize.needed import needs_legalizing
 from .legalize.padding import LegalizePadding
 from .legalize.sorts import LegalizeSorts
+from .legalize.splits import LegalizeSplits
 from .legalize.volumes import LegalizeVolumes
 from .memory import (
     PLANNERS,
@@ -206,6 +207,7 @@ __all__ = [
     "LegalizePadding",
     "LegalizeReport",
     "LegalizeSorts",
+    "LegalizeSplits",
     "LegalizeVolumes",
     "LiftConstants",
     "LowerSymbolicArithmetic",

@@ -209,14 +209,6 @@ def provoke(request: Header) -> Reply:
     return {}, []
 
 
-def page(request: Header) -> Reply:
-    """Run the blocks of a page, in their order."""
-    names: dict[str, Any] = {}
-    for block in request["blocks"]:
-        exec(compile(block, "page", "exec"), names)
-    return {"names": sorted(names)}, []
-
-
 ANSWERS = {
     "compare": compare,
     "lower": lower,
@@ -224,7 +216,6 @@ ANSWERS = {
     "check_damaged": check_damaged,
     "lower_int4": lower_int4,
     "lower_quantized": lower_quantized,
-    "page": page,
     "plan": plan,
     "provoke": provoke,
     "share": share,
