@@ -37,7 +37,7 @@ and fails while the defect is there:
 
 An operator for which the runtime has no kernel is not in the list, and neither is one outside of the core operators.
 
-**The bench** says how our own bench finds the defect: the first oracle of [the suite](../../fuzz/oracles/README.md) that
+**The bench** says how our own bench finds the defect: the first of [the oracles](../../fuzz/oracles/README.md) that
 reports it when the program of the same name in `tests/fuzz/official/` is given to the compiler that is named.
 `official:reinplaced` and the like are the official exporter with a flag or a pass that is not on by default, also for
 `exirkit fuzz --target official:reinplaced`. The corpus is a campaign too:
