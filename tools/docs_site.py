@@ -1,22 +1,22 @@
 """A hook of mkdocs: pages of the reference that are made from the code itself.
 
-Called by mkdocs (`mkdocs build`, `mkdocs serve`), as `mkdocs.yml` says. What these pages list is what the installed package
-has: operators of the command line, passes, builtins of the rule language, diagnostics, schemas of files, public names.
+mkdocs calls it as `mkdocs.yml` says. The pages list what the installed package has: commands, passes, builtins of the
+rule language, diagnostics, schemas of files, public names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import get_plugin_logger
@@ -64,16 +64,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def commands() -> str:
     """Return the page of all commands and their options."""
-    group = typer.main.get_command(app)
-    return "\n".join(["# Commands", "", *_commands(group, click.Context(group, info_name="exirkit"))])
+    group: Any = typer.main.get_command(app)
+    return "\n".join(["# Commands", "", *_commands(group, typer.Context(group, info_name="exirkit"))])
 
 
-def _commands(command: click.Command, context: click.Context) -> Iterator[str]:
-    if isinstance(command, click.Group):
+def _commands(command: Any, context: typer.Context) -> Iterator[str]:
+    if hasattr(command, "list_commands"):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
-            if inner is not None and not inner.hidden:
-                yield from _commands(inner, click.Context(inner, info_name=name, parent=context))
+            yield from _commands(inner, typer.Context(inner, info_name=name, parent=context))
         return
     yield from (f"## {context.command_path}", "", inspect.cleandoc(command.help or ""), "")
     yield from (f"```\n{' '.join(command.get_usage(context).split())}\n```", "")
@@ -166,11 +165,9 @@ def _documented(name: str, value: Any, heading: str) -> Iterator[str]:
     if not callable(value):
         yield from (f"An object of type `{type(value).__name__}`.", "")
         return
-    try:
+    # Some classes of C have no signature.
+    with contextlib.suppress(TypeError, ValueError):
         yield from ("```python", f"{name}{inspect.signature(value)}", "```", "")
-    except (TypeError, ValueError):
-        # Some classes of C have no signature.
-        pass
     yield from _docstring(inspect.getdoc(value) or "")
     if isinstance(value, type):
         for inner, member in vars(value).items():
@@ -194,7 +191,7 @@ def _docstring(text: str) -> Iterator[str]:
     yield ""
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = [head, tuple("---" for _ in head), *rows]
     return [*(f"| {' | '.join(_cell(one) for one in line)} |" for line in lines), ""]
 

@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Sequence as Seq
 from typing import Any
 
+from exirkit.ir import SourceText
 from exirkit.patterns.functions.words import language_words
 from exirkit.patterns.operators.argument_binding import bind_written, default_of, normalised_literal, result_count
 from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
@@ -15,7 +16,6 @@ from exirkit.patterns.types.variables import OperatorVariable
 from .computed_terms import Refusal, computed_term, no_term
 from .expression_syntax import ExpressionError, parse_expression, parse_statements
 from .scope import Scope, place_of
-from .source_text import SourceText
 from .terms import (
     Alternatives,
     Anything,

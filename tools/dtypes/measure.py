@@ -1,6 +1,6 @@
 """Find out which dtypes operators take and return, by running them, and write the catalogue of the Edge verifier.
 
-    python -m benchmarks.operator_dtypes [--runtime] [--check] [--only NAME ...]
+    python -m tools.dtypes.measure [--runtime] [--check] [--only NAME ...]
 
 Every operator is called on real tensors with every combination of dtypes of its arguments (with more than three such
 arguments: all equal, and one at a time other). What raises is not legal. Numbers are given as integers and as floats.
@@ -23,17 +23,16 @@ import torch
 import yaml
 from torch._ops import OpOverload
 
-from benchmarks.dtype_rules import rules_for
-from benchmarks.dtype_samples import Tensor, operators, sample_call
-from exirkit.ir import without_machine_libraries
-from exirkit.verifiers import ALL_DTYPES, AS_TORCH, OperatorDtypes, argument_names
+from exirkit.ir import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, without_machine_libraries
+from tools.dtypes.rules import rules_for
+from tools.dtypes.samples import Tensor, operators, sample_call
 
-CATALOGUE = Path(__file__).resolve().parents[1] / "verifiers" / "dialects" / "operator_dtypes.yaml"
+CATALOGUE = Path(__file__).resolve().parents[2] / "ir" / "operators" / "measured" / "dtypes.yaml"
 _MOST_FREE = 3
 _MOST_FOR_RUNTIME = 130
 _HEAD = """\
-# Which dtypes operators take and return. Made by `python -m benchmarks.operator_dtypes`, not by hand; how to read it:
-# verifiers/dialects/dtype_catalogue.py. `torch`: kernels of torch; `runtime`: kernels of the official runtime, for what
+# Which dtypes operators take and return. Made by `python -m tools.dtypes.measure`, not by hand; how to read it:
+# ir/operators/dtypes.py. `torch`: kernels of torch; `runtime`: kernels of the official runtime, for what
 # torch takes; an empty list there means that it has none, and no entry that it was not asked.
 # `sampled`: not all combinations were tried.
 """
@@ -45,7 +44,7 @@ Entry = dict[str, Any]
 def combinations(op: Any) -> tuple[list[Combination], bool]:
     """Return the dtypes to try for the arguments of an operator, and whether these are only some of all."""
     choices = []
-    for name in argument_names(op):
+    for name in dtype_arguments(op):
         kind = str(next(one.real_type for one in op._schema.arguments if one.name == name))
         is_optional = kind.startswith("Optional")
         choices.append((*ALL_DTYPES, "none") if is_optional else ALL_DTYPES)
@@ -78,7 +77,7 @@ def outcomes(op: Any) -> Iterator[Combination]:
 def calls(op: Any, combination: Combination) -> Iterator[dict[str, Any]]:
     """Yield the arguments of calls with these dtypes, by name: with integers and, where it takes numbers, floats."""
     call = sample_call(op)
-    dtypes = dict(zip(argument_names(op), combination, strict=True))
+    dtypes = dict(zip(dtype_arguments(op), combination, strict=True))
     made = {name: None if one == "none" else _made(call.get(name), getattr(torch, one)) for name, one in dtypes.items()}
     numbers = [
         one.name for one in op._schema.arguments if "number" in str(one.real_type) and call.get(one.name) is not None
@@ -89,7 +88,7 @@ def calls(op: Any, combination: Combination) -> Iterator[dict[str, Any]]:
 
 def kernel_outcomes(kernels: Any, op: Any, legal: Sequence[Combination]) -> Iterator[Combination]:
     """Yield those of the combinations that torch takes which the kernel of the runtime takes as well."""
-    width = len(argument_names(op))
+    width = len(dtype_arguments(op))
     for each in legal:
         results = _number_of_results(op, each, width)
         if any(kernels.takes(op, given, results) for given in calls(op, each[:width])):
@@ -139,7 +138,7 @@ def _made(sample: Any, dtype: torch.dtype) -> Any:
 
 def torch_entry(op: Any) -> Entry:
     """Return what torch takes, as an entry of the catalogue."""
-    entry: Entry = {"arguments": list(argument_names(op))}
+    entry: Entry = {"arguments": list(dtype_arguments(op))}
     if combinations(op)[1]:
         entry["sampled"] = True
     entry["torch"] = rules_for(list(outcomes(op)), len(entry["arguments"]))
@@ -220,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         if options.runtime:
-            from benchmarks.dtype_kernels import Kernels
+            from tools.dtypes.kernels import Kernels
 
             with Kernels() as kernels:
                 entries = catalogue(known, kernels, options.only)

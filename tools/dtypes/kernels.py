@@ -13,8 +13,7 @@ from torch._ops import OpOverload
 
 from exirkit import DiagnosticError, EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig
 from exirkit.fuzz.programs import Call, Contents, Input, Method, Program, Ref, Run, TensorType, build
-from exirkit.ir import edge_operator
-from exirkit.verifiers import catalogue_name
+from exirkit.ir import edge_operator, operator_name
 
 _CONFIG = ExecutorchBackendConfig(optimization_level=0, remove_view_copy=False, target=None)
 
@@ -65,7 +64,7 @@ class Kernels:
         names = [*positional, *(one.name for one in op._schema.arguments if one.kwarg_only)]
         kwargs = tuple((name, given(call[name])) for name in names if name in call)
         made = tuple(f"y_{place}" for place in range(results))
-        step = Call(catalogue_name(op), tuple(args), kwargs, made)
+        step = Call(operator_name(op), tuple(args), kwargs, made)
         pte = _lowered(step, inputs)
         return pte is not None and self._runtime.run(pte, [inputs], timeout_s=20.0).failure is None
 

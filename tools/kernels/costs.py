@@ -1,6 +1,6 @@
 """Measure what each kernel of the runtime at hand costs, and write that as a target description.
 
-Usage: python -m benchmarks.kernel_costs [--output FILE.yaml] [--rounds N] [--only OPERATOR ...]
+Usage: python -m tools.kernels.costs [--output FILE.yaml] [--rounds N] [--only OPERATOR ...]
 
 Every kernel runs in small programs of several sizes; the runtime itself tells how long each call took. The costs in
 the file are the ones that explain those times best: so much for a call, for an element, a multiplication, a run of
@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 import exirkit
-from benchmarks.kernel_experiments import Experiment, experiments
 from exirkit.ir import find_out_variant, underlying
 from exirkit.patterns import Target, Work, name_of, work_of
+from tools.kernels.experiments import Experiment, experiments
 
 FEATURES = ("call_ns", "element_ns", "broadcast_ns", "mac_ns", "run_ns")
 # Edge has copies of its own, which the runtime makes in the same way.
@@ -68,12 +68,12 @@ def main() -> int:
         "target": 1,
         "name": "official_host",
         "doc": f"Official runtime on a host, its portable and optimized kernels, float32; {platform.machine()}.",
-        # Written by benchmarks/kernel_conditions.py.
+        # Written by tools/kernels/conditions.py.
         "registry": {"base": "official_host"},
         "kernels": dict(sorted(kernels.items())),
     }
     Target.model_validate(description)
-    text = "# Written by benchmarks/kernel_costs.py from measurements.\n" + yaml.safe_dump(description, sort_keys=False)
+    text = "# Written by tools/kernels/costs.py from measurements.\n" + yaml.safe_dump(description, sort_keys=False)
     if options.output:
         options.output.write_text(text, encoding="utf-8")
     else:

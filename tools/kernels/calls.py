@@ -11,12 +11,11 @@ import torch
 from tests.official.oracle import OfficialRuntime
 from tests.runtime_ref.assembly import Assembly
 
-from benchmarks.dtype_samples import Tensor as Sample
-from benchmarks.dtype_samples import sample_call
 from exirkit.emit import Buffer, Tensor
-from exirkit.ir import TensorShapeDynamism, ops, underlying, without_machine_libraries
+from exirkit.ir import TensorShapeDynamism, functional_variant, ops, underlying, without_machine_libraries
 from exirkit.verifiers import UNKNOWN, Fact, TensorFacts
-from exirkit.verifiers.metadata.functional_variants import functional_twin
+from tools.dtypes.samples import Tensor as Sample
+from tools.dtypes.samples import sample_call
 
 _SIZES = (0, 1, 1, 2, 3, 4, 5)
 _INTEGERS = (-3, -2, -1, -1, 0, 0, 1, 1, 2, 3, 4)
@@ -94,7 +93,7 @@ def kernels_under_test(names: Any) -> Iterator[KernelUnderTest]:
             out = getattr(getattr(torch.ops.aten, base, None), overload or "default", None)
             if out is None or not any(one.is_out for one in out._schema.arguments):
                 continue
-            twin = functional_twin(out)
+            twin = functional_variant(out)
             if twin is not None:
                 yield KernelUnderTest(name, out, twin)
 

@@ -1,10 +1,10 @@
 """Find out what the kernels of the official runtime ask of calls by running them: the registry of the target.
 
-    python -m benchmarks.kernel_conditions [--calls N] [--seed N] [--only NAME ...] [--verbose]
+    python -m tools.kernels.conditions [--calls N] [--seed N] [--only NAME ...] [--verbose]
 
 Calls are drawn by changing calls that torch takes: ranks, sizes, orders of dims, numbers, lists, options. Each runs
 in a program of one instruction in a worker process. In further rounds every condition is attacked by calls that break
-it: one that the runtime takes refutes it. Which dtypes kernels take comes from `benchmarks.operator_dtypes`.
+it: one that the runtime takes refutes it. Which dtypes kernels take comes from `tools.dtypes.measure`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.kernel_calls import (
+from exirkit.ir import known_dtypes, operator_name
+from exirkit.verifiers import read_condition
+from tools.kernels.calls import (
     Call,
     Drawing,
     Kernels,
@@ -32,11 +34,10 @@ from benchmarks.kernel_calls import (
     made_of,
     order_of,
 )
-from benchmarks.kernel_inference import Inferred, Tried, infer
-from benchmarks.kernel_samples import SAMPLES
-from exirkit.verifiers import catalogue_name, known_dtypes, read_condition
+from tools.kernels.inference import Inferred, Tried, infer
+from tools.kernels.samples import SAMPLES
 
-REGISTRY = Path(__file__).resolve().parents[1] / "patterns" / "targets" / "registries" / "official_host.yaml"
+REGISTRY = Path(__file__).resolve().parents[2] / "patterns" / "targets" / "registries" / "official_host.yaml"
 _ROUNDS = 3
 # Operators of torch that read beyond their tensors when sizes do not agree, and take the process with them.
 _DEADLY = ("aten::_pdist_forward.out", "aten::_native_batch_norm_legit.no_stats_out")
@@ -46,7 +47,7 @@ _NEIGHBOURS = 8
 _VARYING = 0.1
 """Share of calls whose results are to be resized."""
 _HEAD = """\
-# Written by benchmarks/kernel_conditions.py: what the official runtime registers, and what its kernels ask of calls,
+# Written by tools/kernels/conditions.py: what the official runtime registers, and what its kernels ask of calls,
 # found by running them. `docs/reference/verifiers.md` explains the conditions.
 """
 
@@ -176,7 +177,7 @@ def _trusted(kernel: KernelUnderTest, conditions: Sequence[str]) -> list[str]:
 
 def _dtypes(kernel: KernelUnderTest) -> list[str]:
     """Return the condition on dtypes, if the kernel takes others than torch."""
-    name = catalogue_name(kernel.functional)
+    name = operator_name(kernel.functional)
     entry, whole = known_dtypes(runtime=True).get(name), known_dtypes().get(name)
     if entry is None or whole is None or not entry.rules or entry.rules == whole.rules:
         return []

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from exirkit.verifiers import ALL_DTYPES, word_for
+from exirkit.ir import ALL_DTYPES, word_for
 
 _ORDER = {name: place for place, name in enumerate((*ALL_DTYPES, "none"))}
 

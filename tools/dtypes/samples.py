@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from exirkit.ir import DefinedOperator, ops, underlying
-from exirkit.verifiers import is_core, returns_view
+from exirkit.ir import DefinedOperator, ops, returns_view, underlying
+from exirkit.verifiers import is_core
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.kernel_calls import Made
+from tools.kernels.calls import Made
 
 
 def f(*sizes: int) -> Made:

@@ -1,6 +1,6 @@
-"""Which dtypes each operator takes and returns, as recorded in `operator_dtypes.yaml`.
+"""Which dtypes each operator takes and returns, as recorded in `measured/dtypes.yaml`.
 
-The file is made by running the operators (`python -m benchmarks.operator_dtypes`). A line of it is a rule such as
+The file is made by running the operators (`python -m tools.dtypes.measure`). A line of it is a rule such as
 `T T -> T; T: floating`: what stands before the arrow are dtypes of arguments, what stands behind it dtypes of results.
 `T` is one dtype wherever it stands in a line; other words are dtypes, names of sets, or several of them between `|`;
 `none` is an argument that is not given. A call is legal if one line admits it.
@@ -12,25 +12,25 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
+from importlib.resources import files
 from typing import Any
 
-import yaml
+from .catalogue import load_yaml
 
-SETS: Mapping[str, tuple[str, ...]] = {
+_SETS: Mapping[str, tuple[str, ...]] = {
     "integer": ("uint8", "int8", "int16", "int32", "int64"),
     "index": ("int32", "int64"),
     "floating": ("float16", "bfloat16", "float32", "float64"),
 }
 """Names of sets in rules; `any` and `number` are made of them."""
 
-ALL: tuple[str, ...] = ("bool", *SETS["integer"], *SETS["floating"])
+ALL_DTYPES: tuple[str, ...] = ("bool", *_SETS["integer"], *_SETS["floating"])
 """Every dtype that was tried, in the order of promotion."""
 
 AS_TORCH = "as torch"
 """Stands in the file where the runtime takes and returns what torch does."""
 
-_NAMED: Mapping[str, tuple[str, ...]] = {**SETS, "any": ALL, "number": ALL[1:]}
+_NAMED: Mapping[str, tuple[str, ...]] = {**_SETS, "any": ALL_DTYPES, "number": ALL_DTYPES[1:]}
 
 Dtypes = tuple[str, ...]
 
@@ -61,10 +61,19 @@ class OperatorDtypes:
     def is_known(self, given: Dtypes) -> bool:
         """Tell whether it was tried what the operator makes of arguments of these dtypes."""
         present = [one for one in given if one != "none"]
-        if any(one not in ALL for one in present):
+        if any(one not in ALL_DTYPES for one in present):
             return False
         most = max((present.count(one) for one in present), default=0)
         return not self.is_sampled or most >= len(present) - 1
+
+
+def dtype_arguments(op: Any) -> tuple[str, ...]:
+    """Return the arguments of an operator that have a dtype, or are one, in the order of its schema."""
+    return tuple(
+        argument.name
+        for argument in op._schema.arguments
+        if "Tensor" in str(argument.real_type) or "ScalarType" in str(argument.real_type)
+    )
 
 
 def expand_rule(rule: str) -> Iterator[tuple[Dtypes, Dtypes]]:
@@ -96,7 +105,7 @@ def word_for(dtypes: Sequence[str]) -> str:
         if wanted >= set(_NAMED[name]):
             words.append(name)
             wanted -= set(_NAMED[name])
-    return "|".join([*(one for one in (*ALL, "none") if one in wanted), *words])
+    return "|".join([*(one for one in (*ALL_DTYPES, "none") if one in wanted), *words])
 
 
 @cache
@@ -106,8 +115,8 @@ def known_dtypes(runtime: bool = False) -> Mapping[str, OperatorDtypes]:
     Args:
         runtime: What the kernels of the ExecuTorch runtime take, instead of what those of torch take.
     """
-    text = resources.files(__package__).joinpath("operator_dtypes.yaml").read_text()
-    entries: dict[str, Any] = yaml.load(text, yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader)
+    text = files(__package__).joinpath("measured", "dtypes.yaml").read_text(encoding="utf-8")
+    entries: dict[str, Any] = load_yaml(text)
     column = "runtime" if runtime else "torch"
     return {
         name: OperatorDtypes(
