@@ -26,7 +26,7 @@ from mkdocs.structure.pages import Page
 import exirkit
 from exirkit.cli.app import app
 from exirkit.cli.code_texts import read_code_texts
-from exirkit.passes.pipelines.builtin_passes import builtin_passes
+from exirkit.passes.registry import described, shipped_passes
 from exirkit.patterns import language_words
 
 _LOG = get_plugin_logger("exirkit")
@@ -84,16 +84,14 @@ def _commands(command: Any, context: typer.Context) -> Iterator[str]:
 def passes() -> str:
     """Return the page of all passes that pipelines may name."""
     rows = []
-    for name, one in sorted(builtin_passes().items()):
+    for name, offered in sorted(shipped_passes().items()):
+        one = described(name, offered)
         options = ", ".join(f"`{key}`" for key in one.options.model_fields)
-        facts = [f"{title}: {', '.join(sorted(names))}" for title, names in _contract(one) if names]
-        rows.append((f"`{name}`", options, "; ".join(facts)))
-    return "\n".join(["# Passes", "", *_table(("pass", "options", "contract"), rows)])
-
-
-def _contract(one: Any) -> Iterator[tuple[str, Any]]:
-    for title in ("requires", "ensures", "invalidates", "after", "before"):
-        yield title, getattr(one, title)
+        facts = [(title, getattr(one, title)) for title in ("requires", "ensures", "invalidates", "after", "before")]
+        contract = "; ".join(f"{title}: {', '.join(sorted(names))}" for title, names in facts if names)
+        text = (inspect.getdoc(offered) or "").partition("\n\n")[0] if isinstance(offered, type) else ""
+        rows.append((f"`{name}`", text, options, contract))
+    return "\n".join(["# Passes", "", *_table(("pass", "what it does", "options", "contract"), rows)])
 
 
 def builtins() -> str:
