@@ -101,7 +101,35 @@ from .inference.sample_sizes import (
 )
 from .inference.value_inference import Inference, no_new_guards, no_torch_logs
 from .machine_libraries import without_machine_libraries
+from .operators.calls import (
+    functional_call,
+    functional_variant,
+    is_out_variant,
+    named_arguments,
+    operator_name,
+    out_operator_name,
+    returns_view,
+)
+from .operators.catalogue import (
+    Commutes,
+    Cost,
+    GeneratorFamily,
+    Operator,
+    OperatorFacts,
+    Trait,
+    catalogue,
+    copy_variant,
+    facts_of,
+    generator_entries,
+    has_trait,
+    in_place_operators,
+    load_yaml,
+    operator_named,
+    operators_with,
+    overwritable_arguments,
+)
 from .operators.defined_operators import DefinedOperator, defined_operator
+from .operators.dtypes import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, expand_rule, known_dtypes, word_for
 from .operators.edge_operators import (
     BackendOpOverload,
     EdgeOpOverload,
@@ -113,14 +141,6 @@ from .operators.edge_operators import (
 )
 from .operators.foreign_handles import handles_like
 from .operators.handle_exchange import give_foreign_handles, take_foreign_handles
-from .operators.in_place import (
-    InPlaceTable,
-    has_form_of,
-    in_place_table,
-    named_arguments,
-    out_operator_name,
-    overwritable_arguments,
-)
 from .operators.memory_ops import AllocSpec, alloc, free, view
 from .operators.out_variants import find_out_variant
 from .plugins import find_plugins, load_plugin, load_plugins
@@ -134,11 +154,13 @@ from .provenance import (
     source_line,
     stack_frames,
 )
-from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
+from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism, has_form_of
 from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
 
 __all__ = [
     "ALIGNMENT",
+    "ALL_DTYPES",
+    "AS_TORCH",
     "ATEN",
     "BACKEND",
     "CALL_DELEGATE",
@@ -155,9 +177,11 @@ __all__ = [
     "BackendOpOverload",
     "BodyEditor",
     "Checkpoint",
+    "Commutes",
     "CompileSpec",
     "ContractError",
     "ControlFlowCall",
+    "Cost",
     "DefinedOperator",
     "Delegate",
     "Diagnostic",
@@ -171,13 +195,16 @@ __all__ = [
     "EditWatch",
     "Effect",
     "ExecutorchProgramVerifier",
+    "GeneratorFamily",
     "GraphEditor",
-    "InPlaceTable",
     "Inference",
     "InternalError",
     "Location",
     "MissingOutVariantError",
     "ModelError",
+    "Operator",
+    "OperatorDtypes",
+    "OperatorFacts",
     "Point",
     "Ranges",
     "RawEdit",
@@ -185,6 +212,7 @@ __all__ = [
     "SourceText",
     "TensorShapeDynamism",
     "TensorSpec",
+    "Trait",
     "Transaction",
     "UnknownOperatorError",
     "UsageError",
@@ -198,12 +226,14 @@ __all__ = [
     "bodies_of",
     "body_calls",
     "called_graphs",
+    "catalogue",
     "choices_hint",
     "contiguous_stride",
     "control_flow_call",
     "copy_graph_module",
     "copy_program",
     "copy_signature",
+    "copy_variant",
     "create_constant_placeholder",
     "defined_operator",
     "delegate_attribute",
@@ -215,14 +245,20 @@ __all__ = [
     "dim_order_from_memory_format",
     "dim_order_from_stride",
     "document_schema",
+    "dtype_arguments",
     "edge_operator",
     "evaluated",
+    "expand_rule",
+    "facts_of",
     "fake_like",
     "fake_mode_of",
     "find_out_variant",
     "find_plugins",
     "form_diagnostic",
     "free",
+    "functional_call",
+    "functional_variant",
+    "generator_entries",
     "get_buffer",
     "get_lifted_tensor_constant",
     "get_param",
@@ -233,9 +269,10 @@ __all__ = [
     "has_effect",
     "has_form_of",
     "has_quick_values",
+    "has_trait",
     "has_unbacked_symbols",
     "in_file_order",
-    "in_place_table",
+    "in_place_operators",
     "infer_static_value",
     "infer_value",
     "inherited",
@@ -245,6 +282,7 @@ __all__ = [
     "is_get_attr_node",
     "is_lifted_tensor_constant",
     "is_module_program",
+    "is_out_variant",
     "is_param",
     "is_param_node",
     "is_pure",
@@ -252,11 +290,13 @@ __all__ = [
     "is_static",
     "is_torch_file",
     "is_users_file",
+    "known_dtypes",
     "line_of_definition",
     "line_of_frames",
     "line_that_raised",
     "load_plugin",
     "load_plugins",
+    "load_yaml",
     "locate",
     "memory_format_from_dim_order",
     "misordered",
@@ -266,6 +306,9 @@ __all__ = [
     "named_arguments",
     "no_new_guards",
     "no_torch_logs",
+    "operator_name",
+    "operator_named",
+    "operators_with",
     "ops",
     "or_one",
     "out_operator_name",
@@ -279,6 +322,7 @@ __all__ = [
     "read_text",
     "read_yaml",
     "results_of_graph",
+    "returns_view",
     "same_argument",
     "same_value",
     "sample_ints",
@@ -296,4 +340,5 @@ __all__ = [
     "validated",
     "view",
     "without_machine_libraries",
+    "word_for",
 ]

@@ -22,6 +22,7 @@ from exirkit.ir import (
     dim_order_from_stride,
     fake_mode_of,
     free,
+    functional_call,
     same_argument,
     same_value,
     underlying,
@@ -30,7 +31,6 @@ from exirkit.ir import (
 from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
 
 from .confirmed_calls import Recorded
-from .functional_variants import twin_call
 from .numeric_agreement import Agreement, agreement
 
 # Memory is what its spec says.
@@ -77,7 +77,7 @@ class _Comparison:
     def findings(self, graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         if isinstance(node.target, HigherOrderOperator) or node.target in _MEMORY or not _is_recorded(node):
             return
-        target, args, kwargs, keeps_dtype = twin_call(node)
+        target, args, kwargs, keeps_dtype = functional_call(node)
         if target is None:
             return
         call = Recorded(underlying(target), args, kwargs, node.meta["val"])
