@@ -130,7 +130,6 @@ def test_same_finding_every_time() -> None:
     assert abstract_findings(rule) == abstract_findings(rule)
 
 
-@pytest.mark.slow
 def test_it_is_cheap() -> None:
     rules = [rule for book in shipped_books() for rule in load_book(book).rules]
     for rule in rules[:10]:

@@ -181,7 +181,6 @@ def test_shipped_books_have_no_rules_in_the_way_of_each_other(name: str) -> None
     assert not relations_of(load_book(name).rules).found
 
 
-@pytest.mark.slow
 def test_books_that_are_applied_together() -> None:
     books = ("canonicalize", "algebra", "fold", "host")
     assert not relations_of([one for name in books for one in load_book(name).rules]).found

@@ -110,7 +110,6 @@ def test_questions_about_the_graph_are_no_labels() -> None:
     assert [one.outcome for one in verdict.near_misses if one.what == "guard"] in ([], ["structural"])
 
 
-@pytest.mark.slow
 def test_processes_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(BOOK)
     (tmp_path / "two.yaml").write_text(BOOK.replace("n == 2", "n >= 0"))
