@@ -82,6 +82,7 @@ from .legalize_integers import LegalizeIntegers
 from .legalize_padding import LegalizePadding
 from .legalize_sorts import LegalizeSorts
 from .legalize_volumes import LegalizeVolumes
+from .library_operators import DecomposeLibraryOperators, has_library_operators
 from .lift_constants import LiftConstants
 from .live_memory import live_nbytes, peak_nbytes, planned_nbytes
 from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
@@ -177,6 +178,7 @@ __all__ = [
     "ConvertToOutVariants",
     "DataPartitioner",
     "DecomposeCounting",
+    "DecomposeLibraryOperators",
     "DecomposeToCore",
     "DecomposeWholeGraph",
     "DelegateMappingBuilder",
@@ -293,6 +295,7 @@ __all__ = [
     "graph_call_findings",
     "greedy",
     "grown_partitions",
+    "has_library_operators",
     "insert_calls",
     "keep_whole",
     "leave_inputs",

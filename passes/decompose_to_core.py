@@ -42,8 +42,8 @@ _BATCHING = "torch._functorch.predispatch"
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
 
-    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones and those that
-        write to their arguments.
+    Ensures: no operator of the table, and no composite operator of ATen, is left, apart from preserved ones and those
+        that write to their arguments. Composite operators of other libraries stay (`is_library_composite`).
 
     Args:
         preserved: Operators that stay whole.
@@ -99,7 +99,7 @@ class DecomposeToCore(Pass):
     def _is_composite(self, op: OpOverload) -> bool:
         if op in self._preserved or op._schema.is_mutable:
             return False
-        return op in self._table or op._can_decompose()
+        return op in self._table or (op._can_decompose() and not is_library_composite(op))
 
     def _is_kept(self, recording: Recording) -> bool:
         """Whether a call stays although it can be taken apart like this."""
@@ -131,6 +131,27 @@ class DecomposeToCore(Pass):
         except Exception as error:
             raise WholeGraphNeededError(f"{op}: {type(error).__name__}: {error}") from error
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
+
+
+def is_library_composite(op: OpOverload) -> bool:
+    """Return whether an operator is composite, of a library other than torch's own, and functional.
+
+    Patterns of passes and partitioners name these; see `decompose-library-operators`.
+    """
+    known = _LIBRARY_COMPOSITES.get(op)
+    if known is None:
+        schema = op._schema
+        known = (
+            op.namespace not in _TORCH_LIBRARIES
+            and op._can_decompose()
+            and all(one.alias_info is None for one in (*schema.arguments, *schema.returns))
+        )
+        _LIBRARY_COMPOSITES[op] = known
+    return known
+
+
+_LIBRARY_COMPOSITES: dict[OpOverload, bool] = {}
+_TORCH_LIBRARIES = frozenset({"aten", "prim", "prims", "higher_order", "inductor"})
 
 
 def _uncached_where_sizes_vary(mode: FakeTensorMode, inputs: Sequence[Any]) -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from exirkit.ir import GraphEditor
 
-from .decompose_to_core import DecomposeToCore, beyond_core
+from .decompose_to_core import DecomposeToCore, beyond_core, is_library_composite
 from .delegate.whole_operators import is_kept_whole
 from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult
 
@@ -36,7 +36,8 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
         table: dict[Any, Callable[..., Any]] = default_decompositions()
         table.update(beyond_core())
         whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}
-        for op in (*self._preserved, *whole):
+        libraries = {op for op in table if isinstance(op, OpOverload) and is_library_composite(op)}
+        for op in (*self._preserved, *whole, *libraries):
             table.pop(op, None)
         # Nobody calls the graphs in between, so no code is generated for them.
         with _use_lazy_graph_module(True), warnings.catch_warnings():

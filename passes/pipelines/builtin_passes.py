@@ -31,6 +31,7 @@ from exirkit.passes.legalize_integers import LegalizeIntegers
 from exirkit.passes.legalize_padding import LegalizePadding
 from exirkit.passes.legalize_sorts import LegalizeSorts
 from exirkit.passes.legalize_volumes import LegalizeVolumes
+from exirkit.passes.library_operators import DecomposeLibraryOperators
 from exirkit.passes.lift_constants import LiftConstants
 from exirkit.passes.lower_symbolic_arithmetic import LowerSymbolicArithmetic
 from exirkit.passes.merge_equal_nodes import MergeEqualNodes
@@ -126,16 +127,24 @@ class Views(PassOptions):
     alloc_graph_output: bool = True
 
 
-class OutVariants(PassOptions):
+class LibraryOperators(PassOptions):
+    """Options of `decompose-library-operators`.
+
+    Attributes:
+        overrides: Names of overloads that write their results, by names of operators.
+    """
+
+    overrides: Mapping[str, str] = {}
+
+
+class OutVariants(LibraryOperators):
     """Options of `convert-to-out-variants`.
 
     Attributes:
         ignore_missing: Keep an operator that has no out variant as it is.
-        overrides: Names of overloads that write their results, by names of operators.
     """
 
     ignore_missing: bool = False
-    overrides: Mapping[str, str] = {}
 
 
 def _policy(given: Any, info: ValidationInfo) -> Any:
@@ -257,6 +266,13 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
         registered(LegalizeSorts, options=SkipDimOrder, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeIntegers, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeVolumes, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
+        registered(
+            DecomposeLibraryOperators,
+            build=lambda given: DecomposeLibraryOperators(shipped_out_variants().with_overrides(given.overrides)),
+            options=LibraryOperators,
+            requires=("edge-operators",),
+            invalidates=("edge-operators", "tensor-arguments", "no-views", "constants-lifted", *BROKEN_BY_EDITS),
+        ),
     )
 
 
