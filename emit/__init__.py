@@ -1,14 +1,14 @@
 """How a program becomes bytes: program model, `.pte` codec and container, printers."""
 
-from .codec_layout import FieldLayout, Kind, TableLayout, layout_of
-from .codec_writer import EncodedProgram, encode_program
-from .container import NamedBlob, PteImage, lay_out, write_file
-from .container_reader import PteFile, open_program, read_program
-from .container_restore import restore, restore_mutable_data, restore_named_data
-from .emitter import EmitterOutput, emit_program
+from .container.header import ExtendedHeader
+from .container.reader import PteFile, open_program, read_program
+from .container.restore import restore, restore_mutable_data, restore_named_data
+from .container.writer import NamedBlob, PteImage, lay_out, write_file
+from .emitter.program import EmitterOutput, emit_program
 from .errors import ProgramFormatError, ProgramVerifyError
-from .header import ExtendedHeader
-from .printer import format_program, print_program
+from .flatbuffer.layout import FieldLayout, Kind, TableLayout, layout_of
+from .flatbuffer.writer import EncodedProgram, encode_program
+from .printer.program import format_program, print_program
 from .scalar_type import ScalarType
 from .schema import (
     AllocationDetails,

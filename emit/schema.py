@@ -16,8 +16,7 @@ from pydantic import Discriminator, Field, Tag
 
 from exirkit.ir import TensorShapeDynamism
 
-from .scalar_type import ScalarType
-from .wire import (
+from .flatbuffer.wire import (
     Blob,
     Flag,
     Float64,
@@ -32,6 +31,7 @@ from .wire import (
     UnionTable,
     member_name,
 )
+from .scalar_type import ScalarType
 
 IDENTIFIER = b"ET12"
 FORCE_ALIGN_BYTES = 16

@@ -1,20 +1,6 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
-from .bare_tensors import bare_tensor
-from .body_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
-from .control_flow import (
-    COND,
-    MAP,
-    SCAN,
-    WHILE,
-    ControlFlowCall,
-    body_calls,
-    control_flow_call,
-    graph_argument,
-    results_of_graph,
-)
-from .defined_operators import DefinedOperator, defined_operator
-from .delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
+from .analysis.purity import has_effect, is_pure
 from .diagnostics import (
     ContractError,
     Diagnostic,
@@ -37,38 +23,45 @@ from .dim_order import (
     sample_ints,
     stride_from_dim_order,
 )
-from .editor import INFER, GraphEditor
-from .editor_state import Checkpoint, Transaction
-from .effect import Effect
-from .fake_execution import fake_like, infer_static_value, infer_value
-from .foreign_handles import handles_like
-from .graph_modules import is_module_program, module_of_program, program_of_module
-from .handle_exchange import give_foreign_handles, take_foreign_handles
-from .in_place import (
-    InPlaceTable,
-    has_form_of,
-    in_place_table,
-    named_arguments,
-    out_operator_name,
-    overwritable_arguments,
+from .documents import (
+    Document,
+    DocumentCodes,
+    SourceText,
+    YamlError,
+    YamlPath,
+    YamlSource,
+    describe_model,
+    did_you_mean,
+    document_schema,
+    form_diagnostic,
+    in_file_order,
+    or_one,
+    read_document,
+    read_source,
+    read_text,
+    read_yaml,
+    schema_text,
+    validated,
 )
-from .inference import Inference, no_new_guards, no_torch_logs
-from .machine_libraries import without_machine_libraries
-from .memory_ops import AllocSpec, alloc, free, view
-from .metadata import has_unbacked_symbols, is_static, same_argument, same_value
-from .node_order import misordered
-from .operators import (
-    BackendOpOverload,
-    EdgeOpOverload,
-    MissingOutVariantError,
-    UnknownOperatorError,
-    edge_operator,
-    ops,
-    underlying,
+from .graph.control_flow import (
+    COND,
+    MAP,
+    SCAN,
+    WHILE,
+    ControlFlowCall,
+    body_calls,
+    control_flow_call,
+    graph_argument,
+    results_of_graph,
 )
-from .out_variants import find_out_variant
-from .plugins import find_plugins, load_plugin, load_plugins
-from .programs import (
+from .graph.delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
+from .graph.editor import INFER, GraphEditor
+from .graph.editor_state import Checkpoint, Transaction
+from .graph.effect import Effect
+from .graph.graph_modules import is_module_program, module_of_program, program_of_module
+from .graph.metadata import has_unbacked_symbols, is_static, same_argument, same_value
+from .graph.node_order import misordered
+from .graph.programs import (
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
     called_graphs,
@@ -77,24 +70,9 @@ from .programs import (
     copy_signature,
     fake_mode_of,
 )
-from .provenance import (
-    PROVENANCE_KEYS,
-    inherited,
-    locate,
-    module_path,
-    module_paths,
-    show_value,
-    source_line,
-    stack_frames,
-)
-from .purity import has_effect, is_pure
-from .quick_execution import has_quick_values, is_quick_on_ones, quick_value
-from .raw_edits import EditWatch, RawEdit
-from .size_points import Point, Ranges, at_point, evaluated, points_of, points_within, sorted_symbols, symbols_within
-from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism
-from .torch_economy import cheap_tracing
-from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
-from .weights import (
+from .graph.raw_edits import EditWatch, RawEdit
+from .graph.subgraph_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
+from .graph.weights import (
     create_constant_placeholder,
     delete_constant_placeholder,
     get_buffer,
@@ -108,9 +86,81 @@ from .weights import (
     is_param_node,
     set_param_tensor,
 )
+from .inference.fake import fake_like, infer_static_value, infer_value
+from .inference.kernels import has_quick_values, is_quick_on_ones, quick_value
+from .inference.meta_tensors import bare_tensor
+from .inference.sample_sizes import (
+    Point,
+    Ranges,
+    at_point,
+    evaluated,
+    points_of,
+    points_within,
+    sorted_symbols,
+    symbols_within,
+)
+from .inference.value_inference import Inference, no_new_guards, no_torch_logs
+from .machine_libraries import without_machine_libraries
+from .operators.calls import (
+    functional_call,
+    functional_variant,
+    is_out_variant,
+    named_arguments,
+    operator_name,
+    out_operator_name,
+    returns_view,
+)
+from .operators.catalogue import (
+    Commutes,
+    Cost,
+    GeneratorFamily,
+    Operator,
+    OperatorFacts,
+    Trait,
+    catalogue,
+    copy_variant,
+    facts_of,
+    generator_entries,
+    has_trait,
+    in_place_operators,
+    load_yaml,
+    operator_named,
+    operators_with,
+    overwritable_arguments,
+)
+from .operators.defined_operators import DefinedOperator, defined_operator
+from .operators.dtypes import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, expand_rule, known_dtypes, word_for
+from .operators.edge_operators import (
+    BackendOpOverload,
+    EdgeOpOverload,
+    MissingOutVariantError,
+    UnknownOperatorError,
+    edge_operator,
+    ops,
+    underlying,
+)
+from .operators.foreign_handles import handles_like
+from .operators.handle_exchange import give_foreign_handles, take_foreign_handles
+from .operators.memory_ops import AllocSpec, alloc, free, view
+from .operators.out_variants import find_out_variant
+from .plugins import find_plugins, load_plugin, load_plugins
+from .provenance import (
+    PROVENANCE_KEYS,
+    inherited,
+    locate,
+    module_path,
+    module_paths,
+    show_value,
+    source_line,
+    stack_frames,
+)
+from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism, has_form_of
+from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
 
 __all__ = [
     "ALIGNMENT",
+    "ALL_DTYPES",
+    "AS_TORCH",
     "ATEN",
     "BACKEND",
     "CALL_DELEGATE",
@@ -127,36 +177,48 @@ __all__ = [
     "BackendOpOverload",
     "BodyEditor",
     "Checkpoint",
+    "Commutes",
     "CompileSpec",
     "ContractError",
     "ControlFlowCall",
+    "Cost",
     "DefinedOperator",
     "Delegate",
     "Diagnostic",
     "DiagnosticError",
     "Dialect",
     "Dim",
+    "Document",
+    "DocumentCodes",
     "EdgeOpOverload",
     "EdgeProgramVerifier",
     "EditWatch",
     "Effect",
     "ExecutorchProgramVerifier",
+    "GeneratorFamily",
     "GraphEditor",
-    "InPlaceTable",
     "Inference",
     "InternalError",
     "Location",
     "MissingOutVariantError",
     "ModelError",
+    "Operator",
+    "OperatorDtypes",
+    "OperatorFacts",
     "Point",
     "Ranges",
     "RawEdit",
     "SealedBodyError",
+    "SourceText",
     "TensorShapeDynamism",
     "TensorSpec",
+    "Trait",
     "Transaction",
     "UnknownOperatorError",
     "UsageError",
+    "YamlError",
+    "YamlPath",
+    "YamlSource",
     "alloc",
     "at_point",
     "bare_tensor",
@@ -164,28 +226,39 @@ __all__ = [
     "bodies_of",
     "body_calls",
     "called_graphs",
-    "cheap_tracing",
+    "catalogue",
     "choices_hint",
     "contiguous_stride",
     "control_flow_call",
     "copy_graph_module",
     "copy_program",
     "copy_signature",
+    "copy_variant",
     "create_constant_placeholder",
     "defined_operator",
     "delegate_attribute",
     "delegate_of",
     "delete_constant_placeholder",
+    "describe_model",
     "determine_shape_dynamism",
+    "did_you_mean",
     "dim_order_from_memory_format",
     "dim_order_from_stride",
+    "document_schema",
+    "dtype_arguments",
     "edge_operator",
     "evaluated",
+    "expand_rule",
+    "facts_of",
     "fake_like",
     "fake_mode_of",
     "find_out_variant",
     "find_plugins",
+    "form_diagnostic",
     "free",
+    "functional_call",
+    "functional_variant",
+    "generator_entries",
     "get_buffer",
     "get_lifted_tensor_constant",
     "get_param",
@@ -196,8 +269,10 @@ __all__ = [
     "has_effect",
     "has_form_of",
     "has_quick_values",
+    "has_trait",
     "has_unbacked_symbols",
-    "in_place_table",
+    "in_file_order",
+    "in_place_operators",
     "infer_static_value",
     "infer_value",
     "inherited",
@@ -207,6 +282,7 @@ __all__ = [
     "is_get_attr_node",
     "is_lifted_tensor_constant",
     "is_module_program",
+    "is_out_variant",
     "is_param",
     "is_param_node",
     "is_pure",
@@ -214,11 +290,13 @@ __all__ = [
     "is_static",
     "is_torch_file",
     "is_users_file",
+    "known_dtypes",
     "line_of_definition",
     "line_of_frames",
     "line_that_raised",
     "load_plugin",
     "load_plugins",
+    "load_yaml",
     "locate",
     "memory_format_from_dim_order",
     "misordered",
@@ -228,17 +306,27 @@ __all__ = [
     "named_arguments",
     "no_new_guards",
     "no_torch_logs",
+    "operator_name",
+    "operator_named",
+    "operators_with",
     "ops",
+    "or_one",
     "out_operator_name",
     "overwritable_arguments",
     "points_of",
     "points_within",
     "program_of_module",
     "quick_value",
+    "read_document",
+    "read_source",
+    "read_text",
+    "read_yaml",
     "results_of_graph",
+    "returns_view",
     "same_argument",
     "same_value",
     "sample_ints",
+    "schema_text",
     "set_param_tensor",
     "shared_results",
     "show_value",
@@ -249,6 +337,8 @@ __all__ = [
     "symbols_within",
     "take_foreign_handles",
     "underlying",
+    "validated",
     "view",
     "without_machine_libraries",
+    "word_for",
 ]

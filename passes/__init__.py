@@ -1,13 +1,15 @@
 """What happens to a program: the pass contract, one file per pass, memory planning, and the passes people bring."""
 
-from .apply_rules import ApplyRules
-from .bound_symbolic_shapes import BoundSymbolicShapes
+from .analysis.graph_calls import graph_call_findings
+from .analysis.live_memory import live_nbytes, peak_nbytes, planned_nbytes
+from .config.lowering_config import (
+    ConstraintBasedSymShapeEvalPass,
+    DynamicMemoryPlanningMode,
+    EdgeCompileConfig,
+    ExecutorchBackendConfig,
+    ToOutVarPass,
+)
 from .contract import Pass, PassReport, run_passes
-from .convert_to_edge_operators import ConvertToEdgeOperators
-from .convert_to_out_variants import ConvertToOutVariants
-from .decompose_counting import DecomposeCounting
-from .decompose_to_core import DecomposeToCore, beyond_core
-from .decompose_whole_graph import DecomposeWholeGraph
 from .delegate import (
     DELEGATION_TAG,
     AllNodePartitioner,
@@ -63,36 +65,18 @@ from .delegate import (
     tag_kept_state,
     tag_mutated_buffer,
 )
-from .dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
-from .eliminate_dead_code import EliminateDeadCode
-from .eliminate_views import EliminateViews
-from .export_pass import ExportPass
-from .export_pass_values import NodeMetadata, ProxyValue, map_args
-from .fold_constants import FoldConstants, FoldReport
-from .free_unbounded import FreeUnbounded
-from .functionalize import Functionalize
-from .generate_debug_handles import GenerateDebugHandles
-from .graph_calls import graph_call_findings
-from .hidden_operators import expose_operators
-from .inline_grad_regions import InlineGradRegions
-from .legalization import needs_legalizing
-from .legalize_dim_order import LegalizeDimOrder
-from .legalize_dtypes import LegalizeDtypes, LegalizeReport
-from .legalize_integers import LegalizeIntegers
-from .legalize_padding import LegalizePadding
-from .legalize_sorts import LegalizeSorts
-from .legalize_volumes import LegalizeVolumes
-from .library_operators import DecomposeLibraryOperators, has_library_operators
-from .lift_constants import LiftConstants
-from .live_memory import live_nbytes, peak_nbytes, planned_nbytes
-from .lower_symbolic_arithmetic import LowerSymbolicArithmetic
-from .lowering_config import (
-    ConstraintBasedSymShapeEvalPass,
-    DynamicMemoryPlanningMode,
-    EdgeCompileConfig,
-    ExecutorchBackendConfig,
-    ToOutVarPass,
-)
+from .export_pass.export_pass import ExportPass
+from .export_pass.values import NodeMetadata, ProxyValue, map_args
+from .legalize.dim_order import LegalizeDimOrder
+from .legalize.dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
+from .legalize.dtypes import LegalizeDtypes, LegalizeReport
+from .legalize.integers import LegalizeIntegers
+from .legalize.library_operators import DecomposeLibraryOperators, has_library_operators
+from .legalize.needed import needs_legalizing
+from .legalize.padding import LegalizePadding
+from .legalize.sorts import LegalizeSorts
+from .legalize.splits import LegalizeSplits
+from .legalize.volumes import LegalizeVolumes
 from .memory import (
     PLANNERS,
     Body,
@@ -127,10 +111,12 @@ from .memory import pool_of_arenas as pool_of_arenas
 from .memory import refuse_readers as refuse_readers_of_shared_buffers
 from .memory import settle_methods as settle_methods
 from .memory import solve as solve_planning_problem
-from .merge_equal_nodes import MergeEqualNodes, MergeReport
-from .out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
-from .pass_base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
-from .pass_manager import PassManager
+from .optimize.apply_rules import ApplyRules
+from .optimize.eliminate_dead_code import EliminateDeadCode
+from .optimize.fold_constants import FoldConstants, FoldReport
+from .optimize.merge_equal_nodes import MergeEqualNodes, MergeReport
+from .optimize.remove_unused_inputs import RemoveUnusedInputs
+from .optimize.unfuse_operators import UnfuseOperators
 from .pipelines import (
     PassOptions,
     Pipeline,
@@ -145,23 +131,38 @@ from .pipelines import (
     shipped_text,
     watching,
 )
-from .promote_types import PromoteTypes
-from .propagate_specs import PropagateSpecs
-from .remove_asserts import RemoveAsserts
-from .remove_metadata_asserts import RemoveMetadataAsserts
-from .remove_noops import RemoveNoops
-from .remove_unused_inputs import RemoveUnusedInputs
-from .replace_views_with_copies import ReplaceViewsWithCopies
-from .scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
-from .separate_body_results import SeparateBodyResults
-from .separate_outputs import SeparateOutputs
-from .to_edge import decomposition_passes, to_edge_passes
-from .to_executorch import to_executorch_passes
-from .unfuse_operators import UnfuseOperators
-from .use_dim_order_operators import UseDimOrderOperators
-from .user_passes import CompleteMetadata, apply_user_passes
-from .whole_graph_needed import WholeGraphNeededError
-from .write_back_mutations import WriteBackMutations
+from .pipelines.edge_passes import decomposition_passes, to_edge_passes
+from .pipelines.executorch_passes import to_executorch_passes
+from .to_aten.decompose_counting import DecomposeCounting
+from .to_aten.decompose_to_core import DecomposeToCore, beyond_core
+from .to_aten.decompose_whole_graph import DecomposeWholeGraph
+from .to_aten.functionalize import Functionalize
+from .to_aten.generate_debug_handles import GenerateDebugHandles
+from .to_aten.hidden_operators import expose_operators
+from .to_aten.inline_grad_regions import InlineGradRegions
+from .to_aten.whole_graph_needed import WholeGraphNeededError
+from .to_edge.convert_to_edge_operators import ConvertToEdgeOperators
+from .to_edge.lift_constants import LiftConstants
+from .to_edge.promote_types import PromoteTypes
+from .to_edge.remove_metadata_asserts import RemoveMetadataAsserts
+from .to_edge.remove_noops import RemoveNoops
+from .to_edge.replace_views_with_copies import ReplaceViewsWithCopies
+from .to_edge.scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
+from .to_edge.use_dim_order_operators import UseDimOrderOperators
+from .to_executorch.bound_symbolic_shapes import BoundSymbolicShapes
+from .to_executorch.convert_to_out_variants import ConvertToOutVariants
+from .to_executorch.eliminate_views import EliminateViews
+from .to_executorch.free_unbounded import FreeUnbounded
+from .to_executorch.lower_symbolic_arithmetic import LowerSymbolicArithmetic
+from .to_executorch.out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
+from .to_executorch.propagate_specs import PropagateSpecs
+from .to_executorch.remove_asserts import RemoveAsserts
+from .to_executorch.separate_outputs import SeparateOutputs
+from .to_executorch.separate_subgraph_results import SeparateBodyResults
+from .to_executorch.write_back_mutations import WriteBackMutations
+from .user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
+from .user_passes.manager import PassManager
+from .user_passes.running import CompleteMetadata, apply_user_passes
 
 __all__ = [
     "DELEGATION_TAG",
@@ -208,6 +209,7 @@ __all__ = [
     "LegalizePadding",
     "LegalizeReport",
     "LegalizeSorts",
+    "LegalizeSplits",
     "LegalizeVolumes",
     "LiftConstants",
     "LowerSymbolicArithmetic",

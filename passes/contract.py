@@ -23,10 +23,10 @@ from exirkit.ir import (
     program_of_module,
 )
 
-from .official_passes import join_official_passes
 from .output_contract import check_outputs, outputs_of
-from .pass_base import ExportedProgramPassResult, PassResult
-from .pass_blame import blame, check_edits, is_shipped, nameless, raised
+from .user_passes.base import ExportedProgramPassResult, PassResult
+from .user_passes.blame import blame, check_edits, is_shipped, nameless, raised
+from .user_passes.official import join_official_passes
 
 
 @dataclass(frozen=True, slots=True)

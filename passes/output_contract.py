@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from exirkit.ir import ContractError, Diagnostic, Location, locate, show_value
 
-from .pass_blame import code_of_pass, name_of_pass
+from .user_passes.blame import code_of_pass, name_of_pass
 
 Outputs = Mapping[str, tuple[Any, Node | None]]
 """Recorded value of every output that has one, and the node behind it, by the name that messages give the output."""

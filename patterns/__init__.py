@@ -1,47 +1,53 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
-from .acceptance import acceptance_file, record_acceptance, unaccepted_rules
-from .argument_view import normalized_arguments
-from .book_pages import rule_pages
-from .book_schema import describe_model, rulebook_schema, rulebook_schema_text
-from .book_writer import write_book
-from .bound_patterns import bind_pattern_to_op, bound_book
-from .claimed_dialects import offer_lowering
-from .compiled_rule import CompiledRule
-from .conditions import Condition, compile_condition
-from .defined_ops import book_of_operator
-from .explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
-from .functions import language_words
-from .graph_functions import GraphFacts
-from .key_reference import rule_keys_page
-from .model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
-from .near_misses import NearMiss
-from .operator_facts import FAMILIES, operators_with
-from .operator_table import DTYPES, OperatorTable, UnknownNameError, name_of
-from .operator_work import Work, work_of
-from .parallel_checks import CheckRequest, CheckSettings, check_books
-from .pattern_instances import INSTANCE_ERRORS, PatternInstance, near_instances, pattern_instance, takes_special_values
-from .program_compiler import Builder
-from .program_facts import ProgramFacts
-from .program_notation import ProgramNotation, notation_of, surrounding, with_between
-from .python_books import PythonBook
-from .registered import BuilderTools, builder, predicate
-from .rewrite_bisection import Bisection, bisect_rewrites
-from .rewrite_history import RewriteHistory
-from .rewrite_report import Application, Refusal, RewriteReport, RuleStatistics
-from .rewriting import RewriteOptions, RuleEngine
-from .rule_books import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
-from .rule_checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .rule_relations import Relations, relations_between, relations_of, relations_of_book
-from .source_text import SourceText
-from .standalone_patterns import StandalonePattern, compile_pattern
-from .target_description import KernelCost, Registry, Target, read_target, shipped_targets
-from .trace_front_end import TracedRule, trace_rule
-from .traced_literals import TracedLiteral
-from .unfusing import unfuse
-from .variable_reference import variable_types_page
-from .witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
-from .yaml_source import YamlError, YamlPath, YamlSource, read_yaml
+from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, read_yaml
+
+from .books.bound_patterns import bind_pattern_to_op, bound_book
+from .books.key_reference import rule_keys_page
+from .books.loading import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
+from .books.model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
+from .books.pages import rule_pages
+from .books.python_books import PythonBook
+from .books.schema import rulebook_schema, rulebook_schema_text
+from .books.traced_literals import TracedLiteral
+from .books.traces import TracedRule, trace_rule
+from .books.unfusing import unfuse
+from .books.writer import write_book
+from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
+from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
+from .checking.claimed_dialects import offer_lowering
+from .checking.near_misses import NearMiss
+from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
+from .checking.pattern_instances import (
+    INSTANCE_ERRORS,
+    PatternInstance,
+    near_instances,
+    pattern_instance,
+    takes_special_values,
+)
+from .checking.relations import Relations, relations_between, relations_of, relations_of_book
+from .checking.witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
+from .engine.bisection import Bisection, bisect_rewrites
+from .engine.history import RewriteHistory
+from .engine.program_facts import ProgramFacts
+from .engine.report import Application, Refusal, RewriteReport, RuleStatistics
+from .engine.rewriting import RewriteOptions, RuleEngine
+from .explain.explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
+from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
+from .functions.graph import GraphFacts
+from .functions.registered import BuilderTools, builder, predicate
+from .functions.words import language_words
+from .matching.compiled_rule import CompiledRule
+from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .operators.argument_view import normalized_arguments
+from .operators.defined import book_of_operator
+from .operators.facts import FAMILIES, operators_with
+from .operators.table import DTYPES, OperatorTable, UnknownNameError, name_of
+from .operators.targets import KernelCost, Registry, Target, read_target, shipped_targets
+from .operators.work import Work, work_of
+from .syntax.conditions import Condition, compile_condition
+from .syntax.program_compiler import Builder
+from .types.reference import variable_types_page
 
 __all__ = [
     "DTYPES",

@@ -11,8 +11,8 @@ import torch
 
 from exirkit.emit import BackendDelegate, ExecutionPlan, PteFile, Tensor
 
-from .cells import StepFailure, TensorCell
-from .findings import Findings
+from .checks.findings import Findings
+from .interpreter.cells import StepFailure, TensorCell
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_prog
 from exirkit.ir import Diagnostic, Location, UsageError
 
 from .backends import BackendRegistry
-from .checks import check_delegate_calls, check_plan, check_program
-from .findings import Findings
-from .interpreter import Interpreter
+from .checks.findings import Findings
+from .checks.plan_facts import PlanFacts, operator_name
+from .checks.program import check_delegate_calls, check_plan, check_program
+from .interpreter.interpreter import Interpreter
+from .interpreter.value_table import Arenas
+from .kernels.registry import OperatorRegistry, default_registry
 from .limits import Limits
 from .metadata import MethodMetadata
-from .plan_facts import PlanFacts, operator_name
-from .registry import OperatorRegistry, default_registry
-from .shadow_interpreter import KnowingInterpreter
-from .shadow_memory import ShadowMemory
-from .value_table import Arenas
+from .sanitizer.interpreter import KnowingInterpreter
+from .sanitizer.memory import ShadowMemory
 
 # Comparing names is slow, and a hostile file has any number of wrong ones.
 UNKNOWN_KERNEL_HINT = (

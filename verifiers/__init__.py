@@ -1,45 +1,40 @@
 """What must hold: invariants of programs, checked without the passes that establish them."""
 
-from .call_arguments import check_calls
-from .control_flow import check_control_flow
-from .debug_handles import check_debug_handles
-from .dialect_legality import (
+from .dialects.legality import (
     check_aten_program,
     check_backend_program,
     check_edge_program,
     check_executorch_program,
     is_core,
-    returns_view,
 )
-from .dtype_catalogue import ALL as ALL_DTYPES
-from .dtype_catalogue import AS_TORCH, OperatorDtypes, expand_rule, known_dtypes, word_for
-from .graph_structure import check_structure
-from .kernel_conditions import FUNCTIONS as CONDITION_FUNCTIONS
-from .kernel_conditions import KernelCondition, read_condition
-from .kernel_facts import UNKNOWN, CallFacts, Fact, TensorFacts, facts_of_call
-from .kernel_support import KernelTable, broken_conditions, check_kernel_names, check_kernels
-from .memory_plan import check_memory_plan
-from .metadata_truth import check_layouts, check_metadata
-from .method_memory import check_method_memory
-from .operator_dtypes import argument_names, catalogue_name, check_dtypes
-from .out_arguments import check_out_arguments
-from .program_check import check_form, check_program
-from .reference_verifiers import (
+from .dialects.operator_dtypes import check_dtypes
+from .dialects.reference_verifiers import (
     EXIRATenDialectVerifier,
     EXIRATenDialectVerifierBase,
     EXIRBackendDialectVerifier,
     EXIREdgeDialectVerifier,
     get_aten_verifier,
 )
-from .separate_outputs import check_separate_body_results, check_separate_outputs
-from .signature_agreement import check_signature
-from .spec_agreement import check_specs
-from .symbolic_shapes import check_symbols
-from .written_back import check_written_back
+from .graph.call_arguments import check_calls
+from .graph.control_flow import check_control_flow
+from .graph.debug_handles import check_debug_handles
+from .graph.separate_outputs import check_separate_body_results, check_separate_outputs
+from .graph.signature import check_signature
+from .graph.structure import check_structure
+from .graph.symbolic_shapes import check_symbols
+from .graph.written_back import check_written_back
+from .kernels.conditions import FUNCTIONS as CONDITION_FUNCTIONS
+from .kernels.conditions import KernelCondition, read_condition
+from .kernels.facts import UNKNOWN, CallFacts, Fact, TensorFacts, facts_of_call
+from .kernels.out_arguments import check_out_arguments
+from .kernels.support import KernelTable, broken_conditions, check_kernel_names, check_kernels
+from .memory.methods import check_method_memory
+from .memory.plan import check_memory_plan
+from .memory.specs import check_specs
+from .metadata.recorded_values import check_layouts, check_metadata
+from .program_check import check_form, check_program
 
 __all__ = [
-    "ALL_DTYPES",
-    "AS_TORCH",
     "CONDITION_FUNCTIONS",
     "UNKNOWN",
     "CallFacts",
@@ -50,11 +45,8 @@ __all__ = [
     "Fact",
     "KernelCondition",
     "KernelTable",
-    "OperatorDtypes",
     "TensorFacts",
-    "argument_names",
     "broken_conditions",
-    "catalogue_name",
     "check_aten_program",
     "check_backend_program",
     "check_calls",
@@ -79,12 +71,8 @@ __all__ = [
     "check_structure",
     "check_symbols",
     "check_written_back",
-    "expand_rule",
     "facts_of_call",
     "get_aten_verifier",
     "is_core",
-    "known_dtypes",
     "read_condition",
-    "returns_view",
-    "word_for",
 ]

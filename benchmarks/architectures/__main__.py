@@ -34,7 +34,9 @@ def main() -> int:
     parser.add_argument("--official", action="store_true", help="lower with the official exporter too")
     parser.add_argument("--seconds", type=int, default=240, help="limit for each architecture and chain")
     parser.add_argument("--results", type=Path, default=Path("build/architectures.json"))
-    parser.add_argument("--table", type=Path, help="write docs/architectures.md, or another file, from the results")
+    parser.add_argument(
+        "--table", type=Path, help="write docs/reference/architectures.md, or another file, from the results"
+    )
     parser.add_argument("--table-only", action="store_true", help="try nothing")
     options = parser.parse_args()
     results = {}

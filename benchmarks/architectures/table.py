@@ -9,11 +9,11 @@ from benchmarks.architectures.measuring import Outcome
 _HEAD = """# Architectures
 
 {count} architectures of transformers, timm and torchvision, with random weights from small configurations, beyond those
-of [`tests/models`](../tests/models). Each is exported, lowered at `-O1` and `-O2`, run on the reference runtime and
+of [`tests/models`](../../tests/models). Each is exported, lowered at `-O1` and `-O2`, run on the reference runtime and
 on the official one, and compared with eager PyTorch. **{goes} go all the way**; of the others the table says where.
 
-`python -m benchmarks.architectures --table docs/architectures.md` makes this page. Each architecture has a process of
-its own with a time limit, so that one that crashes does not end the sweep. The test
+`python -m benchmarks.architectures --table docs/reference/architectures.md` makes this page. Each architecture
+has a process of its own with a time limit, so that one that crashes does not end the sweep. The test
 `tests/benchmarks/test_architectures.py` tries a sample. Where its column is empty,
 the official exporter was not asked.
 """

@@ -1,4 +1,4 @@
-"""Write docs/firing_table.md: sites of building blocks in real models, and those that the shipped rules find.
+"""Write docs/reference/firing_table.md: sites of building blocks in real models, and those that the shipped rules find.
 
 Usage: python -m benchmarks.firing [--models TEXT ...] [--output FILE] [--verbose]
 """

@@ -17,7 +17,7 @@ Sites of well-known building blocks in real models with random weights, and how 
 in the program as `torch.export` returns it, in our Edge, and in the official exporter's Edge. Sites are counted by an
 oracle that knows nothing of rules: what the modules of the eager model call while it runs. A site counts as found where
 a rule fires, or where its operator stands in the program already and no rule is needed (in brackets). Made by
-`python -m benchmarks.firing --output docs/firing_table.md`.
+`python -m benchmarks.firing --output docs/reference/firing_table.md`.
 
 """
 

@@ -4,15 +4,15 @@ from .bench import Bench, Case, Checked, load_bench, load_object, load_parts, lo
 from .campaign import Campaign, Progress
 from .config import Attachment, CampaignConfig, parse_seeds
 from .engine import engine_text
-from .page import html_page
-from .pool import ProcessPool, WorkerDiedError
+from .execution.pool import ProcessPool, WorkerDiedError
+from .execution.scale_out import dask_executor
+from .execution.work import analyse_failure, run_batch, run_seed
+from .report.page import html_page
+from .report.showing import Shown, show
+from .report.summary import Bucket, CampaignSummary, FeatureCount, RungTime, find_campaign, summarise
 from .results import BAD_VERDICTS, VERDICTS, Analysis, Found, Result
-from .scale_out import dask_executor
-from .showing import Shown, show
 from .store import Store
-from .summary import Bucket, CampaignSummary, FeatureCount, RungTime, find_campaign, summarise
 from .tested_parts import TestedPart, untested
-from .work import analyse_failure, run_batch, run_seed
 
 __all__ = [
     "BAD_VERDICTS",

@@ -18,11 +18,11 @@ from exirkit.ir import Diagnostic, DiagnosticError, InternalError
 
 from .config import CampaignConfig
 from .engine import engine_text
-from .isolation import run_isolated
+from .execution.isolation import run_isolated
+from .execution.work import RESULTS, analyse_failure, run_batch
 from .results import BAD_VERDICTS, Analysis, Result
 from .store import Store
 from .tested_parts import Uses
-from .work import RESULTS, analyse_failure, run_batch
 
 # A unit of work: long enough that handing it out costs nothing, short enough that little is lost with it.
 _BATCH_SECONDS = 1.0

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from exirkit.fuzz.blame import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
 from exirkit.fuzz.generation import (
     FLOORS,
     PlantSource,
@@ -34,6 +33,7 @@ from exirkit.fuzz.oracles import (
     rungs_of,
 )
 from exirkit.fuzz.programs import Program, program_text
+from exirkit.fuzz.triage import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
 from exirkit.ir import Diagnostic, UsageError
 
 from .bench import Case, Checked

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from exirkit.fuzz.blame import reduce
 from exirkit.fuzz.generation import Pattern, Policy, generate_planted, sources_of
 from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check, name_of_pass
 from exirkit.fuzz.programs import Program, check_program, program_text
+from exirkit.fuzz.triage import reduce
 from exirkit.ir import ModelError
 from exirkit.patterns import CompiledRule
 

@@ -1,17 +1,17 @@
 """Making programs that are valid by construction."""
 
 from .choices import Choices, DrawnChoices, SeededChoices
-from .examples import ExamplePlants
 from .features import Measurement, features_of, measure
 from .generating import generate, generate_from, generate_with_facts, require_programs
-from .operator_catalogue import Operator, read_operators, shipped_operators
-from .planting import SURROUNDINGS, PlantedProgram, generate_planted, planted_from
-from .plants import WAYS, Plant, PlantSource, RulePlants, Way
+from .method.values import Fact
+from .operators.catalogue import Operator, read_operators, shipped_operators
+from .patterns.models import ExamplePlants
+from .patterns.programs import SURROUNDINGS, PlantedProgram, generate_planted, planted_from
+from .patterns.rule_programs import from_rule, near_misses
+from .patterns.sources import WAYS, Plant, PlantSource, RulePlants, Way
+from .patterns.user_patterns import Pattern, sources_of
 from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
-from .rule_programs import from_rule, near_misses
-from .standalone_plants import Pattern, sources_of
 from .strategies import program_strategy, programs
-from .values import Fact
 
 __all__ = [
     "CONTROL_FLOW",

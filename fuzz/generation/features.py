@@ -14,9 +14,9 @@ from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, Size, St
 from exirkit.fuzz.programs.inference import operator_named
 
 from .generating import generate
-from .operator_catalogue import shipped_operators
+from .method.values import bits_of
+from .operators.catalogue import shipped_operators
 from .policy import FLOORS, Policy
-from .values import bits_of
 
 _VIEWS = frozenset(
     operator.name

@@ -12,21 +12,21 @@ import torch
 from exirkit.fuzz.programs import Argument, Contents, Method, Program, Ref
 from exirkit.ir import Diagnostic, UsageError
 
-from . import counting, creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing
-from .building import Building
 from .choices import Choices, SeededChoices
-from .control_flow import BODY_FAMILIES, propose_control_flow
-from .finishing import outputs_of, runs_of, trimmed_steps, use_urgent
-from .operator_catalogue import Operator, shipped_operators
+from .method.building import Building
+from .method.finishing import outputs_of, runs_of, trimmed_steps, use_urgent
+from .method.scope import Scope, preferred
+from .method.state import Writes
+from .method.values import FLOATS, Fact
+from .operators import binary, counting, creating, elementwise, images, indexing, joining, layers, reducing, viewing
+from .operators.catalogue import Operator, shipped_operators
+from .operators.control_flow import BODY_FAMILIES, propose_control_flow
+from .operators.registry import PROPOSERS
+from .operators.similar import similar_call
+from .patterns.shipped_rules import plant_shipped_rule
 from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
-from .registry import PROPOSERS
-from .rule_patterns import plant_shipped_rule
-from .scope import Scope, preferred
-from .similar import similar_call
-from .state import Writes
-from .values import FLOATS, Fact
 
-FAMILIES_READY = (creating, elementwise, elementwise_pairs, images, indexing, joining, layers, reducing, viewing)
+FAMILIES_READY = (creating, elementwise, binary, images, indexing, joining, layers, reducing, viewing)
 """Modules that fill the table of proposers."""
 
 _DEFAULT = Policy()
@@ -244,7 +244,7 @@ def _quantize(scope: Scope) -> None:
 _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
     "quantized": _quantize,
     "endless_slice": viewing.endless_slice,
-    "inexact_numbers": elementwise_pairs.inexact_product,
+    "inexact_numbers": binary.inexact_product,
     "similar_calls": similar_call,
     "data_sized": counting.data_sized,
 }

@@ -11,10 +11,10 @@ from exirkit.patterns import CompiledRule
 
 from .choices import DrawnChoices
 from .generating import generate_from
-from .planting import planted_from
-from .plants import WAYS
+from .patterns.programs import planted_from
+from .patterns.sources import WAYS
+from .patterns.user_patterns import Pattern, sources_of
 from .policy import Policy
-from .standalone_plants import Pattern, sources_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from exirkit.fuzz.blame import blame, with_fewer_choices
 from exirkit.fuzz.generation import generate
 from exirkit.fuzz.oracles import USUAL_RUNGS, Compiler, ExirkitCompiler, Failure, check, drawn_choices
 from exirkit.fuzz.programs import Program, parse_program
+from exirkit.fuzz.triage import blame, with_fewer_choices
 
 from .model import Mutant, shipped_mutants
 from .observing import changes

@@ -6,18 +6,18 @@ import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from exirkit.fuzz.compilers.compilers import Compiler, ExirkitCompiler
+from exirkit.fuzz.examination.examination import Examination, FailedError, NotRunError, RefusedError
+from exirkit.fuzz.examination.verdict import Failure, Verdict
 from exirkit.fuzz.programs import Program
 from exirkit.ir import Diagnostic, UsageError, choices_hint
 
-from .compilers import Compiler, ExirkitCompiler
-from .examination import Examination, FailedError, NotRunError, RefusedError
 from .rung import Rung
 from .rung_of_equivalents import EquivalentPrograms
 from .rungs_of_files import ErrorBudget, KnowingRun, PoisonedRun, RunsInARow, SameBytes, ShapeSchedule
 from .rungs_of_graphs import ChainWithVerifiers, EagerRuns, EqualDialects, TrueMetadata
 from .rungs_of_officials import OfficialFileAgrees, OfficialRuntimeAgrees
 from .rungs_of_plans import OtherLayouts, PlanHolds
-from .verdict import Failure, Verdict
 
 RUNGS: Mapping[str, Rung] = MappingProxyType(
     {

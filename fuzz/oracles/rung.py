@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
+from exirkit.fuzz.examination.comparing import beyond_budget, difference, difference_of_types
+from exirkit.fuzz.examination.examination import Examination
+from exirkit.fuzz.examination.expectations import Closeness, Expectation
+from exirkit.fuzz.examination.verdict import Failure
 from exirkit.fuzz.programs import RunResult
-
-from .comparing import beyond_budget, difference, difference_of_types
-from .examination import Examination
-from .expectations import Closeness, Expectation
-from .verdict import Failure
 
 
 class Rung(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from .comparing import beyond_budget, difference, difference_of_types
-from .equivalents import equivalent
-from .examination import Examination, FailedError, NotRunError
-from .verdict import Failure
+from exirkit.fuzz.examination.comparing import beyond_budget, difference, difference_of_types
+from exirkit.fuzz.examination.equivalents import equivalent
+from exirkit.fuzz.examination.examination import Examination, FailedError, NotRunError
+from exirkit.fuzz.examination.verdict import Failure
 
 
 class EquivalentPrograms:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from exirkit.emit import lay_out, read_program, restore, restore_mutable_data, restore_named_data
+from exirkit.fuzz.compilers.compilers import ExirkitCompiler
+from exirkit.fuzz.examination.comparing import beyond_budget
+from exirkit.fuzz.examination.examination import Examination, FailedError, NotRunError
+from exirkit.fuzz.examination.symptoms import failure_of_error
+from exirkit.fuzz.examination.verdict import Failure
 from exirkit.ir import DiagnosticError
 from exirkit.program import ExecutorchProgramManager
 
-from .comparing import beyond_budget
-from .compilers import ExirkitCompiler
-from .examination import Examination, FailedError, NotRunError
 from .rung import ResultComparison
-from .symptoms import failure_of_error
-from .verdict import Failure
 
 
 class PoisonedRun:

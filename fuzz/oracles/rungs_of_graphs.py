@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from torch.export import ExportedProgram
 
-from .examination import Examination, FailedError
-from .graph_runs import GraphFailedError, GraphResult, GraphSession
-from .metadata_truth import MetadataTruth
+from exirkit.fuzz.examination.examination import Examination, FailedError
+from exirkit.fuzz.examination.graph_runs import GraphFailedError, GraphResult, GraphSession
+from exirkit.fuzz.examination.metadata_agreement import MetadataTruth
+from exirkit.fuzz.examination.symptoms import failure_of_error
+from exirkit.fuzz.examination.verdict import Failure
+
 from .rung import ResultComparison
-from .symptoms import failure_of_error
-from .verdict import Failure
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from exirkit.emit import JumpFalseCall, read_program
+from exirkit.fuzz.compilers.compilers import ExirkitCompiler
+from exirkit.fuzz.compilers.lowering_trace import LoweringTrace
+from exirkit.fuzz.compilers.official_compiler import OfficialCompiler, OfficialExportError
+from exirkit.fuzz.examination.examination import Examination, NotRunError
+from exirkit.fuzz.examination.file_runs import run_file
+from exirkit.fuzz.examination.symptoms import failure_of_error
+from exirkit.fuzz.examination.verdict import Failure
 from exirkit.fuzz.official import Failure as OfficialFailure
 from exirkit.fuzz.official import OfficialRuntime, missing_reason
 from exirkit.ir import Diagnostic, DiagnosticError
@@ -15,14 +22,7 @@ from exirkit.patterns import read_target
 from exirkit.program import kernels_of
 from exirkit.runtime_ref import OperatorRegistry, check_plan_kernels
 
-from .compilers import ExirkitCompiler
-from .examination import Examination, NotRunError
-from .file_runs import run_file
-from .lowering_trace import LoweringTrace
-from .official_compiler import OfficialCompiler, OfficialExportError
 from .rung import ResultComparison
-from .symptoms import failure_of_error
-from .verdict import Failure
 
 TIMEOUT_S = 20.0
 

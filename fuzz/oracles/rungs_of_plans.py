@@ -10,19 +10,18 @@ import torch
 from torch.export import ExportedProgram, ExportGraphSignature
 
 from exirkit.emit import read_program
+from exirkit.fuzz.compilers.compilers import ExirkitCompiler
+from exirkit.fuzz.examination.comparing import difference
+from exirkit.fuzz.examination.emission import emission_fault
+from exirkit.fuzz.examination.examination import Examination, NotRunError
+from exirkit.fuzz.examination.file_runs import run_file
+from exirkit.fuzz.examination.symptoms import failure_of_error
+from exirkit.fuzz.examination.verdict import Failure
 from exirkit.ir import DiagnosticError, TensorSpec, copy_program
 from exirkit.passes import ExecutorchBackendConfig, MemoryAlgoResult, MemoryPlanningPass, greedy, naive
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_memory_plan
-
-from .comparing import difference
-from .compilers import ExirkitCompiler
-from .emission import emission_fault
-from .examination import Examination, NotRunError
-from .file_runs import run_file
-from .symptoms import failure_of_error
-from .verdict import Failure
 
 
 class PlanHolds:

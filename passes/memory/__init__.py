@@ -1,12 +1,15 @@
 """Memory planning: when each tensor is needed, and where in the arenas it lies."""
 
 from .algorithms import MemoryAlgoResult, MemoryAlgorithm, MemoryPlanningAlgorithmSuite, SpecAllocResult
-from .exact import exact_placement
+from .graph.lifetimes import compute_lifetimes, update_lifetimes
+from .graph.value_uses import ValueUse, value_uses
 from .greedy import greedy
-from .lifetimes import compute_lifetimes, update_lifetimes
-from .method_arenas import pool_of_arenas
-from .methods import settle_methods
+from .methods.arenas import pool_of_arenas
+from .methods.finalize import settle_methods
+from .methods.shared_buffers import refuse_readers
 from .naive import naive
+from .packing.exact import exact_placement
+from .packing.pools import PooledPlan, PoolWish, plan_pools
 from .planners import PLANNERS, solve
 from .planning_pass import MemoryPlanningPass
 from .policy import (
@@ -19,11 +22,8 @@ from .policy import (
     memory_policy_schema_text,
     parse_memory_policy,
 )
-from .pools import PooledPlan, PoolWish, plan_pools
 from .portfolio import exact, portfolio
 from .problem import Body, PlannedValue, PlanningProblem, PlanningResult, Pool
-from .shared_buffers import refuse_readers
-from .value_uses import ValueUse, value_uses
 
 __all__ = [
     "PLANNERS",

@@ -10,9 +10,9 @@ from torch.export import ExportGraphSignature
 from exirkit.ir import TensorSpec
 
 from .algorithms import ArenaPlan, MemoryAlgoResult, plan_by_arena
-from .arena_demand import arena_demand, arena_plan, official_order, placed_by
-from .search import smallest_placement
-from .shared_objects import pack_shared_objects
+from .graph.arena_demand import arena_demand, arena_plan, official_order, placed_by
+from .packing.search import smallest_placement
+from .packing.shared_objects import pack_shared_objects
 
 
 def greedy(

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from .demand import Demand, Placement, lower_bound
-from .exact import ProvedPlacement, exact_placement
+from .packing.demand import Demand, Placement, lower_bound
+from .packing.exact import ProvedPlacement, exact_placement
+from .packing.search import smallest_placement
+from .packing.shared_objects import official_order, pack_shared_objects
 from .problem import Alternatives, PlanningProblem, PlanningResult, Pool, Timeline, storage_roots
-from .search import smallest_placement
-from .shared_objects import official_order, pack_shared_objects
 
 DemandPlanner = Callable[[Demand], Placement | ProvedPlacement]
 

@@ -18,12 +18,12 @@ from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageEr
 from exirkit.verifiers import check_memory_plan
 
 from .algorithms import MemoryAlgorithm, algorithm_name, check_alignment
-from .arena_limits import check_limits, refuse_overflow
-from .graph_planner import GraphPlanner
-from .graph_schedule import GraphSchedule, plan_scheduled
-from .graph_specs import node_specs, user_inputs, user_results
+from .graph.planner import GraphPlanner
+from .graph.selection import AllocationPolicy
+from .graph.specs import node_specs, user_inputs, user_results
 from .greedy import greedy
-from .method_arenas import pool_of_arenas, sizes_of
+from .methods.arena_limits import check_limits, refuse_overflow
+from .methods.arenas import pool_of_arenas, sizes_of
 from .naive import naive
 from .policy import (
     MemoryPolicy,
@@ -35,7 +35,7 @@ from .policy import (
     plans_all,
 )
 from .portfolio import exact, portfolio
-from .selection import AllocationPolicy
+from .scheduling.graph_schedule import GraphSchedule, plan_scheduled
 
 _NAMED_PLANNERS: Mapping[str, MemoryAlgorithm] = MappingProxyType(
     {"portfolio": portfolio, "greedy": greedy, "naive": naive, "exact": exact}
@@ -64,7 +64,7 @@ class MemoryPlanningPass:
             several methods have computed. Otherwise methods take turns: they use arenas of the same numbers, and only
             what outlives a call has bytes of its own.
         alignment: Every offset and size is a multiple of this many bytes.
-        in_place: Let a result take the place of an argument that nothing needs any more, where `ir/in_place.yaml` says
+        in_place: Let a result overwrite an argument that nothing needs any more, where the operator catalogue says
             that the operator's kernel allows it. Only tensors of fixed shape take part.
         schedule: Put independent instructions into an order in which less is live at once. Results stay the same bit
             for bit; where that does not make the plan smaller, the order stays as well.

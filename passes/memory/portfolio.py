@@ -10,10 +10,10 @@ from torch.export import ExportGraphSignature
 from exirkit.ir import TensorSpec
 
 from .algorithms import ArenaPlan, MemoryAlgoResult, plan_by_arena
-from .arena_demand import placed_by
-from .demand import Demand, Placement
-from .exact import DEFAULT_WORK, exact_placement
-from .search import Effort, smallest_placement
+from .graph.arena_demand import placed_by
+from .packing.demand import Demand, Placement
+from .packing.exact import DEFAULT_WORK, exact_placement
+from .packing.search import Effort, smallest_placement
 
 
 def portfolio(

@@ -11,44 +11,45 @@ from pydantic import BeforeValidator, ValidationInfo
 from torch._ops import OpOverload
 
 from exirkit.ir import ops, underlying
-from exirkit.passes.bound_symbolic_shapes import BoundSymbolicShapes
-from exirkit.passes.convert_to_edge_operators import ConvertToEdgeOperators
-from exirkit.passes.convert_to_out_variants import ConvertToOutVariants
-from exirkit.passes.decompose_counting import DecomposeCounting
-from exirkit.passes.decompose_to_core import DecomposeToCore
-from exirkit.passes.decompose_whole_graph import DecomposeWholeGraph
-from exirkit.passes.dtype_policy import DtypePolicy, read_dtype_policy
-from exirkit.passes.eliminate_dead_code import EliminateDeadCode
-from exirkit.passes.eliminate_views import EliminateViews
-from exirkit.passes.fold_constants import FoldConstants
-from exirkit.passes.free_unbounded import FreeUnbounded
-from exirkit.passes.functionalize import Functionalize
-from exirkit.passes.generate_debug_handles import GenerateDebugHandles
-from exirkit.passes.inline_grad_regions import InlineGradRegions
-from exirkit.passes.legalize_dim_order import LegalizeDimOrder
-from exirkit.passes.legalize_dtypes import LegalizeDtypes
-from exirkit.passes.legalize_integers import LegalizeIntegers
-from exirkit.passes.legalize_padding import LegalizePadding
-from exirkit.passes.legalize_sorts import LegalizeSorts
-from exirkit.passes.legalize_volumes import LegalizeVolumes
-from exirkit.passes.library_operators import DecomposeLibraryOperators
-from exirkit.passes.lift_constants import LiftConstants
-from exirkit.passes.lower_symbolic_arithmetic import LowerSymbolicArithmetic
-from exirkit.passes.merge_equal_nodes import MergeEqualNodes
-from exirkit.passes.out_variants import shipped_out_variants
-from exirkit.passes.promote_types import PromoteTypes
-from exirkit.passes.propagate_specs import PropagateSpecs
-from exirkit.passes.remove_asserts import RemoveAsserts
-from exirkit.passes.remove_metadata_asserts import RemoveMetadataAsserts
-from exirkit.passes.remove_noops import RemoveNoops
-from exirkit.passes.remove_unused_inputs import RemoveUnusedInputs
-from exirkit.passes.replace_views_with_copies import ReplaceViewsWithCopies
-from exirkit.passes.scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
-from exirkit.passes.separate_body_results import SeparateBodyResults
-from exirkit.passes.separate_outputs import SeparateOutputs
-from exirkit.passes.use_dim_order_operators import UseDimOrderOperators
-from exirkit.passes.user_passes import CompleteMetadata
-from exirkit.passes.write_back_mutations import WriteBackMutations
+from exirkit.passes.legalize.dim_order import LegalizeDimOrder
+from exirkit.passes.legalize.dtype_policy import DtypePolicy, read_dtype_policy
+from exirkit.passes.legalize.dtypes import LegalizeDtypes
+from exirkit.passes.legalize.integers import LegalizeIntegers
+from exirkit.passes.legalize.library_operators import DecomposeLibraryOperators
+from exirkit.passes.legalize.padding import LegalizePadding
+from exirkit.passes.legalize.sorts import LegalizeSorts
+from exirkit.passes.legalize.splits import LegalizeSplits
+from exirkit.passes.legalize.volumes import LegalizeVolumes
+from exirkit.passes.optimize.eliminate_dead_code import EliminateDeadCode
+from exirkit.passes.optimize.fold_constants import FoldConstants
+from exirkit.passes.optimize.merge_equal_nodes import MergeEqualNodes
+from exirkit.passes.optimize.remove_unused_inputs import RemoveUnusedInputs
+from exirkit.passes.to_aten.decompose_counting import DecomposeCounting
+from exirkit.passes.to_aten.decompose_to_core import DecomposeToCore
+from exirkit.passes.to_aten.decompose_whole_graph import DecomposeWholeGraph
+from exirkit.passes.to_aten.functionalize import Functionalize
+from exirkit.passes.to_aten.generate_debug_handles import GenerateDebugHandles
+from exirkit.passes.to_aten.inline_grad_regions import InlineGradRegions
+from exirkit.passes.to_edge.convert_to_edge_operators import ConvertToEdgeOperators
+from exirkit.passes.to_edge.lift_constants import LiftConstants
+from exirkit.passes.to_edge.promote_types import PromoteTypes
+from exirkit.passes.to_edge.remove_metadata_asserts import RemoveMetadataAsserts
+from exirkit.passes.to_edge.remove_noops import RemoveNoops
+from exirkit.passes.to_edge.replace_views_with_copies import ReplaceViewsWithCopies
+from exirkit.passes.to_edge.scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
+from exirkit.passes.to_edge.use_dim_order_operators import UseDimOrderOperators
+from exirkit.passes.to_executorch.bound_symbolic_shapes import BoundSymbolicShapes
+from exirkit.passes.to_executorch.convert_to_out_variants import ConvertToOutVariants
+from exirkit.passes.to_executorch.eliminate_views import EliminateViews
+from exirkit.passes.to_executorch.free_unbounded import FreeUnbounded
+from exirkit.passes.to_executorch.lower_symbolic_arithmetic import LowerSymbolicArithmetic
+from exirkit.passes.to_executorch.out_variants import shipped_out_variants
+from exirkit.passes.to_executorch.propagate_specs import PropagateSpecs
+from exirkit.passes.to_executorch.remove_asserts import RemoveAsserts
+from exirkit.passes.to_executorch.separate_outputs import SeparateOutputs
+from exirkit.passes.to_executorch.separate_subgraph_results import SeparateBodyResults
+from exirkit.passes.to_executorch.write_back_mutations import WriteBackMutations
+from exirkit.passes.user_passes.running import CompleteMetadata
 
 from .invariants import BROKEN_BY_EDITS
 from .registry import PassOptions, RegisteredPass, registered
@@ -265,6 +266,7 @@ def _optimizing() -> tuple[RegisteredPass, ...]:
         ),
         registered(LegalizeSorts, options=SkipDimOrder, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeIntegers, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
+        registered(LegalizeSplits, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(LegalizeVolumes, requires=("edge-operators",), invalidates=BROKEN_BY_EDITS),
         registered(
             DecomposeLibraryOperators,

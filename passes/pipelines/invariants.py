@@ -10,8 +10,8 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic
-from exirkit.passes.graph_calls import graph_call_findings
-from exirkit.passes.out_variants import missing_out_variants, shipped_out_variants
+from exirkit.passes.analysis.graph_calls import graph_call_findings
+from exirkit.passes.to_executorch.out_variants import missing_out_variants, shipped_out_variants
 from exirkit.verifiers import (
     check_aten_program,
     check_debug_handles,

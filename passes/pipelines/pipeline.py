@@ -22,8 +22,8 @@ from exirkit.ir import (
     called_graphs,
 )
 from exirkit.passes.contract import Pass
-from exirkit.passes.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
-from exirkit.passes.remove_asserts import is_assertion
+from exirkit.passes.to_executorch.remove_asserts import is_assertion
+from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 from exirkit.patterns import YamlSource
 
 from .builtin_passes import builtin_passes

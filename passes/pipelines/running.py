@@ -10,10 +10,10 @@ from typing import Any, Literal
 from torch.export import ExportedProgram
 
 from exirkit.ir import ContractError, Diagnostic, GraphEditor, ModelError, copy_program
-from exirkit.passes.apply_rules import ApplyRules
 from exirkit.passes.contract import Pass, PassReport
-from exirkit.passes.user_passes import run_user_pass
-from exirkit.passes.whole_graph_needed import WholeGraphNeededError
+from exirkit.passes.optimize.apply_rules import ApplyRules
+from exirkit.passes.to_aten.whole_graph_needed import WholeGraphNeededError
+from exirkit.passes.user_passes.running import run_user_pass
 from exirkit.patterns import RewriteOptions, YamlSource
 
 from .invariants import CHECKS

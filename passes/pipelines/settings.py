@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from exirkit.passes.lowering_config import DynamicMemoryPlanningMode, EdgeCompileConfig, ExecutorchBackendConfig
+from exirkit.passes.config.lowering_config import DynamicMemoryPlanningMode, EdgeCompileConfig, ExecutorchBackendConfig
 from exirkit.passes.memory import MemoryPlanningPass
 
 

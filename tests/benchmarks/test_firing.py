@@ -17,7 +17,7 @@ from benchmarks.firing.sites import CONCEPTS, Site, missed
 # The official exporter and the packages of models warn of what is their own business.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-PAGE = Path(__file__).parents[2] / "docs" / "firing_table.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "firing_table.md"
 SAMPLE = ("llama (eager)", "gpt2 (eager)", "bert (sdpa)", "darknet blocks", "diffusion block", "residual upscaler")
 COUNTED = {
     "llama (eager)": {"attention, grouped": 2, "rotary": 4, "RMS norm": 5, "SwiGLU": 2},

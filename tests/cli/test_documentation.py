@@ -23,7 +23,7 @@ from exirkit.cli import (
 )
 from exirkit.cli.app import app
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "command_line.md").read_text()
 DOCUMENTS: dict[str, type[reports.Report]] = {
     "lower": reports.LowerReport,
     "run": reports.RunReport,

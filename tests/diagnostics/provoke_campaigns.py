@@ -30,7 +30,7 @@ from exirkit.fuzz.campaigns import (
     show,
     untested,
 )
-from exirkit.fuzz.campaigns.isolation import run_isolated
+from exirkit.fuzz.campaigns.execution.isolation import run_isolated
 from exirkit.fuzz.campaigns.standard import StandardBench, policy_of
 from exirkit.fuzz.generation import ExamplePlants, sources_of
 from exirkit.fuzz.oracles import place_pipelines

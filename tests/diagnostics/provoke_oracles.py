@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.diagnostics.provocation import provokes
 
-from exirkit.fuzz.oracles import OfficialCompiler, compiler_of, official_compiler, rungs_of
+from exirkit.fuzz.compilers import OfficialCompiler, compiler_of, official_compiler
+from exirkit.fuzz.oracles import rungs_of
 
 
 @provokes("EK830")

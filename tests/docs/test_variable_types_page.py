@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from exirkit.patterns import load_book, variable_types_page
-from exirkit.patterns import variable_types as types
-from exirkit.patterns.variable_parser import _STARTERS, parse_variable
-from exirkit.patterns.variable_reference import QUALIFIER_TEXTS, VARIABLE_EXAMPLES, parsed_examples
+from exirkit.patterns.types import variables as types
+from exirkit.patterns.types.parser import _STARTERS, parse_variable
+from exirkit.patterns.types.reference import QUALIFIER_TEXTS, VARIABLE_EXAMPLES, parsed_examples
 
-PAGE = Path(__file__).parents[2] / "docs" / "variable_types.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "variable_types.md"
 
 
 def test_page_is_made_from_the_tables() -> None:
-    assert PAGE.read_text() == variable_types_page(), "write variable_types_page() to docs/variable_types.md"
+    assert PAGE.read_text() == variable_types_page(), "write variable_types_page() to docs/reference/variable_types.md"
 
 
 def test_every_type_has_an_example() -> None:

@@ -188,7 +188,7 @@ def test_what_the_format_cannot_hold_is_refused(fault: str, path: str) -> None:
 
 
 def test_too_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exirkit.emit.codec_writer.MAXIMUM_NBYTES", 1000)
+    monkeypatch.setattr("exirkit.emit.flatbuffer.writer.MAXIMUM_NBYTES", 1000)
     with pytest.raises(ModelError) as error:
         encode_program(Program(constant_buffer=[Buffer(storage=bytes(990))]))
     assert error.value.code == "EK525"

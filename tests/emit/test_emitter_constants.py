@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
-from exirkit.emit.emitter_constants import ConstantPool, contents, is_all_zero
-from exirkit.emit.emitter_stack import frames
+from exirkit.emit.emitter.constants import ConstantPool, contents, is_all_zero
+from exirkit.emit.emitter.stack import frames
 from exirkit.ir import ModelError
 
 

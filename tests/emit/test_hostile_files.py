@@ -54,7 +54,7 @@ def survives(data: bytes) -> bool:
 
 def read_flat(data: bytes) -> Program:
     """Read a flatbuffer whose segments are missing."""
-    from exirkit.emit.codec_reader import decode_program
+    from exirkit.emit.flatbuffer.reader import decode_program
 
     return decode_program(memoryview(data), int.from_bytes(data[:4], "little"))
 

@@ -23,7 +23,7 @@ from exirkit.emit import (
     restore_named_data,
     write_file,
 )
-from exirkit.emit.codec_reader import decode_program
+from exirkit.emit.flatbuffer.reader import decode_program
 
 pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 

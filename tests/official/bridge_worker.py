@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 
 from exirkit.fuzz.official.wire import Header, pack, unpack
 from exirkit.fuzz.official.worker import read_exactly, write_all
-from exirkit.ir import cheap_tracing
+from exirkit.program import cheap_tracing
 
 Reply = tuple[Header, list[bytes]]
 
@@ -209,14 +209,6 @@ def provoke(request: Header) -> Reply:
     return {}, []
 
 
-def page(request: Header) -> Reply:
-    """Run the blocks of a page, in their order."""
-    names: dict[str, Any] = {}
-    for block in request["blocks"]:
-        exec(compile(block, "page", "exec"), names)
-    return {"names": sorted(names)}, []
-
-
 ANSWERS = {
     "compare": compare,
     "lower": lower,
@@ -224,7 +216,6 @@ ANSWERS = {
     "check_damaged": check_damaged,
     "lower_int4": lower_int4,
     "lower_quantized": lower_quantized,
-    "page": page,
     "plan": plan,
     "provoke": provoke,
     "share": share,

@@ -18,8 +18,8 @@ from torch.export import ExportedProgram
 from exirkit import ApplyRules, load_book
 from exirkit.fuzz.official.wire import Header, pack, unpack
 from exirkit.fuzz.official.worker import read_exactly, write_all
-from exirkit.patterns.pattern_programs import program_of
-from exirkit.patterns.rule_trials import RuleTrials
+from exirkit.patterns.checking.pattern_programs import program_of
+from exirkit.patterns.checking.trials import RuleTrials
 
 MOST_SAMPLES = 8
 

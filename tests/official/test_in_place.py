@@ -1,4 +1,4 @@
-"""Every operator of `ir/in_place.yaml` runs on the official runtime with its result in the bytes of an argument."""
+"""Operators of the in-place table run on the official runtime with their result in the bytes of an argument."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.official.oracle import OfficialRuntime
 from tests.runtime_ref.assembly import Assembly
 from tests.runtime_ref.test_operators import torch_op
 
-from exirkit.ir import in_place_table
+from exirkit.ir import in_place_operators
 from exirkit.runtime_ref import Runtime
 
 pytestmark = [pytest.mark.slow, pytest.mark.executorch]
 
-TABLE = in_place_table().operators
+TABLE = in_place_operators()
 CASES = [
     (name, result, argument)
     for name, results in TABLE.items()

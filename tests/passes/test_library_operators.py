@@ -48,16 +48,16 @@ class Model(torch.nn.Module):
 
 
 def targets(manager: exirkit.EdgeProgramManager) -> list[str]:
-    modules = [one for one in manager.exported_program().graph_module.modules() if isinstance(one, torch.fx.GraphModule)]
+    modules = [
+        one for one in manager.exported_program().graph_module.modules() if isinstance(one, torch.fx.GraphModule)
+    ]
     return [str(underlying(node.target)) for one in modules for node in one.graph.nodes if node.op == "call_function"]
 
 
 @pytest.mark.parametrize("function", [gate, gate_of_branch])
 @pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("skip_dim_order", [False, True])
-def test_it_is_whole_in_edge_and_runs(
-    function: Callable[..., Tensor], is_dynamic: bool, skip_dim_order: bool
-) -> None:
+def test_it_is_whole_in_edge_and_runs(function: Callable[..., Tensor], is_dynamic: bool, skip_dim_order: bool) -> None:
     inputs = (torch.randn(3, 5), torch.randn(5, 3))
     rows = Dim("rows", min=2, max=7)
     sizes = ({0: rows}, {1: rows}) if is_dynamic else None

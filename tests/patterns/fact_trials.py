@@ -12,7 +12,7 @@ import yaml
 
 from exirkit.ir import underlying
 from exirkit.patterns import OperatorTable
-from exirkit.patterns.operator_facts import FactsForm
+from exirkit.patterns.operators.facts import FactsForm
 
 
 def facts() -> FactsForm:

@@ -9,7 +9,7 @@ import pytest
 
 from exirkit.ir import Diagnostic
 from exirkit.patterns import check_rule, load_book, parse_book, shipped_books
-from exirkit.patterns.abstract_evaluation import abstract_findings
+from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 
 HERE = Path(__file__).parent
 RIGHT = [*shipped_books(), str(HERE / "example_rules.yaml"), str(HERE / "sound_rules.yaml")]

@@ -10,9 +10,9 @@ from tests.patterns.exported_programs import exported
 
 from exirkit.ir import GraphEditor
 from exirkit.patterns import RuleEngine, load_book, shipped_books
-from exirkit.patterns.argument_view import argument_of, canonical_arguments
-from exirkit.patterns.program_facts import ProgramFacts
-from exirkit.patterns.rewrite_application import RuleApplication
+from exirkit.patterns.engine.application import RuleApplication
+from exirkit.patterns.engine.program_facts import ProgramFacts
+from exirkit.patterns.operators.argument_view import argument_of, canonical_arguments
 
 RULES = [
     *load_book(Path(__file__).parent / "example_rules.yaml").rules,

@@ -11,8 +11,8 @@ from tests.patterns.exported_programs import exported, targets
 
 from exirkit.ir import GraphEditor, UsageError, copy_program
 from exirkit.patterns import NodeExplanation, RuleEngine, explain_rule, load_book, parse_book, shipped_books
-from exirkit.patterns.program_facts import ProgramFacts
-from exirkit.patterns.rewrite_application import RuleApplication
+from exirkit.patterns.engine.application import RuleApplication
+from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.program import to_edge
 
 SILU = """

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from exirkit.patterns import load_book, shipped_books
-from exirkit.patterns.pattern_programs import fire
-from exirkit.patterns.rule_trials import RuleTrials
+from exirkit.patterns.checking.pattern_programs import fire
+from exirkit.patterns.checking.trials import RuleTrials
 
 BOOKS = [*shipped_books(), str(Path(__file__).parent / "example_rules.yaml")]
 # torch.export takes these operators apart, and Edge puts them together again: tests of the chain let such rules fire.

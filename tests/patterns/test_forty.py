@@ -15,7 +15,7 @@ from tests.patterns.exported_programs import Computes, exported, outputs
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns import RuleEngine, load_book, shipped_books
 
-TABLE = (Path(__file__).parents[2] / "docs" / "forty_passes.md").read_text(encoding="utf-8")
+TABLE = (Path(__file__).parents[2] / "docs" / "how_to" / "forty_passes.md").read_text(encoding="utf-8")
 RULES = {rule.id: rule for book in shipped_books() for rule in load_book(book).rules}
 ROWS = {int(no): cell for no, cell in re.findall(r"^\| (\d+) \| .* \| (.*) \|$", TABLE, re.MULTILINE)}
 OTHERS = dict(re.findall(r"^\| (?!\d|no |pass |---)([^|]*) \| ([^|]*) \|$", TABLE, re.MULTILINE))

@@ -10,10 +10,10 @@ import torch
 
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns import parse_book
-from exirkit.patterns.pattern_programs import fire
-from exirkit.patterns.program_facts import ProgramFacts
-from exirkit.patterns.quantization_functions import per_channel, q_range, qparams, same_q
-from exirkit.patterns.rule_trials import RuleTrials
+from exirkit.patterns.checking.pattern_programs import fire
+from exirkit.patterns.checking.trials import RuleTrials
+from exirkit.patterns.engine.program_facts import ProgramFacts
+from exirkit.patterns.functions.quantization import per_channel, q_range, qparams, same_q
 
 BOOK = """rulebook: 1
 rules:

@@ -13,7 +13,7 @@ import torch
 from exirkit import to_edge
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns import RuleEngine, check_book, explain_rule, parse_book
-from exirkit.patterns.rule_trials import RuleTrials
+from exirkit.patterns.checking.trials import RuleTrials
 
 
 class Whole(torch.nn.Module):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from tests.patterns.fact_trials import facts, find, outcome, planted, same, tensor
 
-from exirkit.patterns import argument_meanings
-from exirkit.patterns.argument_binding import default_of
-from exirkit.patterns.argument_meanings import meaning_of
-from exirkit.patterns.argument_view import Arguments
-from exirkit.patterns.operator_facts import CommutesForm, FactsForm, Traits, traits_of
+from exirkit.patterns.operators import argument_meanings
+from exirkit.patterns.operators.argument_binding import default_of
+from exirkit.patterns.operators.argument_meanings import meaning_of
+from exirkit.patterns.operators.argument_view import Arguments
+from exirkit.patterns.operators.facts import CommutesForm, FactsForm, Traits, traits_of
 
 SEEDS = range(12)
 SHAPES = [(2, 3), (4, 1, 3), (2, 3, 4, 5), (3,)]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.patterns.fact_trials import facts, find, outcome, planted, same, tensor
 
-from exirkit.patterns.operator_facts import FactsForm, traits_of
+from exirkit.patterns.operators.facts import FactsForm, traits_of
 
 MOVING = ("aten.cat.default", "aten.stack.default")
 

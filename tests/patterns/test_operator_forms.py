@@ -16,8 +16,8 @@ from torch.nn import functional
 from exirkit import ApplyRules, to_edge
 from exirkit.ir import GraphEditor, copy_program, underlying
 from exirkit.patterns import OperatorTable, RuleEngine, parse_book
-from exirkit.patterns.operator_forms import READERS, forms_of
-from exirkit.patterns.seen_through import source_of
+from exirkit.patterns.forms.catalogue import READERS, forms_of
+from exirkit.patterns.operators.seen_through import source_of
 
 Functions = dict[str, Callable[..., Any]]
 

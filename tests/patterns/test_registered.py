@@ -13,8 +13,8 @@ from tests.patterns.exported_programs import exported, outputs, targets
 
 from exirkit.ir import GraphEditor, UsageError, copy_program
 from exirkit.patterns import BuilderTools, LoadedBook, RuleEngine, builder, check_book, parse_book, predicate
-from exirkit.patterns import registered as registry
-from exirkit.patterns.functions import WORDS
+from exirkit.patterns.functions import registered as registry
+from exirkit.patterns.functions.words import WORDS
 
 ATEN = torch.ops.aten
 
@@ -222,7 +222,7 @@ def test_what_nobody_registered() -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    from exirkit.patterns.offered_operators import operators_offered
+    from exirkit.patterns.operators.offered import operators_offered
 
     monkeypatch.syspath_prepend(str(tmp_path))
     operators_offered.cache_clear()

@@ -22,9 +22,9 @@ from exirkit.patterns import (
     stored_rule,
     witness_text,
 )
-from exirkit.patterns.near_miss_parts import parts_of
-from exirkit.patterns.witness_replay import replay
-from exirkit.patterns.witnesses import rule_text_hash
+from exirkit.patterns.checking.near_miss_parts import parts_of
+from exirkit.patterns.checking.witness_replay import replay
+from exirkit.patterns.checking.witnesses import rule_text_hash
 
 BOOKS = {name: load_book(name) for name in shipped_books()}
 STORED = {name: shipped_witnesses(name) for name in BOOKS}

@@ -16,8 +16,8 @@ from tests.runtime_ref.byte_painting import Painter, is_right
 from exirkit.emit import AllocationDetails, Buffer, ExtraTensorInfo, Program, PteFile, lay_out
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.runtime_ref import Method, Runtime
-from exirkit.runtime_ref.shadow_memory import Holder, ShadowMemory
-from exirkit.runtime_ref.shadow_places import Place
+from exirkit.runtime_ref.sanitizer.memory import Holder, ShadowMemory
+from exirkit.runtime_ref.sanitizer.places import Place
 
 
 def add(asm: Assembly, a: int, b: int, out: int) -> None:
@@ -632,7 +632,7 @@ def test_alarm_depends_on_the_shapes_of_the_run(
 
 
 def test_old_records_are_let_go_and_state_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exirkit.runtime_ref.shadow_memory._MAX_RECORDS", 5)
+    monkeypatch.setattr("exirkit.runtime_ref.sanitizer.memory._MAX_RECORDS", 5)
     asm = Assembly()
     x, state, total = counter(asm)
     late, out = asm.tensor([4], dynamism=BOUND), asm.tensor([4])

@@ -10,7 +10,7 @@ from torch.fx import Node
 from exirkit.fuzz.generation import generate
 from exirkit.fuzz.programs import build
 from exirkit.ir import Inference, at_point, fake_mode_of, points_within, symbols_within
-from exirkit.verifiers.numeric_agreement import Agreement, agreement
+from exirkit.verifiers.metadata.numeric_agreement import Agreement, agreement
 
 SEEDS = range(12)
 

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import delegate_of, underlying
-from exirkit.passes.node_names import operator_names
+from exirkit.passes.config.node_names import operator_names
 from exirkit.patterns import DTYPES, ProgramFacts, Work, work_of
 
 _SHORT = {dtype: name for name, dtype in DTYPES.items()}

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 
 from exirkit.ir import ModelError, module_paths
-from exirkit.passes.node_names import agree, full_names
+from exirkit.passes.config.node_names import agree, full_names
 from exirkit.patterns import DTYPES, Condition, SourceText, StandalonePattern, compile_condition, compile_pattern
 
 from .call_facts import CallFacts, dtype_name

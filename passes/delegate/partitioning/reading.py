@@ -8,8 +8,8 @@ from pathlib import Path
 from torch._ops import OpOverload
 
 from exirkit.ir import Diagnostic, ModelError
-from exirkit.passes.node_names import has_wildcard
-from exirkit.passes.policy_files import (
+from exirkit.passes.config.node_names import has_wildcard
+from exirkit.passes.config.policy_files import (
     TextAt,
     condition_findings,
     dtype_findings,
@@ -21,7 +21,7 @@ from exirkit.passes.policy_files import (
     read_policy,
     wrong,
 )
-from exirkit.passes.policy_words import NbytesRange
+from exirkit.passes.config.policy_words import NbytesRange
 from exirkit.patterns import OperatorTable, SourceText, YamlPath, compile_pattern
 
 from .model import Maximum, Minimum, Partitioning, RankRange, TakingRule, WholeOperators

@@ -1,6 +1,6 @@
 """Memory policies: which memories there are and what lies in which, declared as data."""
 
-from exirkit.passes.policy_words import NbytesRange
+from exirkit.passes.config.policy_words import NbytesRange
 
 from .model import MemoryPolicy, MemoryPool, PlacementRule
 from .pooled_planner import PooledPlanner

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from exirkit.passes.policy_words import Conditions, Glob, Globs, Name, Nbytes, NbytesRange, Strict, listed, nbytes_of
+from exirkit.passes.config.policy_words import (
+    Conditions,
+    Glob,
+    Globs,
+    Name,
+    Nbytes,
+    NbytesRange,
+    Strict,
+    listed,
+    nbytes_of,
+)
 
 DEVICE_PATTERN = r"^(cpu|cuda(:[0-9]{1,2})?)$"
 

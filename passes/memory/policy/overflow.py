@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, Location, TensorSpec, locate
-from exirkit.passes.memory.fitting import Claim, Load, choose_claims
+from exirkit.passes.memory.packing.fitting import Claim, Load, choose_claims
 from exirkit.passes.memory.problem import PlannedValue, Pool
 
 # So many values are named.

@@ -12,13 +12,13 @@ from torch.fx import GraphModule
 
 from exirkit.ir import ModelError, TensorSpec
 from exirkit.passes.memory.algorithms import MemoryAlgoResult, MemoryAlgorithm, SpecAllocResult, arena_of, pinned_offset
-from exirkit.passes.memory.arena_limits import left_of, taken_note
-from exirkit.passes.memory.graph_specs import SpecRoles
-from exirkit.passes.memory.in_place import Chain
-from exirkit.passes.memory.packing import groups_sharing_bytes
-from exirkit.passes.memory.pools import PooledPlan, PoolWish, plan_pools
+from exirkit.passes.memory.graph.in_place import Chain
+from exirkit.passes.memory.graph.specs import SpecRoles
+from exirkit.passes.memory.graph.value_uses import value_uses
+from exirkit.passes.memory.methods.arena_limits import left_of, taken_note
+from exirkit.passes.memory.packing.packers import groups_sharing_bytes
+from exirkit.passes.memory.packing.pools import PooledPlan, PoolWish, plan_pools
 from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool
-from exirkit.passes.memory.value_uses import value_uses
 
 from .model import MemoryPolicy
 from .overflow import PoolMember, overflow

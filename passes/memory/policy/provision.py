@@ -6,8 +6,8 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 
 from exirkit.ir import Diagnostic, Location, UsageError
-from exirkit.passes.node_names import has_wildcard
-from exirkit.passes.policy_files import did_you_mean
+from exirkit.passes.config.node_names import has_wildcard
+from exirkit.passes.config.policy_files import did_you_mean
 
 from .model import MemoryPolicy, Provision
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from exirkit.ir import Diagnostic, ModelError
-from exirkit.passes.policy_files import (
+from exirkit.passes.config.policy_files import (
     TextAt,
     condition_findings,
     did_you_mean,
@@ -21,7 +21,7 @@ from exirkit.passes.policy_files import (
     read_policy,
     wrong,
 )
-from exirkit.passes.policy_words import NbytesRange
+from exirkit.passes.config.policy_words import NbytesRange
 from exirkit.patterns import SourceText, YamlPath
 
 from .model import MemoryPolicy, MemoryPool, PlacementRule

@@ -11,9 +11,9 @@ from torch.export import ExportGraphSignature
 from torch.fx import Node
 
 from exirkit.ir import ModelError, TensorSpec, is_pure, module_paths, named_arguments, underlying
-from exirkit.passes.memory.graph_specs import SpecRoles
-from exirkit.passes.memory.value_uses import ValueUse
-from exirkit.passes.node_names import agree, full_names, operator_names
+from exirkit.passes.config.node_names import agree, full_names, operator_names
+from exirkit.passes.memory.graph.specs import SpecRoles
+from exirkit.passes.memory.graph.value_uses import ValueUse
 from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition
 
 from .model import MemoryPolicy, PlacementRule

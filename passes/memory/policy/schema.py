@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-from exirkit.passes.policy_schema import policy_schema, schema_text
-from exirkit.passes.policy_words import NbytesRange
+from exirkit.passes.config.policy_schema import policy_schema, schema_text
+from exirkit.passes.config.policy_words import NbytesRange
 
 from .model import MemoryPolicy, MemoryPool, PlacementRule
 

@@ -2,8 +2,8 @@
 
 from .best_first import Found, best_order
 from .list_orders import late_order, list_order
+from .local_search import Schedule, find_schedule
 from .order_problem import OrderProblem, is_order, needs_of_order, peak_of_order
-from .search import Schedule, find_schedule
 
 __all__ = [
     "Found",

@@ -8,8 +8,9 @@ from executorch.exir.backend.backend_details import BackendDetails as OfficialBa
 from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialCompileSpec
 from torch.export import ExportedProgram
 
-from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError, cheap_tracing
+from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError
 from exirkit.passes import BackendDetails, PreprocessResult
+from exirkit.program import cheap_tracing
 
 from .known_defects import check_known_defects
 from .operators import official_program

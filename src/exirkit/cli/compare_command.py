@@ -34,7 +34,9 @@ def compare(
     rtol: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Of the largest value; 1e-4 for float32, see docs/command_line.md.", show_default=False
+            min=0,
+            help="Of the largest value; 1e-4 for float32, see docs/reference/command_line.md.",
+            show_default=False,
         ),
     ] = None,
     atol: Annotated[float | None, typer.Option(min=0, help="Added to that; 1e-6.", show_default=False)] = None,

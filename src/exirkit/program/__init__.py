@@ -2,6 +2,7 @@
 
 from exirkit.patterns import offer_lowering
 
+from .cheap_tracing import cheap_tracing
 from .delegation import LoweredBackendModule, to_backend
 from .demo_backend import AddMulPartitionerDemo, BackendWithCompilerDemo
 from .edge import EdgeProgramManager
@@ -19,6 +20,7 @@ __all__ = [
     "ExecutorchProgramManager",
     "LoweredBackendModule",
     "ReferenceBackend",
+    "cheap_tracing",
     "kernels_of",
     "lower_to_backends",
     "to_backend",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exirkit.fuzz.campaigns import ProcessPool, WorkerDiedError, parse_seeds
-from exirkit.fuzz.campaigns.pool import resident_megabytes
+from exirkit.fuzz.campaigns.execution.pool import resident_megabytes
 from exirkit.ir import UsageError
 
 # Workers are fork-servers' children: what they call is found by its module, which must be one that they can import.

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from exirkit.fuzz.blame import blame
 from exirkit.fuzz.mutants import (
     MutantResult,
     MutationBenchOptions,
@@ -18,6 +17,7 @@ from exirkit.fuzz.mutants import (
 )
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
+from exirkit.fuzz.triage import blame
 
 FEW = MutationBenchOptions(seconds=30, seeds=20)
 

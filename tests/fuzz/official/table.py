@@ -1,6 +1,6 @@
 """Findings in the official exporter and runtime, and the page that tells of them.
 
-`python -m tests.fuzz.official.table` writes docs/upstream-findings.md.
+`python -m tests.fuzz.official.table` writes docs/reference/upstream_findings.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 REPROS = ROOT / "docs" / "upstream"
-PAGE = ROOT / "docs" / "upstream-findings.md"
+PAGE = ROOT / "docs" / "reference" / "upstream_findings.md"
 PROGRAMS = Path(__file__).parent
 
 KINDS = ("wrong result", "crash", "exporter raises", "does not load", "does not run", "waste")

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exirkit.fuzz.oracles.comparing import beyond_budget, difference
+from exirkit.fuzz.examination.comparing import beyond_budget, difference
 
 NAN, INF = math.nan, math.inf
 

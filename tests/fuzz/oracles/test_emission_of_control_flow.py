@@ -13,9 +13,9 @@ from tests.models.control_programs import MODELS
 import exirkit
 from exirkit import ExecutorchProgramManager
 from exirkit.emit import Instruction, JumpFalseCall, KernelCall, MoveCall, read_program
+from exirkit.fuzz.examination.emission import emission_fault
 from exirkit.fuzz.generation import Policy, features_of, generate
 from exirkit.fuzz.oracles import check
-from exirkit.fuzz.oracles.emission import emission_fault
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exirkit.fuzz.oracles.expectations import leaves_signs_of_zeros_open
+from exirkit.fuzz.examination.expectations import leaves_signs_of_zeros_open
 from exirkit.fuzz.programs import parse_program
 
 PROGRAM = """

@@ -50,7 +50,7 @@ def test_the_documented_program_is_one() -> None:
 
 
 def test_the_page_about_the_language_shows_one() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "programs.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "program_text.md").read_text()
     program = parse_program(page.split("```python\n")[1].split("```")[0])
     assert [one.name for one in program.methods] == ["forward"]
 

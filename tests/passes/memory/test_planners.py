@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exirkit.passes.memory import PLANNERS, Body, PlannedValue, PlanningProblem, Pool, solve
-from exirkit.passes.memory.demand import Demand, lower_bound, peak_bytes
-from exirkit.passes.memory.exact import exact_placement
-from exirkit.passes.memory.packing import DensePacker, SparsePacker
+from exirkit.passes.memory.packing.demand import Demand, lower_bound, peak_bytes
+from exirkit.passes.memory.packing.exact import exact_placement
+from exirkit.passes.memory.packing.packers import DensePacker, SparsePacker
+from exirkit.passes.memory.packing.search import Effort, smallest_placement
 from exirkit.passes.memory.problem import Alternatives, Timeline
-from exirkit.passes.memory.search import Effort, smallest_placement
 
 
 def random_demand(seed: int, count: int, steps: int) -> Demand:

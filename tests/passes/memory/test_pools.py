@@ -19,9 +19,9 @@ from exirkit.passes import (
     plan_pools,
     solve_planning_problem,
 )
-from exirkit.passes.memory.fitting import Claim, choose_claims
-from exirkit.passes.memory.gaps import PlacedRanges
-from exirkit.passes.memory.shelf import Shelf
+from exirkit.passes.memory.packing.bin import Shelf
+from exirkit.passes.memory.packing.fitting import Claim, choose_claims
+from exirkit.passes.memory.packing.gaps import PlacedRanges
 
 
 def live_bytes(claims: Sequence[Claim], numbers: Sequence[int]) -> int:

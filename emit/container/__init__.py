@@ -1,0 +1,1 @@
+"""The program file: header, flatbuffer and segments."""

@@ -1,0 +1,1 @@
+"""Lowered methods become one program."""

@@ -1,0 +1,107 @@
+"""Lowered methods become one program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from exirkit.emit.container.writer import NamedBlob
+from exirkit.emit.schema import Buffer, Program
+from exirkit.ir import Diagnostic, UsageError
+
+from .inputs import ProgramState
+from .methods import constant_method
+from .plan import PlanEmitter
+
+
+@dataclass(frozen=True)
+class EmitterOutput:
+    """A program in its form in memory, and what belongs to it.
+
+    Attributes:
+        program: Constants are views of the weights; nothing is laid out as segments yet.
+        debug_handle_map: For each method, the debug handle (or handles) of instructions by index.
+        method_to_delegate_debug_id_map: For each method, what delegates report about their instructions by index.
+        instruction_id_to_num_outs_map: For each method, the number of results of instructions by index.
+        mutable_data: Initial contents of mutable buffers, entry 0 empty; None if there are none.
+        named_data: Data that delegates find by a key.
+        view_bases: For each method, the value whose memory a view shows that needs no instruction, by the view's value.
+    """
+
+    program: Program
+    debug_handle_map: dict[str, dict[int, int | tuple[int, ...]]] = field(default_factory=dict)
+    method_to_delegate_debug_id_map: dict[str, dict[int, Any]] = field(default_factory=dict)
+    instruction_id_to_num_outs_map: dict[str, dict[int, int]] = field(default_factory=dict)
+    mutable_data: list[Buffer] | None = None
+    named_data: dict[str, NamedBlob] | None = None
+    view_bases: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+def emit_program(
+    methods: ExportedProgram | Mapping[str, ExportedProgram],
+    *,
+    emit_stacktrace: bool = False,
+    emit_mutable_buffer_names: bool = False,
+    config_methods: Mapping[str, Any] | None = None,
+) -> EmitterOutput:
+    """Emit methods of the ExecuTorch dialect as one program.
+
+    Values that no instruction changes are stored once in each method, constants with equal bytes once in the program,
+    both also where they come from different places. A mutable buffer keeps its initial value, unless that is all
+    zeros, which is what the runtime's fresh memory holds.
+
+    Args:
+        methods: Lowered and planned program, which becomes `forward`, or programs by method name. They are not changed.
+        emit_stacktrace: Store the source lines of each instruction.
+        emit_mutable_buffer_names: Store the names of mutable buffers.
+        config_methods: Values by method name; each becomes a method that returns its value.
+
+    Raises:
+        ModelError: EK551 to EK554, EK557, EK558, what the format cannot hold.
+        ContractError: EK550, EK556, memory is not planned.
+        UsageError: EK555, EK559, a method is neither a program nor a constant, or two have one name.
+
+    Source: the emission conventions of the ExecuTorch exporter: order of arguments, results after them, lists of
+        results.
+    """
+    named = {"forward": methods} if isinstance(methods, ExportedProgram) else dict(methods)
+    constants = dict(config_methods or {})
+    _check_names(named, constants)
+    state = ProgramState(emit_mutable_buffer_names=emit_mutable_buffer_names)
+    emitted = {
+        name: PlanEmitter(name, program, state, emit_stacktrace=emit_stacktrace).emit()
+        for name, program in sorted(named.items())
+    }
+    plans = [method.plan for method in emitted.values()]
+    plans += [constant_method(name, value, state.constants) for name, value in constants.items()]
+    initial_values = state.initial_values.buffers
+    return EmitterOutput(
+        program=Program(
+            execution_plan=plans,
+            constant_buffer=state.constants.buffers,
+            backend_delegate_data=state.delegates.payloads,
+        ),
+        debug_handle_map={name: method.debug_handles for name, method in emitted.items()},
+        method_to_delegate_debug_id_map={name: method.delegate_handles for name, method in emitted.items()},
+        instruction_id_to_num_outs_map={name: method.result_counts for name, method in emitted.items()},
+        named_data=state.delegates.named_data or None,
+        mutable_data=initial_values if len(initial_values) > 1 else None,
+        view_bases={name: method.view_bases for name, method in emitted.items()},
+    )
+
+
+def _check_names(methods: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+    for name, program in methods.items():
+        if not isinstance(program, ExportedProgram):
+            raise UsageError(
+                Diagnostic(
+                    code="EK559",
+                    message=f"method {name} is a {type(program).__name__}",
+                    expected="a torch.export.ExportedProgram",
+                )
+            )
+        if name in constants:
+            raise UsageError(Diagnostic(code="EK559", message=f"{name} names both a program and a constant method"))

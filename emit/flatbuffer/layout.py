@@ -1,0 +1,214 @@
+"""How each table of the program schema lies in a flatbuffer, derived from the models once.
+
+A model is a table; its fields take the slots of the vtable in the order of their declaration, a union two of them
+(tag, then value). Reader and writer know no table by name: they interpret these layouts.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from functools import cache
+from struct import calcsize
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from exirkit.emit.schema import Program
+
+from .wire import Table, UnionTable, Wire
+
+OFFSET_NBYTES = 4
+
+
+class Kind(Enum):
+    """What a field holds; all but `SCALAR` are written as an offset to something else."""
+
+    SCALAR = "scalar"
+    STRING = "text"
+    BYTES = "vector of bytes"
+    BLOB = "blob"
+    SCALARS = "vector of numbers"
+    TABLE = "table"
+    TABLES = "vector of tables"
+    UNION = "union"
+
+
+@dataclass(frozen=True)
+class FieldLayout:
+    """One field of a table.
+
+    Attributes:
+        owner: Model of the table.
+        name: Name of the field in the model.
+        slot: Its entry in the vtable; a union has its tag there and its value in the next one.
+        kind: What it holds.
+        letter: `struct` letter of the scalar or of the elements of `SCALARS`.
+        choices: For enums and truth values, the value for each legal number.
+        tables: The tables that may stand here: one, or the members of a union in the order of their tags.
+        optional: Whether it may be `None`.
+        required: Whether a file without it is malformed (never for scalars, which read as zero).
+        default: What an absent field reads as, unless required; lists are copied.
+    """
+
+    owner: type[Table]
+    name: str
+    slot: int
+    kind: Kind
+    letter: str = ""
+    choices: dict[int, Any] | None = None
+    tables: tuple[TableLayout, ...] = ()
+    optional: bool = False
+    required: bool = False
+    default: Callable[[], Any] = NoneType
+
+    @property
+    def nbytes(self) -> int:
+        """Width of the field inside its table, in bytes; of the value slot for a union."""
+        return calcsize(f"<{self.letter}") if self.kind is Kind.SCALAR else OFFSET_NBYTES
+
+
+@dataclass(frozen=True, eq=False)
+class TableLayout:
+    """One table: its model and its fields in the order of their slots.
+
+    Attributes:
+        is_flat: Whether all its fields are scalars, so that equal tables can share their bytes.
+        names: Names of the fields; the "fields set" of every instance that is read, shared by all of them, since
+            pydantic only ever adds names of fields to it.
+        slots: How many vtable entries it has.
+        values: Returns the field values of an instance as a tuple.
+    """
+
+    model: type[Table]
+    fields: tuple[FieldLayout, ...]
+    is_flat: bool = field(init=False)
+    names: set[str] = field(init=False)
+    slots: int = field(init=False)
+    values: Callable[[Any], tuple[Any, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_flat", all(each.kind is Kind.SCALAR for each in self.fields))
+        object.__setattr__(self, "names", {each.name for each in self.fields})
+        object.__setattr__(self, "slots", slot_count(self))
+        object.__setattr__(self, "values", _getter([each.name for each in self.fields]))
+
+    @property
+    def name(self) -> str:
+        """Name of the table in the schema."""
+        return self.model.__name__
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if not names:
+        return lambda _table: ()
+    if len(names) == 1:
+        get = operator.attrgetter(names[0])
+        return lambda table: (get(table),)
+    return operator.attrgetter(*names)
+
+
+@cache
+def layout_of(model: type[Table]) -> TableLayout:
+    """Return the layout of a table of the schema."""
+    fields: list[FieldLayout] = []
+    slot = 0
+    for name, info in model.model_fields.items():
+        fields.append(_field(model, name, slot, info))
+        slot += 2 if fields[-1].kind is Kind.UNION else 1
+    return TableLayout(model, tuple(fields))
+
+
+def _field(model: type[Table], name: str, slot: int, info: FieldInfo) -> FieldLayout:
+    if issubclass(model, UnionTable) and name == model.union_field:
+        members = tuple(layout_of(member) for member in model.members())
+        return FieldLayout(model, name, slot, Kind.UNION, tables=members, required=True)
+    members_of_type, optional = _without_none(info.annotation)
+    content = _content(members_of_type, info.metadata)
+    absent = _absent_value(content, info, optional)
+    required = content["kind"] is not Kind.SCALAR and not optional and info.is_required()
+    return FieldLayout(model, name, slot, optional=optional, required=required, default=absent, **content)
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """Split `X | None` into X and whether None was there; `bytes | memoryview` is the type of a blob."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation, False
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    optional = len(members) < len(get_args(annotation))
+    return (members[0] if len(members) == 1 else annotation), optional
+
+
+def _content(annotation: Any, metadata: list[Any]) -> dict[str, Any]:
+    """Return kind, letter, choices and tables for a type of the schema."""
+    letter = next((item.letter for item in metadata if isinstance(item, Wire)), "")
+    if letter:
+        return _scalar(Kind.SCALAR, letter)
+    if get_origin(annotation) is list:
+        return _elements(get_args(annotation)[0])
+    if annotation == bytes | memoryview:
+        return {"kind": Kind.BLOB}
+    if isinstance(annotation, type) and issubclass(annotation, IntEnum):
+        return {"kind": Kind.SCALAR, "letter": "b", "choices": {int(member): member for member in annotation}}
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return {"kind": Kind.TABLE, "tables": (layout_of(annotation),)}
+    simple = {str: Kind.STRING, bytes: Kind.BYTES}
+    return {"kind": simple[annotation]}
+
+
+def _elements(element: Any) -> dict[str, Any]:
+    if isinstance(element, type) and issubclass(element, Table):
+        return {"kind": Kind.TABLES, "tables": (layout_of(element),)}
+    letter = next(item.letter for item in get_args(element) if isinstance(item, Wire))
+    return _scalar(Kind.SCALARS, letter)
+
+
+def _scalar(kind: Kind, letter: str) -> dict[str, Any]:
+    if letter == "?":
+        return {"kind": kind, "letter": "B", "choices": {0: False, 1: True}}
+    return {"kind": kind, "letter": letter}
+
+
+def _absent_value(content: dict[str, Any], info: FieldInfo, optional: bool) -> Callable[[], Any]:
+    """Return what makes the value of an absent field: zero, empty or None, or an empty table of its model."""
+    if optional:
+        return NoneType
+    kind, choices = content["kind"], content.get("choices")
+    if kind is Kind.SCALAR:
+        zero: Any = choices[0] if choices else 0.0 if content["letter"] == "d" else 0
+        return lambda: zero
+    if kind is Kind.TABLE:
+        return lambda: info.get_default(call_default_factory=True)
+    return _EMPTY[kind]
+
+
+_EMPTY: dict[Kind, Callable[[], Any]] = {
+    Kind.STRING: str,
+    Kind.BYTES: bytes,
+    Kind.BLOB: bytes,
+    Kind.SCALARS: list,
+    Kind.TABLES: list,
+}
+
+
+def slot_count(layout: TableLayout) -> int:
+    """Return how many vtable entries a table of the schema has."""
+    if not layout.fields:
+        return 0
+    last = layout.fields[-1]
+    return last.slot + (2 if last.kind is Kind.UNION else 1)
+
+
+def all_layouts() -> Iterator[TableLayout]:
+    """Yield the layout of every table that a program can hold, each once, the program first."""
+    seen: set[type[Table]] = set()
+    waiting = [layout_of(Program)]
+    while waiting:
+        layout = waiting.pop()
+        if layout.model not in seen:
+            seen.add(layout.model)
+            yield layout
+            waiting.extend(table for each in layout.fields for table in each.tables)

@@ -1,0 +1,1 @@
+"""A campaign in numbers, texts and plots."""

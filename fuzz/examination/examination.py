@@ -1,0 +1,219 @@
+"""What the rungs share: a program is exported, lowered and run once, when the first of them asks for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from torch.export import ExportedProgram
+
+from exirkit.emit import read_program
+from exirkit.fuzz.compilers.compilers import Compiler, ExirkitCompiler, Lowering
+from exirkit.fuzz.compilers.lowering_trace import LoweringTrace
+from exirkit.fuzz.compilers.official_compiler import OfficialCompiler
+from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly
+from exirkit.ir import DiagnosticError
+
+from .emission import silent_views
+from .expectations import Expectation, expectations_of, leaves_signs_of_zeros_open
+from .file_runs import FileResult, run_file
+from .graph_runs import mutated_buffers
+from .symptoms import failure_of_error
+from .unsupported import REFUSALS
+from .verdict import Comparisons, Failure
+
+Result = TypeVar("Result")
+
+
+KNOWING_CODES = frozenset({"EK660", "EK661", "EK662", "EK663", "EK664", "EK665", "EK666"})
+"""What knowing runs find."""
+
+
+class FailedError(Exception):
+    """Something that the rungs share could not be made."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.message)
+
+
+class RefusedError(Exception):
+    """The compiler declined the program with a diagnostic that says what it does not take."""
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+class NotRunError(Exception):
+    """A rung cannot be asked; the text says why."""
+
+
+class Examination:
+    """One program, one compiler, and everything that is known of them so far.
+
+    Args:
+        program: The program.
+        compiler: What lowers it.
+        seed: Decides where rungs choose.
+
+    Attributes:
+        seconds: Time by phase.
+        comparisons: How values were compared.
+    """
+
+    def __init__(self, program: Program, compiler: Compiler, seed: int = 0) -> None:
+        self.program = program
+        self.compiler = compiler
+        self.seed = seed
+        self.seconds: dict[str, float] = {}
+        self.comparisons = Comparisons()
+        self._failed: dict[str, Exception] = {}
+        self._made: dict[str, Any] = {}
+
+    def share(self, other: Examination) -> None:
+        """Take over what another examination of the same program, or of one with more methods, has made."""
+        self.__dict__["trace"] = other.trace
+        for phase in ("eager", "eager64", "build", "lower"):
+            if phase in other._made:
+                self._made[phase] = other._made[phase]
+
+    def take_file(self, data: bytes) -> None:
+        """Go on with another file in the place of the one that the compiler made."""
+        self._made["lower"] = replace(self.lowering, data=data, manager=None)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time of a block to a phase, without that of phases inside of it."""
+        start, inside = time.perf_counter(), sum(self.seconds.values())
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start - (sum(self.seconds.values()) - inside)
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods that are run."""
+        called = {run.method for run in self.program.runs}
+        return [method.name for method in self.program.methods if method.name in called]
+
+    def runs_of(self, method: str) -> list[Run]:
+        """Return the runs of a method, in order."""
+        return [run for run in self.program.runs if run.method == method]
+
+    @cached_property
+    def inputs(self) -> Mapping[str, list[tuple[Any, ...]]]:
+        """Inputs of all runs, by method."""
+        with self.timed("inputs"):
+            return {name: [tuple(inputs_of(self.program, run)) for run in self.runs_of(name)] for name in self.methods}
+
+    @cached_property
+    def reference(self) -> Mapping[str, list[RunResult]]:
+        """What eager torch makes of the runs of each method; a loaded method has a state of its own."""
+        return self.once("eager", lambda: self._eager(is_double=False))
+
+    @cached_property
+    def precise(self) -> Mapping[str, list[RunResult]]:
+        """Likewise in float64."""
+        return self.once("eager64", lambda: self._eager(is_double=True))
+
+    @cached_property
+    def expectations(self) -> Mapping[str, Expectation]:
+        """How the results of each method are compared, if the compiler promises exactness."""
+        return expectations_of(self.program, is_exact=True)
+
+    @cached_property
+    def lowered_expectations(self) -> Mapping[str, Expectation]:
+        """How the results of each method are compared after lowering."""
+        try:
+            is_exact = self.lowering.is_exact
+        except (FailedError, RefusedError):
+            is_exact = not self.trace.relaxing_rules
+        return expectations_of(self.program, is_exact=is_exact)
+
+    @cached_property
+    def leaves_signs_open(self) -> bool:
+        """Whether 0.0 may as well be -0.0."""
+        return leaves_signs_of_zeros_open(self.program)
+
+    @property
+    def exported(self) -> Mapping[str, ExportedProgram]:
+        """The programs before lowering (raises `FailedError`)."""
+        return self.once("build", lambda: build(self.program), rung="O0", stage="export")
+
+    @cached_property
+    def trace(self) -> LoweringTrace:
+        """What is known of the lowering."""
+        return LoweringTrace(has_state=any(mutated_buffers(one) for one in self.exported.values()))
+
+    @property
+    def tested(self) -> tuple[Mapping[str, int], Mapping[str, bool]]:
+        """Rules under test by how often they were applied so far, and parts under test by whether they changed it."""
+        trace: LoweringTrace | None = self.__dict__.get("trace")
+        return ({}, {}) if trace is None else (dict(trace.fired), dict(trace.changed))
+
+    @property
+    def lowering(self) -> Lowering:
+        """What the compiler makes (raises `FailedError`, `RefusedError`)."""
+        return self.once("lower", self._lower, rung="O1", stage=None)
+
+    @property
+    def results(self) -> Mapping[str, list[FileResult]]:
+        """What our interpreter makes of the runs of each method, in knowing mode where there is one."""
+        return self.once("interpret", self._interpret, rung="O5", stage="interpreter")
+
+    def _eager(self, *, is_double: bool) -> dict[str, list[RunResult]]:
+        return {
+            name: run_eagerly(replace(self.program, runs=tuple(self.runs_of(name))), in_float64=is_double)
+            for name in self.methods
+        }
+
+    def _lower(self) -> Lowering:
+        if isinstance(self.compiler, OfficialCompiler):
+            return self.compiler.lower_program(self.program, self.trace)
+        return self.compiler.lower(self.exported, self.trace)
+
+    def _interpret(self) -> dict[str, list[FileResult]]:
+        file = read_program(self.lowering.data)
+        planned = self.lowering.planned
+        views = {name: silent_views(planned[name], file, name) for name in self.methods if name in planned}
+        in_place = isinstance(self.compiler, ExirkitCompiler) and self.compiler.in_place
+        return {
+            name: run_file(
+                file, name, self.inputs[name], self.buffers_of(name), views=views.get(name), in_place=in_place
+            )
+            for name in self.methods
+        }
+
+    def buffers_of(self, method: str) -> list[str]:
+        """Return the names of the buffers that a method writes to, if they can be looked at."""
+        return [] if self.compiler.is_black_box else mutated_buffers(self.exported[method])
+
+    def once(self, phase: str, make: Callable[[], Result], *, rung: str = "O0", stage: str | None = "eager") -> Result:
+        """Make something once; a failure is remembered too."""
+        if phase in self._failed:
+            raise self._failed[phase]
+        if phase not in self._made:
+            try:
+                with self.timed(phase):
+                    self._made[phase] = make()
+            except (FailedError, RefusedError, NotRunError):
+                raise
+            except Exception as error:
+                self._failed[phase] = self._judged(error, rung, stage)
+                raise self._failed[phase] from error
+        result: Result = self._made[phase]
+        return result
+
+    def _judged(self, error: Exception, rung: str, stage: str | None) -> Exception:
+        if rung == "O1" and isinstance(error, DiagnosticError) and error.code in REFUSALS:
+            return RefusedError(error.code, error.diagnostics[0].headline())
+        if rung == "O5" and isinstance(error, DiagnosticError) and error.code in KNOWING_CODES:
+            rung = "O6"
+        where = stage if stage is not None else self.trace.current
+        return FailedError(failure_of_error(error, rung, where))

@@ -1,0 +1,55 @@
+"""From exceptions to failures: symptoms that stay the same while a program is made smaller."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from exirkit.fuzz.compilers.official_compiler import OfficialExportError
+from exirkit.ir import DiagnosticError
+
+from .graph_runs import GraphFailedError
+from .verdict import Failure
+
+_OWN = "exirkit"
+_DEPTH = 3
+
+
+def failure_of_error(error: BaseException, rung: str, stage: str | None) -> Failure:
+    """Return what an exception says as a failure.
+
+    Args:
+        error: What was raised.
+        rung: The oracle that came upon it.
+        stage: The part or pass that raised it.
+    """
+    node = None
+    if isinstance(error, DiagnosticError):
+        symptom = f"{type(error).__name__} {error.code}"
+        node = error.diagnostics[0].location.node
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, DiagnosticError):
+            symptom += f" from {type(cause).__name__} at {own_frames(cause)}"
+    elif isinstance(error, GraphFailedError):
+        cause = error.__cause__ or error
+        symptom, node = f"graph cannot be run: {type(cause).__name__}", error.node.name
+    elif isinstance(error, OfficialExportError):
+        symptom = f"{error.kind} at {error.where}" if error.where else error.kind
+    else:
+        symptom = f"{type(error).__name__} at {own_frames(error)}"
+    message = str(error)
+    return Failure(rung, f"raised {symptom}", message[:4000], stage, node)
+
+
+def own_frames(error: BaseException) -> str:
+    """Return the innermost frames of exirkit, without line numbers: the same for all programs that meet one bug."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    return " < ".join(f"{Path(frame.filename).stem}:{frame.name}" for frame in frames[-_DEPTH:][::-1]) or "nowhere"
+
+
+_ROOMS = frozenset({"ir", "patterns", "verifiers", "passes", "emit", "runtime_ref", "program"})
+
+
+def _is_own(filename: str) -> bool:
+    parts = Path(filename).parts
+    return (any(part in _ROOMS for part in parts[-3:-1]) and "site-packages" not in parts) or _OWN in parts

@@ -1,0 +1,181 @@
+"""Buffers and inputs that methods write, in all orders of reading and writing."""
+
+from __future__ import annotations
+
+from exirkit.fuzz.generation.operators.binary import into_sum
+from exirkit.fuzz.programs import Contents, Ref
+
+from .extents import greatest_count
+from .guards import fitting, tamed, within
+from .scope import Scope
+from .values import Fact, Value, is_float
+
+
+class Writes:
+    """What one method writes at its end.
+
+    Args:
+        scope: The method.
+
+    Attributes:
+        updates: Buffer or input, and the value that is written.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.building = scope.building
+        self.updates: dict[str, Value] = {}
+
+    def prepare(self) -> None:
+        """Add the buffers that the method is to write, so that calls read them."""
+        if not self.building.wishes("mutable_buffer"):
+            return
+        count = 2 if self.building.wishes("swapped_buffers") else self.scope.choices.integer(1, 2)
+        sizes = self.building.draw_sizes((1, 3), is_static=True, nonempty=True)
+        dtype = self.building.plan.dtypes[0]
+        for _ in range(count):
+            if not self.building.wishes("swapped_buffers") and self.scope.choices.chance(0.5):
+                sizes = self.building.draw_sizes((1, 3), is_static=True, nonempty=True)
+                dtype = self.scope.choices.pick(self.building.plan.dtypes)
+            zeros = self.scope.choices.chance(0.4)
+            contents = Contents(kind="zeros") if zeros else self.building.contents(dtype)
+            value = self.building.store("buffer", dtype, sizes, contents)
+            # All that is ever written stays in the interval and on the grid that readers count on.
+            value.fact = state_fact(value.fact)
+            self.building.written.add(value.name)
+            self.scope.values.append(value)
+            self.scope.urgent.append(value)
+
+    def written_values(self) -> list[Value]:
+        """Return the buffers that methods of the program write."""
+        return [value for value in self.building.stored_values if value.name in self.building.written]
+
+    def write_early(self) -> None:
+        """Write a buffer in the middle of a method: what is written is read, written to again, and kept at the end."""
+        buffers = self.written_values()
+        if not buffers:
+            return
+        buffer = self.scope.choices.pick(buffers)
+        first = self._new_value(buffer)
+        fact = buffer.fact._replace(is_dense=True)
+        written = self.scope.call("aten.copy.default", (buffer, first), fact)
+        self.scope.urgent.append(written)
+        again = into_sum(self.scope, written)
+        second = self._settled(again, buffer)
+        self.updates[buffer.name] = self.scope.call("aten.copy.default", (written, second), fact)
+
+    def finish(self, *, is_reader: bool = False) -> None:
+        """Decide what is written at the end.
+
+        Args:
+            is_reader: The method only reads the buffers that others write.
+        """
+        buffers = self.written_values()
+        if not is_reader:
+            self._swap(buffers)
+            for buffer in buffers:
+                if buffer.name not in self.updates:
+                    self.updates[buffer.name] = self._shared(buffer) or self._update_of(buffer)
+            if buffers and self.building.wishes("old_value_read_late"):
+                # What is written is known by now; the buffer still has what it had.
+                into_sum(self.scope, self.scope.choices.pick(buffers))
+        if self.building.wishes("written_input") and self.scope.inputs:
+            self._write_input()
+
+    def _swap(self, buffers: list[Value]) -> None:
+        if not self.building.wishes("swapped_buffers") or len(buffers) < 2:
+            return
+        one, other = buffers[:2]
+        if one.dtype != other.dtype or one.sizes != other.sizes:
+            return
+        is_direct = self.scope.choices.chance(0.4)
+        for target, source in ((one, other), (other, one)):
+            if is_direct:
+                self.updates[target.name] = source
+                continue
+            fact = state_fact(target.fact)
+            self.updates[target.name] = self.scope.call("aten.copy.default", (target, source), fact)
+
+    def _shared(self, buffer: Value) -> Value | None:
+        """Return what another buffer of the type becomes, at times: one value is written to both."""
+        same = [value for value in self.updates.values() if value.sizes == buffer.sizes and value.dtype == buffer.dtype]
+        return same[-1] if same and self.scope.choices.chance(0.25) else None
+
+    def _update_of(self, buffer: Value) -> Value:
+        """Return what a buffer becomes: all new, or a part of it overwritten."""
+        kind = self.scope.choices.integer(0, 3)
+        new = self._new_value(buffer)
+        if kind == 0:
+            return new if new.source == "result" else self._copied(buffer, new)
+        if kind == 1:
+            return self._copied(buffer, new)
+        size = buffer.sizes[0]
+        assert isinstance(size, int)
+        if kind == 2 and size > 1:
+            at = self.scope.choices.integer(0, size - 2)
+            part = new.fact._replace(sizes=(size - at - 1, *buffer.sizes[1:]), is_dense=False)
+            source = self.scope.call("aten.slice.Tensor", (new, 0, 0, size - at - 1), part, root=new)
+            return self.scope.call(
+                "aten.slice_scatter.default", (buffer, source, 0, at, size - 1), state_fact(buffer.fact)
+            )
+        part = new.fact._replace(sizes=buffer.sizes[1:], is_dense=False)
+        source = self.scope.call("aten.select.int", (new, 0, 0), part, root=new)
+        at = self.scope.choices.integer(0, size - 1)
+        return self.scope.call("aten.select_scatter.default", (buffer, source, 0, at), state_fact(buffer.fact))
+
+    def _copied(self, buffer: Value, new: Value) -> Value:
+        return self.scope.call("aten.copy.default", (buffer, new), state_fact(buffer.fact))
+
+    def _new_value(self, buffer: Value) -> Value:
+        """Return an exact value with dtype, sizes, interval and grid of a buffer."""
+        exact = [value for value in self.scope.values if value.is_exact and value is not buffer]
+        same = [value for value in exact if value.dtype == buffer.dtype and value.sizes == buffer.sizes]
+        if same and self.scope.choices.chance(0.6):
+            return self._settled(same[-1], buffer)
+        if exact:
+            late = [exact[-1 - self.scope.choices.integer(0, min(len(exact) - 1, 5))] for _ in range(3)]
+            alike = [value for value in late if value.rank == buffer.rank or value.dtype == buffer.dtype]
+            return self._settled(max(alike or late, key=lambda value: greatest_count(value.sizes)), buffer)
+        return self._settled(buffer, buffer)
+
+    def _settled(self, value: Value, buffer: Value) -> Value:
+        if not value.is_exact:
+            value = buffer
+        made = fitting(self.scope, value, buffer.dtype, buffer.sizes)
+        if not made.is_exact:
+            made = fitting(self.scope, buffer, buffer.dtype, buffer.sizes)
+        low, high = buffer.fact.low, buffer.fact.high
+        if is_float(buffer.dtype):
+            bits = buffer.fact.bits or 0
+            if made.fact.bits is not None and made.fact.bits > bits:
+                made = tamed(self.scope, made, min(-low, high), bits)
+        return within(self.scope, made, low, high)
+
+    def _write_input(self) -> None:
+        targets = [value for value in self.scope.values if value.source == "input" and value.rank > 0]
+        if not targets:
+            return
+        target = self.scope.choices.pick(targets)
+        same = [
+            value
+            for value in self.scope.values
+            if value.dtype == target.dtype and value.sizes == target.sizes and value.source == "result"
+        ]
+        made = same[-1] if same else fitting(self.scope, self.scope.values[-1], target.dtype, target.sizes)
+        if made.source != "result" or made.fact.sizes != target.sizes:
+            made = self.scope.call("aten.clone.default", (made,), made.fact)
+        self.updates[target.name] = made
+
+    def references(self) -> tuple[tuple[str, Ref], ...]:
+        """Return the updates of the method."""
+        for value in self.updates.values():
+            value.uses += 1
+        return tuple((name, Ref(value.name)) for name, value in self.updates.items())
+
+
+def state_fact(fact: Fact) -> Fact:
+    """Return what is always true of a buffer that is written: numbers from -2 to 2, or from 0 to 2, or conditions."""
+    if is_float(fact.dtype):
+        return fact._replace(low=-2, high=2, bits=2, is_dense=True)
+    low = 0 if fact.low >= 0 and fact.dtype.is_signed is False else -2
+    return fact._replace(low=low, high=1 if str(fact.dtype) == "torch.bool" else 2, bits=0, is_dense=True)

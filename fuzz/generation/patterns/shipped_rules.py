@@ -1,0 +1,51 @@
+"""Patterns of shipped rules in generated programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from exirkit.fuzz.generation.method.scope import Scope
+from exirkit.patterns import CompiledRule, PatternInstance, load_book, pattern_instance
+
+from .insertion import Planted
+
+# Rules that every program meets that is optimized at all.
+_BOOKS = ("canonicalize", "algebra", "fold", "copies")
+
+
+def plant_shipped_rule(scope: Scope) -> None:
+    """Add the pattern of one of the rules of the usual optimization, where programs can have it."""
+    rules = _shipped_rules()
+    rule = rules[scope.choices.integer(0, len(rules) - 1)]
+    instance = pattern_instance(rule, scope.choices.integer(0, 999), seed=scope.choices.integer(0, 6))
+    if instance is None:
+        return
+    planted = Planted(scope, _repeating(scope, instance), exposed=scope.choices.chance(0.1))
+    if planted.is_possible():
+        planted.plant()
+
+
+@cache
+def _shipped_rules() -> tuple[CompiledRule, ...]:
+    return tuple(rule for name in _BOOKS for rule in load_book(name).require_valid().rules if rule.rule.equiv.is_exact)
+
+
+def _repeating(scope: Scope, instance: PatternInstance) -> PatternInstance:
+    """Return an instance whose inputs of one form have elements in common, at times.
+
+    Comparisons that are not the same may differ for equal elements only.
+    """
+    first: dict[tuple[torch.dtype, torch.Size], torch.Tensor] = {}
+    names = dict(instance.names)
+    for name, kind in instance.kinds.items():
+        tensor = names[name]
+        if kind != "input" or tensor.numel() == 0:
+            continue
+        known = first.setdefault((tensor.dtype, tensor.shape), tensor)
+        if known is not tensor and scope.choices.chance(0.3):
+            names[name] = tensor.detach().clone(memory_format=torch.contiguous_format)
+            names[name].view(-1)[::2] = known.detach().reshape(-1)[::2]
+    return replace(instance, names=names)

@@ -1,0 +1,127 @@
+"""What is planted into programs: instances of a pattern, and what is nearly one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+
+from exirkit.fuzz.generation.method.values import DTYPES, is_float
+from exirkit.patterns import CompiledRule, near_instances, pattern_instance, takes_special_values
+
+from .insertion import Instance
+from .recorded_calls import changes, recorded
+
+Way: TypeAlias = Literal["match", "near", "shared", "dtype", "special"]
+"""`match`: the pattern; `shared`: somebody else uses a value inside it; `special`: with NaN and infinities; `near`: one
+part is missing; `dtype`: operands of another dtype."""
+
+WAYS: tuple[Way | None, ...] = ("match", "near", "shared", "match", "dtype", "special", "match", None)
+"""The ways that programs take in turn; None: nothing is planted."""
+
+POSITIVE = frozenset({"match", "shared", "special"})
+"""Ways in which the whole pattern is there."""
+
+_TRIES = 12
+
+
+@dataclass(frozen=True)
+class Plant:
+    """Something to plant.
+
+    Attributes:
+        instance: Calls and their values.
+        way: In which way it is the pattern.
+        what: Which part is missing, or what is changed.
+        special: Inputs that take NaN and infinities.
+    """
+
+    instance: Instance
+    way: Way
+    what: str = ""
+    special: frozenset[str] = field(default=frozenset())
+
+
+class PlantSource(Protocol):
+    """Something of which plants can be made.
+
+    Attributes:
+        name: Of the rule, pattern or model.
+        ways: The ways that programs take in turn.
+    """
+
+    name: str
+    ways: Sequence[Way | None]
+
+    def plants(self, way: Way, number: int) -> Iterator[Plant]:
+        """Yield what may be planted, always the same for a number; the first that a program can have is taken."""
+
+
+class RulePlants:
+    """Plants of a rule: its types say which values its variables have.
+
+    Args:
+        rule: The rule.
+        is_special: Whether the rule promises anything for NaN and infinities.
+    """
+
+    def __init__(self, rule: CompiledRule, *, is_special: bool = True) -> None:
+        self.name = rule.id
+        self.ways: Sequence[Way | None] = WAYS
+        self._rule = rule
+        self._special = takes_special_values(rule) if is_special else frozenset()
+
+    def plants(self, way: Way, number: int) -> Iterator[Plant]:
+        """Yield what may be planted."""
+        if way == "near":
+            yield from self._near(number)
+            return
+        if way == "special" and not self._special:
+            return
+        for attempt in range(_TRIES):
+            instance = pattern_instance(self._rule, number * _TRIES + attempt + 1)
+            if instance is None:
+                continue
+            if way == "dtype":
+                for dtype, names in cast_others(instance, number):
+                    yield Plant(replace(instance, names=names), "dtype", str(dtype).removeprefix("torch."))
+                continue
+            special = self._special if way == "special" else frozenset()
+            yield Plant(instance, way, special=special)
+
+    def _near(self, number: int) -> Iterator[Plant]:
+        """Yield plants that lack a part of the rule, and such with another call in the pattern, in turn first."""
+        lacking = ((text, near) for text, near in near_instances(self._rule, number + 1, first=number // 2))
+        for text, near in lacking if number % 2 else ():
+            yield Plant(near, "near", text)
+        instance = pattern_instance(self._rule, number + 1)
+        whole = None if instance is None else recorded(instance)
+        changed = [] if whole is None else list(changes(whole))
+        for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
+            if whole is not None:
+                yield Plant(replace(whole, calls=calls), "near", text)
+
+
+def cast_others(instance: Instance, number: int) -> Iterator[tuple[torch.dtype, dict[str, Any]]]:
+    """Yield values in which all tensors of the most common dtype have another one, another first for each number."""
+    found = Counter(instance.names[name].dtype for name in instance.kinds)
+    if not found:
+        return
+    usual = found.most_common(1)[0][0]
+    others = [dtype for dtype in sorted(DTYPES, key=str) if dtype != usual]
+    # Those of the same kind are what a pattern is most easily mistaken about.
+    others.sort(key=lambda one: is_float(one) != is_float(usual))
+    near = sum(is_float(one) == is_float(usual) for one in others)
+    at = number % near
+    for dtype in (*others[at:near], *others[:at], *others[near:]):
+        yield (
+            dtype,
+            {
+                name: value.to(dtype) if name in instance.kinds and value.dtype == usual else value
+                for name, value in instance.names.items()
+            },
+        )

@@ -1,0 +1,1 @@
+"""Graphs and programs: the editor with its journal, control flow, metadata, names, stored tensors."""

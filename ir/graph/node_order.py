@@ -1,0 +1,126 @@
+"""What is used stands in front of what uses it, also while a graph is edited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch.fx import Graph, Node
+
+from exirkit.ir.diagnostics import Diagnostic, UsageError
+from exirkit.ir.provenance import locate, target_name
+
+
+def misplaced_argument(node: Node) -> Node | None:
+    """Return the first argument of a node that does not stand in front of it in the same graph."""
+    graph = node.graph
+    for argument in node.all_input_nodes:
+        # Nodes of one graph compare by place; an erased node keeps the place that it had.
+        if argument.graph is not graph or argument._erased or not argument < node:
+            return argument
+    return None
+
+
+def misordered(graph: Graph) -> tuple[Node, Node] | None:
+    """Return the first node of a graph that uses something which does not stand in front of it, and what it uses."""
+    for node in graph.nodes:
+        argument = misplaced_argument(node)
+        if argument is not None:
+            return node, argument
+    return None
+
+
+def order_error(user: str, argument: Node, place: Node, hint: str | None = None) -> UsageError:
+    """Describe an edit that would place a user in front of what it uses.
+
+    Args:
+        user: The user, as the message names it.
+        argument: What it uses.
+        place: Node in front of which the user would stand, or the user itself.
+        hint: What to do.
+    """
+    if argument.graph is not place.graph or argument._erased:
+        gone = "is no longer" if argument.graph is place.graph else "is not"
+        return UsageError(Diagnostic(code="EK114", message=f"%{argument.name} {gone} in the graph that is edited"))
+    where = "is not in front of" if argument is place else "stands behind"
+    return UsageError(
+        Diagnostic(
+            code="EK122",
+            message=f"{user} uses %{argument.name}, which {where} %{place.name}",
+            location=locate(place),
+            expected="nodes that stand in front of what uses them",
+            hint=hint,
+        )
+    )
+
+
+def input_in_the_way(name: str, before: Node) -> UsageError:
+    """Describe a call that would stand in front of an input of the graph."""
+    return UsageError(
+        Diagnostic(
+            code="EK122",
+            message=f"a call of {name} would stand in front of %{before.name}, which is an input of the graph",
+            expected="inputs in front of all calls",
+            hint="name the first node that is not an input, or a later one",
+        )
+    )
+
+
+def check_move(node: Node, before: Node) -> None:
+    """Raise if a node in front of `before` would stand in front of what it uses, or behind what uses it.
+
+    Raises:
+        UsageError: EK122.
+    """
+    if before.op == "placeholder":
+        raise input_in_the_way(target_name(node.target), before)
+    for argument in node.all_input_nodes:
+        if argument is before or before < argument:
+            raise order_error(f"%{node.name}", argument, before)
+    _check_users(node, (user for user in node.users if user is not before and user < before), before)
+
+
+def users_to_replace(old: Node, new: Node) -> list[Node]:
+    """Return the users of a node that another one can stand for: all but those that the other is computed from.
+
+    Raises:
+        UsageError: EK122, a user stands in front of `new`, which is not computed from it.
+    """
+    early = [user for user in old.users if user is new or user < new]
+    if not early:
+        return list(old.users)
+    kept = {new, *_producers(new, since=min(early))}
+    for user in early:
+        if user not in kept:
+            raise replacement_error(user, new)
+    return [user for user in old.users if user not in kept]
+
+
+def replacement_error(user: Node, new: Node) -> UsageError:
+    """Describe a user that would get an argument which does not stand in front of it."""
+    hint = f"make %{new.name} in front of %{user.name}, or replace in later users only, with `replace_in`"
+    return order_error(f"%{user.name}", new, user, hint)
+
+
+def _producers(node: Node, since: Node) -> set[Node]:
+    """Return the nodes that a node is computed from, without those in front of `since`."""
+    found: set[Node] = set()
+    pending = [node]
+    while pending:
+        for argument in pending.pop().all_input_nodes:
+            if argument not in found and not argument < since:
+                found.add(argument)
+                pending.append(argument)
+    return found
+
+
+def _check_users(node: Node, users: Iterable[Node], before: Node) -> None:
+    for user in users:
+        raise UsageError(
+            Diagnostic(
+                code="EK122",
+                message=f"%{node.name} in front of %{before.name} would stand behind %{user.name}, which uses it",
+                location=locate(user),
+                expected="nodes that stand in front of what uses them",
+                hint="move the users first, the last one first of all",
+            )
+        )

@@ -1,0 +1,318 @@
+"""Editing the bodies of control flow: each is a graph of its own that shares the journal of the program around it.
+
+A body gets everything through the operands of the calls that run it. Some operands are handed on as they are, others
+are slices or carried from turn to turn; only the former can be looked through, and a new constant becomes one of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
+from torch.fx import Graph, GraphModule, Node
+
+from exirkit.ir.diagnostics import Diagnostic, Location, ModelError
+from exirkit.ir.provenance import inherited, locate
+
+from .control_flow import IGNORED_OPTIONS
+from .editor import GraphEditor
+from .editor_state import Transaction
+from .journal import Moved
+
+
+class SealedBodyError(ModelError):
+    """A body of control flow cannot be given another operand, which is nobody's fault."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where a call of control flow has its bodies and their operands.
+
+    Attributes:
+        bodies: Positions of the bodies.
+        operands: Positions of the lists of operands, in the order of the placeholders; what follows is one list too if
+            the last position is negative.
+        is_isolated: Its bodies may not return what shares memory with an operand or another result.
+    """
+
+    bodies: tuple[int, ...]
+    operands: tuple[int, ...]
+    is_isolated: bool = True
+
+
+# The last list of each is handed on as it is; lists before it are cut in slices, or change from turn to turn.
+_LAYOUTS: Mapping[str, _Layout] = {
+    "cond": _Layout((1, 2), (3,)),
+    "map_impl": _Layout((0,), (1, 2)),
+    "scan": _Layout((0,), (1, 2, 3)),
+    "while_loop": _Layout((0, 1), (2, 3)),
+    "wrap_with_set_grad_enabled": _Layout((1,), (-2,), is_isolated=False),
+    "wrap_with_autocast": _Layout((4,), (-5,), is_isolated=False),
+}
+
+
+class BodyEditor(GraphEditor):
+    """Edits a body of control flow; its transactions are stretches of those of the program around it.
+
+    Attributes:
+        parent: Editor of the graph that calls the body.
+        name: Attribute of that graph's module that holds the body.
+        program: A program of which the body is the graph; it stores nothing.
+    """
+
+    def __init__(self, parent: GraphEditor, name: str, module: GraphModule) -> None:
+        super().__init__(_program_around(parent.program, module))
+        self.parent = parent
+        self.name = name
+        self._journal = parent._journal
+        self._open = parent._open
+        if self.fake_mode.shape_env is None:
+            self.fake_mode = self._inference.mode = parent.fake_mode
+
+    @property
+    def path(self) -> str:
+        """Names of the attributes that lead from the program's module to the body, with dots between them."""
+        return f"{self.parent.path}.{self.name}" if isinstance(self.parent, BodyEditor) else self.name
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether what the body returns may share no memory with what it is given."""
+        layouts = [_layout_of(call) for call in self._calls()]
+        return any(layout is None or layout.is_isolated for layout in layouts)
+
+    def operand_of(self, placeholder: Node) -> Node | None:
+        """Return the value that every call hands on to a placeholder as it is, or None if there is no such value."""
+        index = self._inputs().index(placeholder)
+        found: set[Any] = set()
+        for call in self._calls():
+            layout = _layout_of(call)
+            place = None if layout is None else _place(call, layout, index)
+            if layout is None or place is None or place[0] != layout.operands[-1]:
+                return None
+            found.add(_operands(call, place[0])[place[1]])
+        operand = found.pop() if len(found) == 1 else None
+        return operand if isinstance(operand, Node) else None
+
+    def add_constant(
+        self,
+        tensor: torch.Tensor,
+        *,
+        name: str,
+        origins: Node | Sequence[Node] = (),
+        kind: InputKind = InputKind.CONSTANT_TENSOR,
+        persistent: bool = True,
+    ) -> Node:
+        """Make a tensor a constant, parameter or buffer of the program, and hand it to the body as an operand.
+
+        Args:
+            tensor: Real tensor; it is shared, not copied.
+            name: Wish for its name; a taken one gets a number.
+            origins: Nodes whose provenance it inherits.
+            kind: What the program stores it as.
+            persistent: Whether a buffer is part of the state dict.
+
+        Returns:
+            The placeholder of the body. The other body of the same call gets one too.
+
+        Raises:
+            SealedBodyError: EK120, the calls cannot be given another operand.
+        """
+        call, layout = self._only_call()
+        outer = self.parent.add_constant(tensor, name=name, origins=call, kind=kind, persistent=persistent)
+        handed = _operands(call, layout.operands[-1])
+        known = next((index for index, one in enumerate(handed) if one is outer), None)
+        if known is not None:
+            return self._inputs()[known - len(handed)]
+        self.parent._set_arguments(call, _with_operands(call, layout.operands[-1], [*handed, outer]), None)
+        for body in self._siblings(call, layout):
+            if body is not self:
+                body._add_placeholder(name, outer.meta["val"], call)
+        return self._add_placeholder(name, outer.meta["val"], origins)
+
+    def remove_inputs(self, nodes: Sequence[Node]) -> None:
+        """Remove operands that no body of the call uses; the others stay, since the bodies are called alike."""
+        for node in nodes:
+            self._check(node)
+            self._check_unused(node)
+            self._remove_operand(node)
+
+    def carry(self, indices: Sequence[int]) -> None:
+        """Let inputs of the graphs of a `while_loop` stand behind those that are carried; the call is the caller's.
+
+        Args:
+            indices: Numbers of inputs that are handed on as they are.
+
+        Raises:
+            SealedBodyError: EK120, several calls run the body.
+        """
+        call, layout = self._only_call()
+        inputs = self._inputs()
+        first = len(_operands(call, layout.operands[0]))
+        follower = inputs[-1].next
+        for index, node in enumerate(inputs[first:], start=first):
+            if index not in indices and node.next is not follower:
+                change = Moved(node, node.next)
+                self._note(change)
+                follower.prepend(node)
+                self._made(change)
+
+    def _remove_operand(self, node: Node) -> None:
+        outer = self.operand_of(node)
+        try:
+            call, layout = self._only_call()
+        except SealedBodyError:
+            return
+        handed = _operands(call, layout.operands[-1])
+        index = self._inputs().index(node) - len(self._inputs())
+        inputs = [(body, body._inputs()[index]) for body in self._siblings(call, layout)]
+        if outer is None or any(one.users for _, one in inputs):
+            return
+        del handed[index]
+        self.parent._set_arguments(call, _with_operands(call, layout.operands[-1], handed), None)
+        for body, one in inputs:
+            body.erase(one)
+        if not outer.users and self.parent._is_removable(outer):
+            self.parent.remove_inputs([outer])
+
+    def _is_removable(self, node: Node) -> bool:
+        return node.op == "placeholder"
+
+    def _add_placeholder(self, name: str, value: Any, origins: Node | Sequence[Node]) -> Node:
+        inputs = self._inputs()
+        follower = inputs[-1].next if inputs else next(iter(self.graph.nodes))
+        meta = inherited((origins,) if isinstance(origins, Node) else tuple(origins))
+        meta["val"] = value
+        return self._create("placeholder", name, (), {}, follower, name, meta)
+
+    def _inputs(self) -> list[Node]:
+        return list(self.graph.find_nodes(op="placeholder"))
+
+    def _calls(self) -> list[Node]:
+        attributes = self.parent.graph.find_nodes(op="get_attr", target=self.name)
+        return list(dict.fromkeys(user for attribute in attributes for user in attribute.users))
+
+    def _only_call(self) -> tuple[Node, _Layout]:
+        """Return the one call that runs this body and whatever bodies are run with it."""
+        calls = self._calls()
+        layout = _layout_of(calls[0]) if len(calls) == 1 else None
+        if layout is None or any(len(body._calls()) > 1 for body in self._siblings(calls[0], layout)):
+            raise SealedBodyError(
+                Diagnostic(
+                    code="EK120",
+                    message=f"the body {self.path} cannot be given another operand",
+                    location=locate(calls[0]) if calls else Location(),
+                )
+            )
+        return calls[0], layout
+
+    def _siblings(self, call: Node, layout: _Layout) -> list[BodyEditor]:
+        names = dict.fromkeys(str(call.args[at].target) for at in layout.bodies)  # type: ignore[union-attr]
+        bodies = {body.name: body for body in bodies_of(self.parent)}
+        return [bodies[name] for name in names]
+
+    def _end(self, transaction: Transaction) -> None:
+        super()._end(transaction)
+        if not self._open:
+            self.parent._settle()
+
+    def _agree_signature(self) -> None:
+        self.parent._agree_signature()
+
+    def _forget(self) -> None:
+        super()._forget()
+        if hasattr(self, "parent"):
+            self.parent._forget()
+
+
+def bodies_of(editor: GraphEditor) -> Iterator[BodyEditor]:
+    """Yield an editor of every graph that the calls of a graph run, each once; theirs are asked for from them."""
+    module = editor.program.graph_module
+    seen: set[int] = set()
+    for node in editor.graph.find_nodes(op="get_attr"):
+        name = str(node.target)
+        body = getattr(module, name, None)
+        if not isinstance(body, GraphModule) or id(body) in seen or not node.users:
+            continue
+        seen.add(id(body))
+        known = editor._bodies.get(name)
+        if not isinstance(known, BodyEditor) or known.program.graph_module is not body:
+            known = editor._bodies[name] = BodyEditor(editor, name, body)
+        yield known
+
+
+def shared_results(graph: Graph) -> int:
+    """Return how many results of a body are inputs, views of inputs, or share memory with another result."""
+    results = graph.output_node().args[0]
+    returned = [one for one in (results if isinstance(results, list | tuple) else (results,)) if isinstance(one, Node)]
+    kept = {base for base in map(base_of, returned) if base.op != "placeholder"}
+    return len(returned) - len(kept)
+
+
+def base_of(node: Node) -> Node:
+    """Return the value whose memory a chain of views shows."""
+    while node.op == "call_function":
+        if node.target is operator.getitem and isinstance(node.args[0], Node):
+            # An item of a list of views is a view; of other results each is a value of its own.
+            views = getattr(node.args[0].target, "_schema", None)
+            if views is None or not views.arguments or views.arguments[0].alias_info is None:
+                break
+            node = node.args[0]
+        schema = getattr(node.target, "_schema", None)
+        first = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
+        if first is None or not node.args or not isinstance(node.args[0], Node):
+            break
+        node = node.args[0]
+    return node
+
+
+def _layout_of(call: Node) -> _Layout | None:
+    layout = _LAYOUTS.get(str(getattr(call.target, "__name__", "")))
+    if layout is None or set(call.kwargs) - IGNORED_OPTIONS or call.op != "call_function":
+        return None
+    named = [call.args[at] for at in layout.bodies if at < len(call.args)]
+    return layout if all(isinstance(one, Node) and one.op == "get_attr" for one in named) else None
+
+
+def _operands(call: Node, position: int) -> list[Any]:
+    if position < 0:
+        return list(call.args[-position:])
+    found = call.args[position] if position < len(call.args) else ()
+    return list(found) if isinstance(found, list | tuple) else []
+
+
+def _with_operands(call: Node, position: int, operands: Sequence[Any]) -> list[Any]:
+    args = list(call.args)
+    if position < 0:
+        return [*args[:-position], *operands]
+    if position == len(args):
+        return [*args, tuple(operands)]
+    args[position] = list(operands) if isinstance(args[position], list) else tuple(operands)
+    return args
+
+
+def _place(call: Node, layout: _Layout, index: int) -> tuple[int, int] | None:
+    for position in layout.operands:
+        count = len(_operands(call, position))
+        if index < count:
+            return position, index
+        index -= count
+    return None
+
+
+def _program_around(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
+    result = copy.copy(program)
+    result._graph_module = module
+    inputs = [
+        InputSpec(InputKind.USER_INPUT, TensorArgument(name=node.name), target=None)
+        for node in module.graph.find_nodes(op="placeholder")
+    ]
+    result._graph_signature = ExportGraphSignature(input_specs=inputs, output_specs=[])
+    result._state_dict = {}
+    result._constants = {}
+    return result

@@ -1,0 +1,1 @@
+"""Operators of all dialects and the catalogue of facts about them."""

@@ -1,0 +1,263 @@
+"""Operators as first-class handles: `ops.edge.<namespace>.<name>.<overload>`.
+
+An edge operator is a handle around a torch overload (or around an operator that exirkit defines itself). The handle
+can be a graph target, is callable, carries the schema, and finds its out variant. Handles are unique: two look-ups of
+one name give one object, so `is`, `==` and dictionaries work as with `torch.ops`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+from exirkit.ir.diagnostics import Diagnostic, UsageError
+
+from .defined_operators import DefinedOperator, defined_operator, defined_operator_names
+from .foreign_handles import operator_behind
+from .out_variants import find_out_variant
+
+
+class UnknownOperatorError(UsageError, AttributeError):
+    """A handle names an operator that does not exist (EK101); also an `AttributeError`, so `hasattr` works."""
+
+
+class MissingOutVariantError(UsageError, RuntimeError):
+    """An operator has no out variant (EK102)."""
+
+
+class EdgeOpOverload:
+    """One operator of the Edge dialect.
+
+    Attributes:
+        namespace: `aten`, `dim_order_ops`, ...
+        _op: The torch overload, or the operator defined by exirkit, that gives the meaning.
+        _schema: Its schema.
+    """
+
+    dialect: ClassVar[str] = "edge"
+
+    def __init__(self, op: OpOverload | DefinedOperator) -> None:
+        self._op = op
+        self._schema: torch.FunctionSchema = op._schema
+        namespace, _, name = op._schema.name.partition("::")
+        self.namespace = namespace
+        self._overloadname = op._overloadname
+        # The graph names nodes after `__name__`: `aten.add.Tensor` becomes `aten_add_tensor`.
+        self.__name__ = f"{namespace}.{name}.{op._overloadname}"
+        self.__qualname__ = self.__name__
+        self.__module__ = f"exirkit.ops.{self.dialect}"
+        self._out_variant: OpOverload | DefinedOperator | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operator on real, fake or symbolic tensors."""
+        return self._op(*args, **kwargs)
+
+    def name(self) -> str:
+        """Return the qualified name, `aten::add.Tensor`; the default overload has none."""
+        return self._op.name()
+
+    def to_out_variant(self) -> OpOverload | DefinedOperator:
+        """Return the overload that writes its results into given tensors.
+
+        Raises:
+            MissingOutVariantError: EK102, the library of the operator registers none.
+        """
+        if self._out_variant is None:
+            found = find_out_variant(self._op)
+            if found is None:
+                raise MissingOutVariantError(
+                    Diagnostic(
+                        code="EK102",
+                        message=f"operator {self.name()} has no out variant",
+                        expected="an overload that takes the same arguments and one `Tensor(a!) out` per result",
+                        hint="register one in the operator's library, or decompose the operator before lowering",
+                    )
+                )
+            self._out_variant = found
+        return self._out_variant
+
+    def __getattr__(self, attribute: str) -> Any:
+        """Fall back on the torch overload for `tags`, `is_view`, `overloadpacket` ..."""
+        if attribute.startswith("__") or attribute == "_op":
+            raise AttributeError(attribute)
+        return getattr(self._op, attribute)
+
+    def __copy__(self) -> EdgeOpOverload:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EdgeOpOverload:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        return _look_up, (self.dialect, self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.__name__}: schema = {self._schema}>"
+
+    def __str__(self) -> str:
+        return self.__name__
+
+
+class BackendOpOverload(EdgeOpOverload):
+    """One operator of the backend dialect: introduced after Edge by passes, known to a target only."""
+
+    dialect: ClassVar[str] = "backend"
+
+
+class OpOverloadPacketHandle:
+    """All overloads of one operator name; attributes are the overloads."""
+
+    def __init__(self, handle_type: type[EdgeOpOverload], namespace: str, name: str) -> None:
+        self._handle_type = handle_type
+        self._namespace = namespace
+        self._name = name
+
+    def overloads(self) -> list[str]:
+        """Return the names of the overloads."""
+        return _overloads(self._namespace, self._name)
+
+    def __getattr__(self, overload: str) -> EdgeOpOverload:
+        """Return the handle of one overload and remember it."""
+        if overload.startswith("__"):
+            raise AttributeError(overload)
+        op = _find(self._namespace, self._name, overload)
+        if op is None:
+            raise _unknown(f"{self._namespace}.{self._name}.{overload}", overload, self.overloads())
+        # Not a plain assignment: of two threads that look up a new name, both must get the handle that stays.
+        handle: EdgeOpOverload = self.__dict__.setdefault(overload, self._handle_type(op))
+        return handle
+
+    def __repr__(self) -> str:
+        return f"<{self._handle_type.dialect} operator packet {self._namespace}::{self._name}>"
+
+
+class OpNamespaceHandle:
+    """The operators of one library; attributes are packets."""
+
+    def __init__(self, handle_type: type[EdgeOpOverload], namespace: str) -> None:
+        self._handle_type = handle_type
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> OpOverloadPacketHandle:
+        """Return the packet of that name and remember it."""
+        # torch has operators called `__and__`; all other names of this form belong to Python.
+        if name.startswith("__") and _torch_packet(self._namespace, name) is None:
+            raise AttributeError(name)
+        if not _overloads(self._namespace, name):
+            raise _unknown(f"{self._namespace}.{name}", name, _operator_names(self._namespace))
+        packet = OpOverloadPacketHandle(self._handle_type, self._namespace, name)
+        remembered: OpOverloadPacketHandle = self.__dict__.setdefault(name, packet)
+        return remembered
+
+    def __repr__(self) -> str:
+        return f"<{self._handle_type.dialect} operators of {self._namespace}>"
+
+
+class DialectHandle:
+    """The operators of one dialect; attributes are namespaces."""
+
+    def __init__(self, handle_type: type[EdgeOpOverload]) -> None:
+        self._handle_type = handle_type
+
+    def __getattr__(self, namespace: str) -> OpNamespaceHandle:
+        """Return the namespace and remember it."""
+        if namespace.startswith("__"):
+            raise AttributeError(namespace)
+        found = OpNamespaceHandle(self._handle_type, namespace)
+        remembered: OpNamespaceHandle = self.__dict__.setdefault(namespace, found)
+        return remembered
+
+    def __repr__(self) -> str:
+        return f"<operators of the {self._handle_type.dialect} dialect>"
+
+
+class Operators:
+    """Root of the handles, known to users as `ops`: `ops.edge`, `ops.backend`."""
+
+    def __init__(self) -> None:
+        self.edge = DialectHandle(EdgeOpOverload)
+        self.backend = DialectHandle(BackendOpOverload)
+
+
+ops = Operators()
+
+
+def edge_operator(op: OpOverload | DefinedOperator) -> EdgeOpOverload:
+    """Return the edge handle of a torch overload or of an operator of exirkit."""
+    handle = _EDGE_HANDLES.get(op)
+    if handle is None:
+        namespace, _, name = op._schema.name.partition("::")
+        packet = getattr(getattr(ops.edge, namespace), name)
+        handle = getattr(packet, op._overloadname)
+        _EDGE_HANDLES[op] = handle
+    return handle
+
+
+_EDGE_HANDLES: dict[OpOverload | DefinedOperator, EdgeOpOverload] = {}
+
+
+def underlying(target: Any) -> Any:
+    """Return the torch overload (or exirkit operator) behind a graph target; other targets come back as they are.
+
+    Handles of other libraries, of which programs lowered by the official package are full, count as well.
+    """
+    if isinstance(target, EdgeOpOverload):
+        return target._op
+    if isinstance(target, OpOverload | DefinedOperator):
+        return target
+    behind = operator_behind(target)
+    return target if behind is None else behind
+
+
+def _torch_packet(namespace: str, name: str) -> OpOverloadPacket | None:
+    # Higher-order operators live beside the packets and have no overloads.
+    found = getattr(getattr(torch.ops, namespace), name, None)
+    return found if isinstance(found, OpOverloadPacket) else None
+
+
+def _overloads(namespace: str, name: str) -> list[str]:
+    own = [
+        overload or "default"
+        for base, _, overload in (qualified.partition(".") for qualified in defined_operator_names())
+        if base == f"{namespace}::{name}"
+    ]
+    packet = _torch_packet(namespace, name)
+    registered = [] if packet is None else packet.overloads()
+    return list(dict.fromkeys([*own, *registered]))
+
+
+def _find(namespace: str, name: str, overload: str) -> OpOverload | DefinedOperator | None:
+    suffix = "" if overload == "default" else f".{overload}"
+    own = defined_operator(f"{namespace}::{name}{suffix}")
+    if own is not None:
+        return own
+    # A packet has other attributes than overloads.
+    found = getattr(_torch_packet(namespace, name), overload, None)
+    return found if isinstance(found, OpOverload) else None
+
+
+def _operator_names(namespace: str) -> list[str]:
+    qualified = [*defined_operator_names(), *torch._C._dispatch_get_all_op_names()]
+    prefix = f"{namespace}::"
+    return sorted({name.removeprefix(prefix).partition(".")[0] for name in qualified if name.startswith(prefix)})
+
+
+def _look_up(dialect: str, dotted: str) -> EdgeOpOverload:
+    namespace, name, overload = dotted.split(".")
+    handle: EdgeOpOverload = getattr(getattr(getattr(getattr(ops, dialect), namespace), name), overload)
+    return handle
+
+
+def _unknown(dotted: str, wrong: str, known: list[str]) -> UnknownOperatorError:
+    close = difflib.get_close_matches(wrong, known, n=1)
+    return UnknownOperatorError(
+        Diagnostic(
+            code="EK101",
+            message=f"no operator is called {dotted}",
+            hint=f"did you mean {close[0]}?" if close else "import the library that registers it first",
+        )
+    )

@@ -1,0 +1,1 @@
+"""What callers configure: documented settings, and what files of policies have in common."""

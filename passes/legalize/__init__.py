@@ -1,0 +1,1 @@
+"""Replacements of operators and layouts for which the runtime has no kernel."""

@@ -1,0 +1,1 @@
+"""Planning of the graphs of one method."""

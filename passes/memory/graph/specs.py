@@ -1,0 +1,225 @@
+"""Which specs a graph of the ExecuTorch dialect has, and what they are to it: inputs, outputs, state, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
+from torch.fx import Graph, Node
+
+from exirkit.ir import ContractError, Diagnostic, TensorSpec, locate, underlying, view
+from exirkit.passes.memory.algorithms import storage_root
+
+_CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+_MUTATION_KINDS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION})
+
+
+def node_specs(node: Node) -> list[TensorSpec]:
+    """Return the specs of a node's value: none, one, or one for each tensor of a sequence."""
+    return list(_flatten(node.meta.get("spec")))
+
+
+def mutated_placeholders(graph_signature: ExportGraphSignature | None) -> frozenset[str]:
+    """Return the names of the placeholders that the program writes to: buffers, parameters and user inputs."""
+    if graph_signature is None:
+        return frozenset()
+    by_target = {spec.target: spec.arg.name for spec in graph_signature.input_specs if spec.target is not None}
+    names = set()
+    for spec in graph_signature.output_specs:
+        if spec.kind in _MUTATION_KINDS and spec.target is not None:
+            names.add(spec.target if spec.kind is OutputKind.USER_INPUT_MUTATION else by_target[spec.target])
+    return frozenset(names)
+
+
+def user_outputs(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[Node]:
+    """Return the nodes that the program gives back to its caller, without the new values of what it mutates."""
+    return [result for result in user_results(graph, graph_signature) if isinstance(result, Node)]
+
+
+def user_inputs(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[str]:
+    """Return the names of the placeholders that the caller fills."""
+    kinds = {} if graph_signature is None else {spec.arg.name: spec.kind for spec in graph_signature.input_specs}
+    names = [node.name for node in graph.find_nodes(op="placeholder")]
+    return [name for name in names if kinds.get(name, InputKind.USER_INPUT) is InputKind.USER_INPUT]
+
+
+def user_results(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[Any]:
+    """Return what the caller gets back, tensors and whatever else, as `user_outputs`."""
+    results: Any = graph.output_node().args[0]
+    listed = list(results) if isinstance(results, (list, tuple)) else [results]
+    if graph_signature is not None and len(graph_signature.output_specs) == len(listed):
+        kinds = [spec.kind for spec in graph_signature.output_specs]
+        listed = [result for result, kind in zip(listed, kinds, strict=True) if kind not in _MUTATION_KINDS]
+    return listed
+
+
+@dataclass(slots=True)
+class SpecRoles:
+    """What the specs that own memory are to a graph; views count as their owners.
+
+    Attributes:
+        owners: Every spec of the graph that is no view, in order of appearance, with the first node that has it.
+        constants: Parameters, constants and buffers that nothing mutates.
+        state: Buffers and parameters that the program mutates.
+        inputs: User inputs, mutated or not.
+        outputs: What the caller gets back, apart from state and constants.
+        views: Every view, with the first node that has it.
+        returned_views: Views that the caller gets back.
+        outer: Specs that belong to the graphs around this one.
+        output_places: For each of the outputs and of these views, the places at which the caller gets it, counted from
+            0 without the new values of what the program mutates.
+    """
+
+    owners: dict[TensorSpec, Node]
+    constants: set[TensorSpec]
+    state: set[TensorSpec]
+    inputs: set[TensorSpec]
+    outputs: set[TensorSpec]
+    views: dict[TensorSpec, Node]
+    returned_views: list[TensorSpec]
+    outer: frozenset[TensorSpec] = frozenset()
+    output_places: dict[TensorSpec, set[int]] = field(default_factory=dict)
+
+
+def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> SpecRoles:
+    """Look at every node once and sort its specs.
+
+    Raises:
+        ContractError: EK458, if bases of views form a circle.
+    """
+    roles = SpecRoles({}, set(), set(), set(), set(), {}, [])
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            roles.constants.update(node_specs(node))
+        elif node.op != "output":
+            for spec in node_specs(node):
+                (roles.owners if spec.storage_base is None else roles.views).setdefault(spec, node)
+    _sort_placeholders(graph, graph_signature, roles)
+    roles.constants.update(spec for spec in roles.owners if spec.const)
+    _note_outputs(graph, graph_signature, roles)
+    return roles
+
+
+def leave_out(roles: SpecRoles, outer: frozenset[TensorSpec]) -> None:
+    """Take the specs of the graphs around a called one out of its roles: it uses them, and others place them."""
+    roles.outer = outer
+    roles.owners = {spec: node for spec, node in roles.owners.items() if spec not in outer}
+    roles.views = {spec: node for spec, node in roles.views.items() if spec not in outer}
+
+
+def settle_aliases(graph: Graph) -> bool:
+    """Let specs say which values share memory, where passes before have not; return whether anything changed.
+
+    The result of an operator that writes to its argument (`copy_`) has the spec of that argument, and the spec of a
+    view has its base's spec as `storage_base`.
+
+    Raises:
+        ContractError: EK456, if a view or the tensor that an operator writes to has no spec.
+    """
+    modified = False
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target is view:
+            modified |= _settle_view(node)
+        elif (schema := _schema(node)) is not None and not any(argument.is_out for argument in schema.arguments):
+            modified |= _settle_in_place(node, schema)
+    return modified
+
+
+def _flatten(value: object) -> Iterator[TensorSpec]:
+    if isinstance(value, TensorSpec):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _flatten(one)
+
+
+def _sort_placeholders(graph: Graph, graph_signature: ExportGraphSignature | None, roles: SpecRoles) -> None:
+    mutated = mutated_placeholders(graph_signature)
+    kinds = {} if graph_signature is None else {spec.arg.name: spec.kind for spec in graph_signature.input_specs}
+    for node in graph.find_nodes(op="placeholder"):
+        kind = kinds.get(node.name, InputKind.USER_INPUT)
+        for spec in node_specs(node):
+            if kind not in _CONSTANT_KINDS:
+                roles.inputs.add(spec)
+            elif node.name in mutated:
+                roles.state.add(spec)
+            else:
+                roles.constants.add(spec)
+
+
+def _note_outputs(graph: Graph, graph_signature: ExportGraphSignature | None, roles: SpecRoles) -> None:
+    for place, node in enumerate(user_results(graph, graph_signature)):
+        for spec in node_specs(node) if isinstance(node, Node) else ():
+            root = storage_root(spec)[0]
+            if spec is not root:
+                roles.returned_views.append(spec)
+                roles.output_places.setdefault(spec, set()).add(place)
+            if root not in roles.constants and root not in roles.state:
+                roles.outputs.add(root)
+                roles.output_places.setdefault(root, set()).add(place)
+
+
+def _schema(node: Node) -> torch.FunctionSchema | None:
+    schema = getattr(underlying(node.target), "_schema", None)
+    return schema if isinstance(schema, torch.FunctionSchema) else None
+
+
+def _settle_view(node: Node) -> bool:
+    base = node.args[0]
+    spec = node.meta.get("spec")
+    base_spec = base.meta.get("spec") if isinstance(base, Node) else None
+    if not isinstance(spec, TensorSpec) or not isinstance(base_spec, TensorSpec):
+        raise _no_spec(node)
+    if spec is base_spec or spec.storage_base is not None:
+        return False
+    spec.storage_base = base_spec
+    return True
+
+
+def _settle_in_place(node: Node, schema: torch.FunctionSchema) -> bool:
+    """Give each result that is a written argument the spec of the argument."""
+    written: dict[str, Any] = {}
+    for place, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        if alias is not None and alias.is_write:
+            value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            written.update(dict.fromkeys(alias.before_set, value))
+    if not written:
+        return False
+    specs = node.meta.get("spec")
+    listed = list(specs) if isinstance(specs, (list, tuple)) else [specs]
+    settled = list(listed)
+    for place, result in enumerate(schema.returns[: len(listed)]):
+        alias = result.alias_info
+        names = sorted(alias.before_set & written.keys()) if alias is not None else []
+        target = written[names[0]] if names else None
+        if isinstance(target, Node) and not _is_linked(listed[place]):
+            target_spec = target.meta.get("spec")
+            if not isinstance(target_spec, TensorSpec):
+                raise _no_spec(target)
+            settled[place] = target_spec
+    if all(new is old for new, old in zip(settled, listed, strict=True)):
+        return False
+    node.meta["spec"] = settled if isinstance(specs, (list, tuple)) else settled[0]
+    return True
+
+
+def _is_linked(spec: object) -> bool:
+    return isinstance(spec, TensorSpec) and spec.storage_base is not None
+
+
+def _no_spec(node: Node) -> ContractError:
+    return ContractError(
+        Diagnostic(
+            code="EK456",
+            message=f"%{node.name} has no spec",
+            location=locate(node),
+            expected='a `TensorSpec` in `meta["spec"]` of every tensor whose memory others share',
+            hint="run `propagate-specs` before planning, and let passes after it set the specs of the nodes they make",
+        )
+    )

@@ -1,0 +1,1 @@
+"""Planning of several methods together: common arenas, limits and shared buffers."""

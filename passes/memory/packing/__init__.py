@@ -1,0 +1,1 @@
+"""Packing of byte ranges into arenas, in plain numbers."""

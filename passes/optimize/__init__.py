@@ -1,0 +1,1 @@
+"""Passes that make programs smaller or faster."""

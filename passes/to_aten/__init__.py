@@ -1,0 +1,1 @@
+"""Passes from an exported program to functional core ATen."""

@@ -1,0 +1,1 @@
+"""Passes from core ATen to Edge."""

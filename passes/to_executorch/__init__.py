@@ -1,0 +1,1 @@
+"""Passes from Edge to the ExecuTorch dialect."""

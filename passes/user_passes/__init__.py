@@ -1,0 +1,1 @@
+"""Passes that users bring: the documented contracts, and how they are run."""

@@ -1,0 +1,1 @@
+"""Rule books: model, loading, Python and traced rules, generated pages."""

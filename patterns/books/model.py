@@ -1,0 +1,315 @@
+"""Rule books as values: what YAML, Python and traces are read into, and what the JSON Schema is made from.
+
+Programs, guards and types of variables stay text here; `exirkit.patterns.syntax.terms` is what they are compiled to.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from exirkit.patterns.syntax.measures import LEXICOGRAPHIC
+
+Kind = Literal[
+    "fuse", "decompose", "simplify", "canonicalize", "legalize", "layout", "dtype", "quant", "remove", "composite"
+]
+Dialect = Annotated[str, Field(pattern=r"^(aten|edge|any|same|backend:[A-Za-z_]\w*)$")]
+ProgramText = Annotated[str, Field(min_length=1, max_length=50_000)]
+ExpressionText = Annotated[str, Field(min_length=1, max_length=5_000)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=100)]
+RuleId = Annotated[str, Field(pattern=r"^[A-Za-z_][^\x00-\x1f]*$", max_length=200)]
+OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$")]
+
+
+class Strict(BaseModel):
+    """Base of everything that people write: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Guard(Strict):
+    """One condition under which a match counts.
+
+    Attributes:
+        expr: Boolean expression over the names of the match.
+        kind: `sound`: without it results would be wrong; `profit`: without it they would be slower; `target`: what the
+            target has.
+        why: One sentence for the documentation.
+        assume: Where the sizes do not decide, accept, and assert it at run time.
+    """
+
+    expr: ExpressionText
+    kind: Literal["sound", "profit", "target"] = "sound"
+    why: str | None = None
+    assume: bool = False
+
+
+class DialectScope(Strict):
+    """Where the operators of a rule live."""
+
+    source: Dialect = Field(default="any", alias="from")
+    target: Dialect = Field(default="same", alias="to")
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Case(Strict):
+    """One of several replacements; the first whose condition holds is taken."""
+
+    when: ExpressionText | None = None
+    let: ProgramText | None = None
+    replace: ProgramText
+
+
+class MetadataPolicy(Strict):
+    """What new nodes inherit.
+
+    Attributes:
+        anchor: Name whose stack trace they take; the first root otherwise.
+        debug: `union`: they answer for every matched node; `root`: for the roots only.
+        module_stack: The module that all matched nodes come from.
+        tags: Entries of `node.meta` to set.
+    """
+
+    anchor: Name | None = None
+    debug: Literal["union", "root"] = "union"
+    module_stack: Literal["common_prefix"] = "common_prefix"
+    tags: dict[Name, str | int | float | bool] = {}
+
+
+class Equivalence(Strict):
+    """The numeric contract: what `equal` means for pattern and replacement.
+
+    Attributes:
+        mode: `exact`: bit for bit, but NaN is NaN; `approx`: within tolerance; `quant`: within `lsb`.
+        rtol: Relative tolerance, for all dtypes or by dtype name.
+        atol: Absolute tolerance, likewise.
+        lsb: Steps of an integer result that may differ.
+        lhs_nan: `any`: where the pattern gives NaN the replacement may give anything.
+        strides: The layout of results must agree too.
+        values: Which values the trials use; `special` includes infinities, NaN, signed zero and limits.
+        rng: `any`: the pattern draws random numbers, and only dtype and shape are compared.
+        why: Reason for a tolerance, a NaN that is given up, or values that are left out.
+    """
+
+    mode: Literal["exact", "approx", "quant"] | None = None
+    rtol: float | dict[str, float] | None = None
+    atol: float | dict[str, float] | None = None
+    lsb: int | None = Field(default=None, ge=0, le=1 << 20)
+    lhs_nan: Literal["any"] | None = None
+    strides: bool = False
+    values: Literal["normal", "special", "boundary"] | None = None
+    rng: Literal["any"] | None = None
+    why: str | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether results must be equal bit for bit."""
+        if self.mode is not None:
+            return self.mode == "exact"
+        return self.rtol is None and self.atol is None and self.lsb is None
+
+
+class Skip(Strict):
+    """A near miss that is known not to matter, and why."""
+
+    what: str
+    why: str = Field(min_length=5)
+
+
+class Example(Strict):
+    """Values that must be among the trials, by name of the variable: sizes, numbers, dtypes."""
+
+    symbols: dict[Name, int] = {}
+    values: dict[Name, Any] = {}
+    fires: bool = True
+
+
+class Verification(Strict):
+    """How a rule is tried."""
+
+    trials: int | None = Field(default=None, ge=1, le=100_000)
+    values: Literal["normal", "special", "boundary"] | None = None
+    dims: tuple[int, ...] | None = None
+    skip: tuple[Skip, ...] = ()
+    examples: tuple[Example, ...] = ()
+    tier: int | None = Field(default=None, ge=0, le=6)
+
+
+class Bound(Strict):
+    """A rule without a measure that decreases may be applied this often to its own results."""
+
+    bound: int = Field(ge=1, le=1_000_000)
+
+
+Measure = Literal["node_count", "weight", "once", "none"] | Annotated[str, Field(pattern=LEXICOGRAPHIC)] | Bound
+
+
+class Rule(Strict):
+    """One rewrite.
+
+    Attributes:
+        id: Stable name; errors, journals and statistics use it.
+        doc: What the rule does; it is in the pages that `exirkit rule docs` writes.
+        tags: Words by which `sets` choose rules.
+        owner: Who answers for the rule.
+        since: Version in which it came.
+        links: Where to read more.
+        kind: What the rule is for, such as `fuse`, `decompose` or `simplify`; by it `sets` choose rules.
+        dialect: Dialects in which the pattern is looked for and the replacement is valid.
+        meta: Which node gives the new ones their source line, and how metadata are united.
+        group: Rules of one group, by which they are named together.
+        phase: Rules of a lower phase go first.
+        recursive: Whether the rule may be applied to its own results.
+        equiv: What equal means for trials: exact, or within tolerances.
+        verify: How trials are made: their number, values, sizes, examples, and what to skip.
+        vars: Types of the variables: guard, generator and symbol table at once.
+        match: Pattern: a program that ends in `return`.
+        unless: Patterns over the same names, none of which may match.
+        where: Conditions; a plain text is a guard of kind `sound`.
+        let: Numbers and tensors computed once per match, from constants.
+        replace: Program whose results take the place of the roots; or a list of cases.
+        keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice.
+        gen: What trials keep to besides `vars`; it must follow from the operators themselves, since no match checks it.
+        measure: What makes rewriting with this rule end: `node_count` or `weight` (elements computed) get smaller with
+            every application, or `lex[...]` of them; `once`: it is not applied to its own results; `none`.
+        choose: `always`: every match is rewritten; `cost`: where the target description says that it gains, and then
+            the rewrite that gains most.
+        tune: Numbers that `let` and `replace` may use and that change nothing but cost, with the values to choose from:
+            the first one is fastest, and a later one is taken where those before it need more memory than there is.
+        priority: Among rules that match at one node the highest goes first.
+        opaque: Registered predicates and builders that the rule uses are beyond static analysis; said for the reader.
+    """
+
+    id: RuleId
+    doc: str | None = None
+    tags: tuple[str, ...] = ()
+    owner: str | None = None
+    since: str | None = None
+    links: tuple[str, ...] = ()
+    kind: Kind | None = None
+    dialect: DialectScope = DialectScope()
+    vars: dict[Name, str] = {}
+    match: ProgramText
+    unless: tuple[ProgramText, ...] = ()
+    where: tuple[Guard, ...] = ()
+    let: ProgramText | None = None
+    replace: ProgramText | tuple[Case, ...]
+    keep: tuple[Name, ...] = ()
+    meta: MetadataPolicy = MetadataPolicy()
+    gen: ExpressionText | None = None
+    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000)
+    group: str | None = None
+    phase: int = 0
+    measure: Measure | None = None
+    choose: Literal["always", "cost"] = "always"
+    tune: dict[Name, Annotated[tuple[int, ...], Field(min_length=1, max_length=20)]] = {}
+    recursive: bool = False
+    equiv: Equivalence = Equivalence()
+    verify: Verification = Verification()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_out(cls, given: Any) -> Any:
+        """Accept the short forms: a guard as plain text, one pattern instead of a list, a dialect as one word.
+
+        Cases may stand under `replace`, under `cases` in it, or under `cases` in its place.
+        """
+        if not isinstance(given, dict):
+            return given
+        given = dict(given)
+        for key in ("where", "unless", "keep", "tags"):
+            if isinstance(given.get(key), str | dict):
+                given[key] = [given[key]]
+        if isinstance(given.get("where"), list | tuple):
+            given["where"] = [{"expr": one} if isinstance(one, str) else one for one in given["where"]]
+        if "cases" in given and "replace" not in given:
+            given["replace"] = given.pop("cases")
+        if isinstance(given.get("replace"), dict):
+            cases = given["replace"]
+            given["replace"] = cases["cases"] if cases.keys() == {"cases"} else [cases]
+        if isinstance(given.get("replace"), list | tuple):
+            given["replace"] = [{"replace": one} if isinstance(one, str) else one for one in given["replace"]]
+        if isinstance(given.get("dialect"), str):
+            given["dialect"] = {"from": given["dialect"]}
+        if isinstance(given.get("vars"), dict):
+            given["vars"] = {name: "bool" if text is bool else text for name, text in given["vars"].items()}
+        return given
+
+    @property
+    def family(self) -> str:
+        """The kind, or what the id says of it: its first word."""
+        return self.kind or self.id.partition(".")[0]
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The replacements; one that is not a list is one case without a condition."""
+        return (Case(replace=self.replace),) if isinstance(self.replace, str) else self.replace
+
+
+class OperatorDefinition(Strict):
+    """An operator of a backend, whose meaning is a program over known operators.
+
+    Attributes:
+        schema_: `(Tensor x, int a) -> Tensor`, arguments and results as in torch.
+        define: Program over the names of the arguments.
+        traits: Facts for the matcher, as in the catalogue of operators.
+        cost: Estimate for rules that choose by cost, in nanoseconds per element.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_: str = Field(alias="schema", min_length=3, max_length=2_000)
+    define: ProgramText
+    doc: str | None = None
+    traits: dict[str, Any] = {}
+    out_variant: bool = True
+    cost: float | None = None
+
+
+class RuleSet(Strict):
+    """A selection of rules and the way to apply them.
+
+    Attributes:
+        rules: Ids, or prefixes that end in `*`; all rules of the book when absent.
+        exclude: Ids or prefixes to leave out.
+        strategy: `fixpoint`: until nothing matches; `sweep`: each node once.
+        bound: Most applications per node of the program before rewriting is taken for endless.
+        requires: Invariants that must hold before.
+        ensures: Invariants that hold afterwards.
+    """
+
+    rules: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    strategy: Literal["fixpoint", "sweep"] = "fixpoint"
+    bound: int = Field(default=100, ge=1)
+    requires: tuple[str, ...] = ()
+    ensures: tuple[str, ...] = ()
+
+
+class RuleBook(Strict):
+    """A file of rules.
+
+    Attributes:
+        rulebook: Version of the language: 1.
+        namespace: Prefix under which the rules are known elsewhere.
+        imports: Other books whose operators, types and macros are used here.
+        libraries: Python modules that register operators; they are imported before names are looked up.
+        types: Names for types of variables.
+        macros: Named pattern expressions, `addc(t, c)` to its text.
+        ops: Operators with definitions.
+        sets: Named selections of rules.
+    """
+
+    rulebook: Literal[1]
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")] = "local"
+    doc: str | None = None
+    imports: tuple[str, ...] = ()
+    libraries: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)], ...] = ()
+    types: dict[Name, str] = {}
+    macros: dict[str, ExpressionText] = {}
+    traits: dict[str, dict[str, Any]] = {}
+    ops: dict[OperatorName, OperatorDefinition] = {}
+    rules: tuple[Rule, ...] = ()
+    sets: dict[Name, RuleSet] = {}

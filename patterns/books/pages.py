@@ -1,0 +1,224 @@
+"""Pages made from rule books: what every rule looks for, under which conditions, what it puts there and promises.
+
+The same books give the same bytes: nothing but what is written in them is on a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from exirkit.ir import Diagnostic, UsageError
+from exirkit.patterns.matching.compiled_rule import CompiledRule
+
+from .loading import LoadedBook
+from .markdown_text import Anchors, block, code, plain, table
+from .model import Equivalence, Rule, RuleBook
+
+_KINDS_OF_GUARDS = {
+    "sound": "results would be wrong",
+    "profit": "it would be slower",
+    "target": "the target has it not",
+}
+
+
+def rule_pages(books: Sequence[LoadedBook]) -> dict[str, str]:
+    """Return a page of Markdown for every book, and an index of them.
+
+    Args:
+        books: Books without errors.
+
+    Returns:
+        Texts by file name, `index.md` the last.
+
+    Raises:
+        ModelError: A book has errors.
+        UsageError: EK263, two books would have one page.
+    """
+    pages: dict[str, str] = {}
+    entries: list[tuple[str, RuleBook]] = []
+    for loaded in books:
+        book = loaded.require_valid().book
+        assert book is not None, "a book without errors was read"
+        name = f"{PurePath(loaded.file).stem}.md"
+        if name in pages or name == "index.md":
+            message = f"two pages would be called {name}"
+            hint = f"rename {loaded.file}, or give it an output directory of its own"
+            raise UsageError(Diagnostic(code="EK263", message=message, hint=hint))
+        pages[name] = _page(loaded, book)
+        entries.append((name, book))
+    pages["index.md"] = _index(entries)
+    return pages
+
+
+def _index(entries: Sequence[tuple[str, RuleBook]]) -> str:
+    lines = ["# Rule books", ""]
+    rows = [(_link(_title(name), name), str(len(book.rules)), plain(book.doc or "")) for name, book in entries]
+    lines += table(["book", "rules", "what it is for"], rows)
+    for name, book in entries:
+        anchors = _anchors(book)
+        lines += ["", f"## {plain(_title(name))}", ""]
+        listed = [(_link(rule.id, f"{name}#{anchors[rule.id]}"), plain(rule.doc or "")) for rule in book.rules]
+        lines += table(["rule", "what it does"], listed)
+    return "\n".join(lines) + "\n"
+
+
+def _page(loaded: LoadedBook, book: RuleBook) -> str:
+    title = PurePath(loaded.file).stem
+    lines = [f"# {plain(title)}", ""]
+    lines += [plain(book.doc), ""] if book.doc else []
+    anchors = _anchors(book)
+    lines += table(
+        ["rule", "kind", "what it does"],
+        [(_link(rule.id, f"#{anchors[rule.id]}"), plain(rule.family), plain(rule.doc or "")) for rule in book.rules],
+    )
+    compiled = {one.id: one for one in loaded.rules}
+    for rule in book.rules:
+        lines += ["", f"## {plain(rule.id)}", "", *_rule(rule, compiled[rule.id])]
+    lines += _definitions(book)
+    return "\n".join(lines) + "\n"
+
+
+def _anchors(book: RuleBook) -> dict[str, str]:
+    anchors = Anchors()
+    return {rule.id: anchors.of(rule.id) for rule in book.rules}
+
+
+# One rule
+
+
+def _rule(rule: Rule, compiled: CompiledRule) -> list[str]:
+    lines = [plain(rule.doc), ""] if rule.doc else []
+    lines += ["Looks for", "", *block(rule.match)]
+    if rule.vars:
+        rows = [(code(name), code(str(compiled.variables[name]))) for name in rule.vars]
+        lines += ["", *table(["name", "what it stands for"], rows)]
+    lines += _conditions(rule)
+    if rule.let:
+        lines += ["", "Computes once, from constants", "", *block(rule.let)]
+    lines += _replacements(rule)
+    lines += ["", *(f"- {line}" for line in [*contract(rule.equiv), *_facts(rule, compiled)])]
+    return lines
+
+
+def _conditions(rule: Rule) -> list[str]:
+    lines: list[str] = []
+    if rule.where:
+        rows = [
+            (
+                code(guard.expr),
+                plain(guard.why or "") or f"without it {_KINDS_OF_GUARDS[guard.kind]}",
+                "asserted at run time where sizes do not decide" if guard.assume else "",
+            )
+            for guard in rule.where
+        ]
+        columns = ["condition", "why", "assumed"]
+        if not any(row[2] for row in rows):
+            columns, rows = columns[:2], [row[:2] for row in rows]  # type: ignore[misc]
+        lines += ["", *table(columns, rows)]
+    for pattern in rule.unless:
+        lines += ["", "Not where this matches", "", *block(pattern)]
+    return lines
+
+
+def _replacements(rule: Rule) -> list[str]:
+    lines: list[str] = []
+    is_one = len(rule.cases) == 1 and rule.cases[0].when is None
+    for index, case in enumerate(rule.cases):
+        if is_one:
+            said = "Puts in its place"
+        elif case.when is None:
+            said = "Otherwise puts in its place"
+        else:
+            said = f"{'Else if' if index else 'If'} {code(case.when)} puts in its place"
+        lines += ["", said, "", *(block(case.let) if case.let else []), *([""] if case.let else [])]
+        lines += block(case.replace)
+    return lines
+
+
+def contract(equiv: Equivalence) -> list[str]:
+    """Return in sentences what a rule promises about its results."""
+    said: list[str] = []
+    if equiv.rng == "any":
+        said.append("Random numbers are drawn; only dtype and shape are the same.")
+    elif equiv.mode == "exact":
+        said.append("Results are equal bit for bit.")
+    elif equiv.is_exact:
+        said.append("Results are equal up to the last bits that kernels round.")
+    else:
+        bounds = [_tolerance("relative", equiv.rtol), _tolerance("absolute", equiv.atol)]
+        bounds += [f"{equiv.lsb} steps of an integer"] if equiv.lsb is not None else []
+        within = " and ".join(one for one in bounds if one)
+        said.append(f"Results are equal within {within}." if within else "Results are about equal.")
+    if equiv.lhs_nan == "any":
+        said.append("Where the pattern gives NaN the replacement may give anything.")
+    if equiv.values == "normal":
+        said.append("Nothing is promised for infinities and NaN.")
+    if equiv.strides:
+        said.append("The layout in memory is the same too.")
+    if equiv.why:
+        said.append(f"The reason: {plain(equiv.why)}")
+    return said
+
+
+def _tolerance(what: str, value: float | Mapping[str, float] | None) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return f"{what} {', '.join(f'{bound:g} for {plain(dtype)}' for dtype, bound in value.items())}"
+    return f"{what} {value:g}"
+
+
+def _facts(rule: Rule, compiled: CompiledRule) -> list[str]:
+    operators = sorted(compiled.anchor_names)
+    said = [f"A match starts at {', '.join(code(one) for one in operators)}."] if operators else []
+    if rule.dialect.source != "any" or rule.dialect.target != "same":
+        target = "" if rule.dialect.target == "same" else f", to {code(rule.dialect.target)}"
+        said.append(f"Dialect: {code(rule.dialect.source)}{target}.")
+    if rule.keep:
+        said.append(f"May stay for other users: {', '.join(code(name) for name in rule.keep)}.")
+    if rule.priority:
+        said.append(f"Priority {rule.priority}.")
+    if rule.measure is not None:
+        measure = rule.measure if isinstance(rule.measure, str) else f"at most {rule.measure.bound} times in a row"
+        said.append(f"Ends by: {plain(measure)}.")
+    said += [f"Need not matter: {plain(one.what)}, since {plain(one.why)}" for one in rule.verify.skip]
+    said += [f"Tags: {', '.join(code(tag) for tag in rule.tags)}."] if rule.tags else []
+    said += [f"Owner: {plain(rule.owner)}."] if rule.owner else []
+    said += [f"Since {plain(rule.since)}."] if rule.since else []
+    return said + [f"See {_url(link)}" for link in rule.links]
+
+
+# What rules of a book use
+
+
+def _definitions(book: RuleBook) -> list[str]:
+    lines: list[str] = []
+    for name, definition in book.ops.items():
+        lines += ["", f"## Operator {plain(name)}", ""]
+        lines += [plain(definition.doc), ""] if definition.doc else []
+        lines += [f"{code(name + definition.schema_)} means", "", *block(definition.define)]
+    if book.macros:
+        rows = [(code(signature), code(text)) for signature, text in book.macros.items()]
+        lines += ["", "## Macros", "", *table(["macro", "stands for"], rows)]
+    if book.types:
+        rows = [(code(name), code(text)) for name, text in book.types.items()]
+        lines += ["", "## Types", "", *table(["type", "stands for"], rows)]
+    if book.sets:
+        sets = [(code(name), ", ".join(code(one) for one in chosen.rules)) for name, chosen in book.sets.items()]
+        lines += ["", "## Sets", "", *table(["set", "rules"], sets)]
+    return lines
+
+
+def _title(name: str) -> str:
+    return name.removesuffix(".md")
+
+
+def _link(text: str, target: str) -> str:
+    return f"[{plain(text)}](<{target}>)" if " " in target else f"[{plain(text)}]({target})"
+
+
+def _url(link: str) -> str:
+    """Return a link as one that can be followed if it is on the web, and as text otherwise."""
+    is_web = link.startswith(("https://", "http://")) and not set(link) & set("<> \n\"'`")
+    return f"<{link}>" if is_web else plain(link)

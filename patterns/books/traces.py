@@ -1,0 +1,303 @@
+"""Rules from traces: two functions on example tensors become a rule, in which every literal is to be decided on.
+
+A trace says what happened once. Which of its numbers are essential only the author knows, so each is marked, and the
+rule does not load before all are decided on. Tensors become variables with the dtype of the example; sizes that are
+equal in the examples get one name.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Node
+
+from exirkit.ir import Diagnostic, UsageError, underlying
+from exirkit.patterns.explain.value_descriptions import shown
+from exirkit.patterns.operators.table import name_of
+
+from .model import Rule, RuleBook
+from .traced_literals import Decisions, TracedLiteral, operator_word, unused
+from .writer import write_book
+
+_SIZE_NAMES = ("N", "K", "M", "L", "P", "Q", "R", "T")
+_LONGEST_INNER = 80
+
+
+@dataclass(frozen=True)
+class TracedRule:
+    """A rule made from a trace.
+
+    Attributes:
+        rule: The rule, with marks where nothing is decided.
+        literals: All literals of the trace.
+        undecided: Names of those that are marked.
+        defaults: Defaults that the pattern asks for, since the trace leaves the arguments out.
+    """
+
+    rule: Rule
+    literals: tuple[TracedLiteral, ...]
+    undecided: tuple[str, ...]
+    defaults: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """A book with the rule, as YAML; what is to be decided is said above it."""
+        book = write_book(RuleBook(rulebook=1, rules=(self.rule,)))
+        return "".join(f"# {line}\n" for line in self._to_do()) + book
+
+    def _to_do(self) -> list[str]:
+        named = {one.name: one for one in self.literals}
+        said = ["The pattern asks for these defaults:", *(f"- {one}" for one in self.defaults)] if self.defaults else []
+        if not self.undecided:
+            return said
+        lines = ["Decide on every literal: replace DECIDE(name, value) by the value, by a name that has a type under"]
+        lines += ["`vars`, or by nothing if the default is meant. --decide NAME=exact|any|default does it too."]
+        for name in self.undecided:
+            one = named[name]
+            default = f"default {one.default}" if one.default is not None else "no default"
+            lines.append(f"- {name}: {one.value}, argument {one.argument}, {default}")
+        return lines + said
+
+
+def trace_rule(
+    pattern: Callable[..., Any],
+    replacement: Callable[..., Any],
+    examples: Mapping[str, Any],
+    *,
+    rule_id: str,
+    doc: str | None = None,
+    decide: Mapping[str, str] | None = None,
+    qualifiers: Mapping[str, str] | None = None,
+    lower: Callable[[ExportedProgram], ExportedProgram] | None = None,
+) -> TracedRule:
+    """Make a rule of two functions.
+
+    Args:
+        pattern: What to look for, as a function of tensors and numbers.
+        replacement: What to put in its place, a function of the same arguments.
+        examples: Values of the arguments in their order. A literal that is equal to an example number takes its name.
+        rule_id: Id of the rule.
+        doc: What the rule does.
+        decide: Decisions by name of the literal: `exact`, `any`, `default`, `sizes`, a type of variables, or the name
+            of a literal of the pattern that is a wildcard.
+        qualifiers: `const`, `param` or `buffer`, by argument.
+        lower: Brings an exported program into the dialect in which the rule is to be applied; as exported otherwise.
+
+    Raises:
+        UsageError: EK265, a decision is not possible; EK266, a function cannot be made part of a rule.
+    """
+    tensors = {name: value for name, value in examples.items() if isinstance(value, torch.Tensor)}
+    sizes = _size_names(tensors, set(examples))
+    decisions = Decisions(
+        given=dict(decide or {}),
+        scalars={name: value for name, value in examples.items() if name not in tensors},
+        sizes=sizes,
+        taken={*examples, *sizes.values()},
+    )
+    texts: dict[str, str] = {}
+    for part, function in (("match", pattern), ("replace", replacement)):
+        program = _exported(function, examples, part)
+        program = program if lower is None else lower(program)
+        texts[part] = _Writer(program, list(examples), decisions, part).text()
+    decisions.check_all_met()
+    kinds = {name: f"{one} " for name, one in (qualifiers or {}).items()}
+    types = {name: kinds.get(name, "") + _tensor_type(value, sizes) for name, value in tensors.items()}
+    rule = Rule(id=rule_id, doc=doc, vars={**types, **decisions.wildcards}, match=texts["match"],
+                replace=texts["replace"])  # fmt: skip
+    return TracedRule(rule, tuple(decisions.literals.values()), tuple(decisions.open), tuple(decisions.defaults))
+
+
+class _Writer:
+    """Writes the graph of one function as a program of the rule language."""
+
+    def __init__(self, program: ExportedProgram, names: list[str], decisions: Decisions, part: str) -> None:
+        self.program = program
+        self.names = names
+        self.decisions = decisions
+        self.part = part
+        self.nodes: dict[Node, str] = {}
+        self.roots: list[Node] = []
+        self.lines: list[str] = []
+        self.uses: dict[Node, int] = {}
+        self.inputs: dict[Node, str] = {}
+
+    def text(self) -> str:
+        """Return the program."""
+        results = self.roots = self._results()
+        self._count(results)
+        self._bind_inputs()
+        for node in self.program.graph.nodes:
+            if node in self.uses and node not in self.nodes:
+                self._write(node)
+        return "".join(f"{line}\n" for line in [*self.lines, f"return {', '.join(self.nodes[one] for one in results)}"])
+
+    def _results(self) -> list[Node]:
+        signature = self.program.graph_signature
+        if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
+            raise _unusable(self.part, "it writes to a tensor")
+        (output,) = (node for node in self.program.graph.nodes if node.op == "output")
+        results = list(output.args[0])
+        may_be_input = self.part == "replace"
+        if not results or not all(
+            isinstance(one, Node) and (may_be_input or one.op == "call_function") for one in results
+        ):
+            raise _unusable(self.part, "each of its results has to be computed, as a tensor")
+        return results
+
+    def _count(self, results: list[Node]) -> None:
+        """Count the uses of everything that the results need."""
+        pending = [*results]
+        for one in results:
+            self.uses[one] = self.uses.get(one, 0) + 1
+        seen: set[Node] = set()
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            for source in _sources(node):
+                self.uses[source] = self.uses.get(source, 0) + 1
+                pending.append(source)
+
+    def _bind_inputs(self) -> None:
+        specs = self.program.graph_signature.input_specs
+        placeholders = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        given = iter(self.names)
+        for spec, node in zip(specs, placeholders, strict=True):
+            if spec.kind is InputKind.USER_INPUT:
+                name = next(given)
+                if isinstance(node.meta.get("val"), torch.Tensor):
+                    self.nodes[node] = self.inputs[node] = name
+                    if self.part == "match" and node not in self.uses:
+                        raise _unusable(self.part, f"it does not use its argument {name!r}")
+            elif node in self.uses and not self._is_number(node):
+                raise _unusable(self.part, f"it uses a tensor {node.name} from elsewhere", "make it an argument")
+
+    def _is_number(self, node: Node) -> bool:
+        value = node.meta.get("val")
+        return isinstance(value, torch.Tensor) and value.dim() == 0 and self._stored(node) is not None
+
+    def _stored(self, node: Node) -> torch.Tensor | None:
+        signature = self.program.graph_signature
+        name = signature.inputs_to_lifted_tensor_constants.get(node.name) or signature.inputs_to_buffers.get(node.name)
+        value = self.program.constants.get(name or "", self.program.state_dict.get(name or ""))
+        return value if isinstance(value, torch.Tensor) else None
+
+    def _write(self, node: Node) -> None:
+        if node.op == "placeholder":
+            return
+        if node.target is operator.getitem:
+            base, index = node.args
+            assert isinstance(base, Node), "results are of calls"
+            self.nodes[node] = f"{self.nodes[base]}[{index}]"
+            return
+        op = underlying(node.target)
+        if node.op != "call_function" or not hasattr(op, "_schema"):
+            raise _unusable(self.part, f"{node.target} is no operator that rules can name")
+        if op._schema.is_mutable:
+            raise _unusable(self.part, f"it writes to a tensor, with {name_of(op)}")
+        call = f"{name_of(op)}({', '.join(self._arguments(node, op))})"
+        is_single = isinstance(node.meta.get("val"), torch.Tensor)
+        is_short = node in self.roots or len(call) <= _LONGEST_INNER
+        if is_single and self.uses[node] == 1 and is_short:
+            self.nodes[node] = call
+            return
+        name = unused(operator_word(op), {*self.decisions.taken, *self.decisions.literals, *self.nodes.values()})
+        self.lines.append(f"{name} = {call}")
+        self.nodes[node] = name
+
+    def _arguments(self, node: Node, op: Any) -> list[str]:
+        parts: list[str] = []
+        by_name = False
+        for index, argument in enumerate(op._schema.arguments):
+            is_positional = index < len(node.args) and not argument.kwarg_only
+            if not is_positional and argument.name not in node.kwargs:
+                by_name = True
+                if self.part == "match" and argument.has_default_value():
+                    widened = self.decisions.left_out(op, argument, first=self._first(node))
+                    parts += [] if widened is None else [f"{argument.name}={widened}"]
+                continue
+            value = node.args[index] if is_positional else node.kwargs[argument.name]
+            text = self._value(node, argument, value)
+            if text is None:
+                by_name = True
+                continue
+            parts.append(f"{argument.name}={text}" if by_name or not is_positional else text)
+        return parts
+
+    def _value(self, node: Node, argument: Any, value: Any) -> str | None:
+        if isinstance(value, Node):
+            if value in self.nodes:
+                return self.nodes[value]
+            stored = self._stored(value)
+            assert stored is not None, "inputs are bound, and constants are numbers"
+            value = self.decisions.example_of(stored)
+        if isinstance(value, list | tuple) and any(isinstance(one, Node) for one in value):
+            return f"[{', '.join(self._value(node, argument, one) or 'None' for one in value)}]"
+        try:
+            return self.decisions.written(
+                underlying(node.target), argument, value, first=self._first(node), is_pattern=self.part == "match"
+            )
+        except TypeError as error:
+            raise _unusable(self.part, str(error)) from None
+
+    def _first(self, node: Node) -> str | None:
+        """Return the name of the input that is the first argument of a call."""
+        first = next(iter(node.args), None)
+        return self.inputs.get(first) if isinstance(first, Node) else None
+
+
+def _sources(node: Node) -> list[Node]:
+    found: list[Node] = []
+    torch.fx.node.map_arg((node.args, node.kwargs), found.append)
+    return found
+
+
+class _Function(torch.nn.Module):
+    """A module around a function, for torch to export."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def _exported(function: Callable[..., Any], examples: Mapping[str, Any], part: str) -> ExportedProgram:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(_Function(function).eval(), tuple(examples.values()), strict=False)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        raise _unusable(part, f"torch.export failed: {what}", "call it with the examples to see the error") from error
+
+
+def _size_names(tensors: Mapping[str, torch.Tensor], taken: set[str]) -> dict[int, str]:
+    """Name the sizes in order of appearance; a size of one stays one, since it may broadcast."""
+    names: dict[int, str] = {}
+    for value in tensors.values():
+        for size in value.shape:
+            if size not in names and size > 1:
+                free = next((one for one in _SIZE_NAMES if one not in taken and one not in names.values()), None)
+                names[size] = free or unused("D", {*taken, *names.values()})
+    return names
+
+
+def _tensor_type(value: torch.Tensor, sizes: Mapping[int, str]) -> str:
+    dims = ", ".join(sizes.get(size, str(size)) for size in value.shape)
+    return f"{'bool' if value.dtype is torch.bool else shown(value.dtype)} [{dims}]"
+
+
+def _unusable(part: str, why: str, hint: str | None = None) -> UsageError:
+    what = "the pattern" if part == "match" else "the replacement"
+    return UsageError(Diagnostic(code="EK266", message=f"{what} cannot be part of a rule: {why}", hint=hint))

@@ -1,0 +1,1 @@
+"""Checking rules: trials, shape evaluation, near misses, witnesses, relations between rules."""

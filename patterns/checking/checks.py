@@ -1,0 +1,286 @@
+"""Checking rules: everything that can be found out about a rule before somebody relies on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from exirkit.ir import Diagnostic, SourceText
+from exirkit.patterns.books.loading import LoadedBook
+from exirkit.patterns.matching.compiled_rule import CompiledRule
+
+from .abstract_evaluation import abstract_findings
+from .claimed_dialects import unmatched_dialects
+from .near_misses import NearMiss, NearMisses
+from .relations import Relations, relations_of_book
+from .trial_reports import Counterexample, PositiveReport
+from .trials import RuleTrials
+from .witness_replay import replay
+from .witnesses import StoredRule, WitnessBook, rule_text_hash
+
+TRIALS = 200
+
+Progress = Callable[[str, int, int], None]
+"""Called with the id of a rule, its number from 1 on, and how many there are."""
+
+
+@dataclass
+class RuleVerdict:
+    """What is known of one rule.
+
+    Attributes:
+        rule: Its id.
+        found: Complaints.
+        positives: Trials on values that the rule is for.
+        near_misses: What became of its guards, literals and repeated variables.
+        seconds: What checking took.
+    """
+
+    rule: str
+    found: list[Diagnostic] = field(default_factory=list)
+    positives: PositiveReport | None = None
+    near_misses: list[NearMiss] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether there is no error."""
+        return not any(one.severity == "error" for one in self.found)
+
+
+@dataclass
+class BookVerdict:
+    """What is known of a book: its own complaints, those about each rule, and what is no fault but worth knowing."""
+
+    file: str
+    found: list[Diagnostic] = field(default_factory=list)
+    rules: list[RuleVerdict] = field(default_factory=list)
+    notes: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether every rule is accepted and nothing else is wrong."""
+        return not any(one.severity == "error" for one in self.found) and all(one.is_accepted for one in self.rules)
+
+
+def check_book(
+    book: LoadedBook,
+    *,
+    trials: int = TRIALS,
+    seed: int = 0,
+    is_strict: bool = False,
+    only: Iterable[str] | None = None,
+    progress: Progress | None = None,
+    witnesses: WitnessBook | None = None,
+    is_fast: bool = False,
+    is_complete: bool = True,
+) -> BookVerdict:
+    """Check every rule of a book.
+
+    Args:
+        book: A loaded book; what is wrong with it already becomes part of the verdict.
+        trials: Positive trials per rule.
+        seed: Of all random choices.
+        is_strict: A guard without a witness, and rules in the way of each other, are errors, as in the shipped books.
+        only: Ids of the rules to check; all, and what they do to each other, when absent.
+        progress: Called before each rule.
+        witnesses: Stored ones.
+        is_fast: Those that fit the text of a rule are tried again, and nothing is searched.
+        is_complete: A rule whose witnesses are not stored, or show nothing, is an error, where there are `witnesses`.
+    """
+    verdict = BookVerdict(book.file, list(book.found))
+    wanted = None if only is None else set(only)
+    rules = [rule for rule in book.rules if wanted is None or rule.id in wanted]
+    for number, rule in enumerate(rules, 1):
+        if progress is not None:
+            progress(rule.id, number, len(rules))
+        verdict.rules.append(
+            check_one(
+                book, rule, trials=trials, seed=seed, is_strict=is_strict, witnesses=witnesses, is_fast=is_fast,
+                is_complete=is_complete,
+            )
+        )  # fmt: skip
+    if wanted is None:
+        add_relations(verdict, relations_of_book(book), is_strict=is_strict)
+    return verdict
+
+
+def add_relations(verdict: BookVerdict, relations: Relations, *, is_strict: bool) -> None:
+    """Add what rules do to each other; a book may be a collection to choose from, so alone this does not reject it."""
+    verdict.found += [_severe(one, is_strict) for one in relations.found]
+    verdict.notes += relations.notes
+
+
+def check_one(
+    book: LoadedBook,
+    rule: CompiledRule,
+    *,
+    trials: int = TRIALS,
+    seed: int = 0,
+    is_strict: bool = False,
+    witnesses: WitnessBook | None = None,
+    is_fast: bool = False,
+    is_complete: bool = True,
+) -> RuleVerdict:
+    """Check a rule of a book, with what is stored about it; the arguments are those of `check_book`."""
+    stored = None if witnesses is None else fitting(rule, book, witnesses)
+    verdict = check_rule(rule, trials=trials, seed=seed, is_strict=is_strict, stored=stored, is_fast=is_fast)
+    if not is_complete:
+        # They were searched again.
+        verdict.found = [one for one in verdict.found if one.code != "EK273"]
+    elif witnesses is not None and stored is None:
+        verdict.found.append(_not_stored(rule, is_known=witnesses.of(rule.id) is not None))
+    return verdict
+
+
+def check_rule(
+    rule: CompiledRule,
+    *,
+    trials: int = TRIALS,
+    seed: int = 0,
+    is_strict: bool = False,
+    stored: StoredRule | None = None,
+    is_fast: bool = False,
+) -> RuleVerdict:
+    """Evaluate a rule without values, try it on values of its types, and look for what its parts are good for.
+
+    Args:
+        rule: The rule.
+        trials: Positive trials.
+        seed: Of all random choices.
+        is_strict: A guard without a witness, or one that is called what it is not, is an error.
+        stored: Witnesses of this text of the rule; they are tried again.
+        is_fast: With stored witnesses nothing is searched.
+    """
+    started = time.perf_counter()
+    # What Python does with tensors without values says nothing about the rule.
+    abstract = [_opaque(rule)] if rule.opaque else abstract_findings(rule, seed=seed)
+    verdict = RuleVerdict(rule.id, [one for one in abstract if one.severity == "error"])
+    if verdict.is_accepted:
+        bench = RuleTrials(rule, seed=seed)
+        _try(bench, verdict, rule.rule.verify.trials or trials)
+        if verdict.is_accepted:
+            _miss(bench, verdict, stored, is_fast=is_fast)
+            verdict.found += [one for miss in verdict.near_misses for one in _about(rule, miss, is_strict)]
+            verdict.found += unmatched_dialects(rule, seed=seed)
+        # What is only worth knowing comes after what is wrong.
+        verdict.found += abstract
+    verdict.seconds = time.perf_counter() - started
+    return verdict
+
+
+def fitting(rule: CompiledRule, book: LoadedBook, witnesses: WitnessBook) -> StoredRule | None:
+    """Return what is stored of a rule, if it is about the text that the rule has now."""
+    stored = witnesses.of(rule.id)
+    return stored if stored is not None and stored.text == rule_text_hash(rule, book) else None
+
+
+def _try(bench: RuleTrials, verdict: RuleVerdict, trials: int) -> None:
+    verdict.positives = bench.positives(trials)
+    for counterexample in verdict.positives.counterexamples[:1]:
+        verdict.found.append(_wrong(bench.rule, counterexample))
+    if verdict.positives.open is not None:
+        verdict.found.append(_untried(bench.rule, verdict.positives))
+
+
+def _miss(bench: RuleTrials, verdict: RuleVerdict, stored: StoredRule | None, *, is_fast: bool) -> None:
+    """Search for witnesses, or try those that are stored."""
+    replayed, wrong = ([], []) if stored is None else replay(bench.rule, stored)
+    verdict.found += [_shows_nothing(bench.rule, text) for text in wrong]
+    if stored is not None and is_fast and not wrong:
+        verdict.near_misses = replayed
+    else:
+        verdict.near_misses = list(NearMisses(bench).all())
+
+
+def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagnostic]:
+    """Yield what is wrong with a guard: nothing shows what it is for, or it is not what it is called."""
+    if one.what != "guard" or any(skip.what.strip() == one.text.strip() for skip in rule.rule.verify.skip):
+        return
+    kinds = {guard.kind for guard in rule.guards if guard.text == one.text}
+    if one.witness is None and not one.is_structural and kinds == {"sound"}:
+        yield _severe(_without_witness(rule, one), is_strict)
+    if one.witness is not None and not one.is_structural and "sound" not in kinds:
+        yield _severe(_mislabelled(rule, one, min(kinds)), is_strict)
+
+
+def _severe(diagnostic: Diagnostic, is_strict: bool) -> Diagnostic:
+    return diagnostic if is_strict else diagnostic.model_copy(update={"severity": "warning"})
+
+
+def _not_stored(rule: CompiledRule, *, is_known: bool) -> Diagnostic:
+    what = "are those of another text of it" if is_known else "are not stored"
+    return rule.texts.rule.diagnostic(
+        "EK272", f"the witnesses of rule {rule.id} {what}", length=len(rule.id), hint="write them with --update"
+    )
+
+
+def _shows_nothing(rule: CompiledRule, text: str) -> Diagnostic:
+    return rule.texts.rule.diagnostic(
+        "EK273", f"rule {rule.id}: {text}", length=len(rule.id), hint="search again with --update"
+    )
+
+
+def _mislabelled(rule: CompiledRule, one: NearMiss, kind: str) -> Diagnostic:
+    values = tuple(f"{name}: {value}" for name, value in (one.witness or {}).items())
+    return _place(rule, one.text).diagnostic(
+        "EK271",
+        f"the guard `{one.text}` is called `{kind}`, but without it the rule is wrong: {one.problem}",
+        length=len(one.text),
+        notes=(f"in rule {rule.id}", *values, f"trial {one.number}"),
+        hint="call it `sound`, or write it as a plain text",
+    )
+
+
+def _place(rule: CompiledRule, text: str) -> SourceText:
+    return rule.texts.where[next(at for at, guard in enumerate(rule.guards) if guard.text == text)]
+
+
+def _opaque(rule: CompiledRule) -> Diagnostic:
+    return rule.texts.rule.diagnostic(
+        "EK247",
+        f"rule {rule.id} is opaque in: {', '.join(rule.opaque)}",
+        length=len(rule.id),
+        notes=("it is tried on values, and not looked at without them",),
+    ).model_copy(update={"severity": "note"})
+
+
+def _wrong(rule: CompiledRule, example: Counterexample) -> Diagnostic:
+    values = tuple(f"{name}: {value}" for name, value in example.values.items())
+    return rule.texts.rule.diagnostic(
+        "EK240",
+        f"rule {rule.id} is wrong: {example.problem}",
+        length=len(rule.id),
+        notes=(*values, f"seed {example.seed}"),
+        hint="add the guard that is missing, narrow the types, or state the contract under `equiv`",
+    )
+
+
+def _untried(rule: CompiledRule, report: PositiveReport) -> Diagnostic:
+    reason = report.main_reason()
+    guard = next((guard.text for guard in rule.guards if reason.startswith(f"`{guard.text}`")), None)
+    place = rule.texts.rule if guard is None else _place(rule, guard)
+    if guard is not None:
+        hint = f"say in `vars` what `{guard}` demands, or make such values under `gen`"
+    elif reason.startswith("no sample"):
+        hint = "take what contradicts itself out of `vars` and `gen`"
+    else:
+        hint = "narrow `vars` to what the operators take: sizes that have to agree have one name, dims a range"
+    return place.diagnostic(
+        "EK241",
+        f"rule {rule.id} cannot be tried: {report.open}",
+        length=len(rule.id if guard is None else guard),
+        notes=() if guard is None else (f"in rule {rule.id}",),
+        hint=hint,
+    )
+
+
+def _without_witness(rule: CompiledRule, one: NearMiss) -> Diagnostic:
+    return _place(rule, one.text).diagnostic(
+        "EK242",
+        f"nothing shows what the guard `{one.text}` is for: without it the rule is right for {one.tried} samples",
+        length=len(one.text),
+        notes=(f"in rule {rule.id}",),
+        hint="take it out, label it `kind: profit`, or list it under `verify: {skip: ...}` with the reason",
+    )

@@ -1,0 +1,265 @@
+"""Running a pattern as a program: on tensors for trials, on symbolic ones for checks, on nodes for examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from exirkit.patterns.operators.argument_binding import default_of
+from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.expression_syntax import ExpressionError
+from exirkit.patterns.syntax.program_compiler import Builder
+from exirkit.patterns.syntax.terms import (
+    Alternatives,
+    Anything,
+    Call,
+    Computed,
+    Item,
+    Literal,
+    OperatorCall,
+    Optional,
+    Pattern,
+    Sequence,
+    Splat,
+    Symbol,
+    Term,
+    Through,
+    Variable,
+    optional_names,
+    walk,
+)
+from exirkit.patterns.syntax.undecided import UndecidedError
+
+
+class CannotRunError(Exception):
+    """A pattern leaves open what it would be run with."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One way through the alternatives of a pattern.
+
+    Attributes:
+        branches: Index of the branch taken, by the identity of the `alt`.
+        present: Whether the optional call is there, by the identity of the `opt`.
+        passes: How many calls are looked through, by the identity of the `thru`, and which operator.
+        opened: Values of arguments that the pattern leaves open, by the identity of the call and name.
+    """
+
+    branches: Mapping[int, int] = field(default_factory=dict)
+    present: Mapping[int, bool] = field(default_factory=dict)
+    passes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    text: str = ""
+    opened: Mapping[tuple[int, str], Any] = field(default_factory=dict)
+
+
+def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
+    """Yield the ways through a pattern: every branch, optional calls there and missing, and so on."""
+    alternatives: dict[int, Alternatives] = {}
+    optionals: dict[int, Optional] = {}
+    throughs: dict[int, Through] = {}
+    for root in pattern.roots:
+        for term in walk(root):
+            if isinstance(term, Alternatives):
+                alternatives[id(term)] = term
+            elif isinstance(term, Optional):
+                optionals[id(term)] = term
+            elif isinstance(term, Through):
+                throughs[id(term)] = term
+    choices: list[list[tuple[str, int, Any, str]]] = []
+    for key, alternative in alternatives.items():
+        choices.append([("alt", key, index, f"{tag}") for index, (tag, _) in enumerate(alternative.branches)])
+    choices += [[("opt", key, True, ""), ("opt", key, False, "without")] for key in optionals]
+    for key, through in throughs.items():
+        ways = [("thru", key, (0, 0), "")]
+        ways += [("thru", key, (1 + index % 2, index), "through") for index in range(len(through.ops))]
+        choices.append(ways)
+    for count, chosen in enumerate(product(*choices)):
+        if count >= limit:
+            return
+        yield Shape(
+            {key: value for kind, key, value, _ in chosen if kind == "alt"},
+            {key: value for kind, key, value, _ in chosen if kind == "opt"},
+            {key: value for kind, key, value, _ in chosen if kind == "thru"},
+            " ".join(text for *_, text in chosen if text),
+        )
+
+
+class PatternRun:
+    """One run of a pattern.
+
+    Args:
+        pattern: What to run.
+        names: Values of variables and sizes; those of named terms and tags are added.
+        shape: Which way to take.
+        builder: Meaning of calls.
+        changed: Literals to take in the place of others, by identity of the term: for near misses.
+        split: Value for the second and later occurrences of variables, by name: likewise.
+
+    Attributes:
+        was_changed: Whether the run came to one of those.
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        names: dict[str, Any],
+        shape: Shape,
+        builder: Builder,
+        *,
+        changed: Mapping[int, Any] | None = None,
+        split: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.pattern = pattern
+        self.names = names
+        self.shape = shape
+        self.builder = builder
+        self.changed = dict(changed or {})
+        self.split = dict(split or {})
+        self._done: dict[int, Any] = {}
+        self._met: set[str] = set()
+        self.was_changed = False
+
+    def run(self) -> list[Any]:
+        """Return the values of the roots.
+
+        Raises:
+            CannotRunError: Something is left open that has no default.
+        """
+        results: list[Any] = []
+        for root in self.pattern.roots:
+            value = self.value(root)
+            if self.pattern.is_variadic:
+                return list(value)
+            results.append(value)
+        return results
+
+    def value(self, term: Term | Splat) -> Any:
+        """Return the value of a term; a term that is reached twice is computed once."""
+        if isinstance(term, Variable):
+            return self._variable(term)
+        key = id(term)
+        if key not in self._done:
+            self._done[key] = self._compute(term)
+            name = getattr(term, "name", None)
+            if name is not None and not isinstance(term, Symbol):
+                self.names[name] = self._done[key]
+        return self._done[key]
+
+    def _variable(self, term: Variable) -> Any:
+        if term.name in self.split and term.name in self._met:
+            self.was_changed = True
+            return self.split[term.name]
+        self._met.add(term.name)
+        if term.name not in self.names:
+            raise CannotRunError(f"{term.name} has no value")
+        return self.names[term.name]
+
+    def _compute(self, term: Any) -> Any:
+        compute: dict[type, Callable[[Any], Any]] = {
+            Literal: self._literal,
+            Computed: self._computed,
+            Symbol: lambda one: self.names[one.name],
+            Item: lambda one: self.value(one.base)[one.index],
+            Sequence: self._list,
+            Call: self._call,
+            OperatorCall: self._operator_call,
+            Alternatives: self._alternative,
+            Optional: self._optional,
+            Through: self._through,
+        }
+        if type(term) not in compute:
+            raise CannotRunError("`_` stands where an argument is needed")
+        return compute[type(term)](term)
+
+    def _computed(self, term: Computed) -> Any:
+        missing = sorted(term.needs - self.names.keys())
+        if missing:
+            raise CannotRunError(f"`{term.text}` needs {', '.join(missing)}, which has no value yet")
+        try:
+            value = term.compute(self.names)
+        except (ExpressionError, UndecidedError) as error:
+            raise CannotRunError(f"`{term.text}` cannot be computed: {error}") from None
+        return list(value) if isinstance(value, tuple) else value
+
+    def _literal(self, term: Literal) -> Any:
+        if id(term) not in self.changed:
+            return term.value
+        self.was_changed = True
+        return self.changed[id(term)]
+
+    def _list(self, term: Sequence) -> list[Any]:
+        made: list[Any] = []
+        for item in term.items:
+            if not isinstance(item, Splat):
+                made.append(self.value(item))
+            elif item.term is not None:
+                made.extend(self.value(item.term))
+            elif item.name is not None:
+                made.extend(self.names[item.name])
+        return made
+
+    def _call(self, term: Call) -> Any:
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        is_gap = False
+        for argument in term.op._schema.arguments:
+            written = term.arguments.get(argument.name)
+            if written is None or isinstance(written, Anything):
+                key = (id(term), argument.name)
+                if key not in self.shape.opened and not argument.has_default_value():
+                    raise CannotRunError(
+                        f"argument {argument.name!r} of {name_of(term.op)} is left open, and nothing is known to draw"
+                        " for it: give it a name with a type"
+                    )
+                value = self.shape.opened[key] if key in self.shape.opened else default_of(argument)
+            else:
+                value = self.value(written)
+            if argument.kwarg_only or is_gap:
+                if isinstance(written, Literal) and written.is_default and id(written) not in self.changed:
+                    continue
+                named[argument.name] = value
+            else:
+                positional.append(value)
+        try:
+            return self.builder.call(term.op, tuple(positional), named)
+        except Exception as error:
+            # Whoever hears of it wants to know which call of the pattern it was; what is inside speaks first.
+            if not hasattr(error, "__notes__"):
+                left = [f"{key!r}" for call, key in self.shape.opened if call == id(term)]
+                opened = f", whose argument {left[0]} is left open: give it a name with a type" if left else ""
+                error.add_note(f"in {name_of(term.op)}{opened}")
+            raise
+
+    def _operator_call(self, term: OperatorCall) -> Any:
+        op = self.names[term.variable]
+        arguments = [self.value(argument) for argument in term.arguments]
+        if term.rest is not None:
+            self.names.setdefault(term.rest, [])
+        return self.builder.call(op, (*arguments, *(self.names[term.rest] if term.rest else ())), {})
+
+    def _alternative(self, term: Alternatives) -> Any:
+        tag, branch = term.branches[self.shape.branches.get(id(term), 0)]
+        if term.name is not None:
+            self.names[f"{term.name}.alt"] = tag
+        return self.value(branch)
+
+    def _optional(self, term: Optional) -> Any:
+        absent = optional_names(term)
+        is_present = self.shape.present.get(id(term), True)
+        if is_present and all(self.names.get(name) is not None for name in absent):
+            return self.value(term.inner)
+        self.names.update(dict.fromkeys(absent))
+        return self.value(next(iter(term.inner.arguments.values())))
+
+    def _through(self, term: Through) -> Any:
+        value = self.value(term.inner)
+        count, index = self.shape.passes.get(id(term), (0, 0))
+        for _ in range(count):
+            op = term.ops[index]
+            if any(not argument.has_default_value() for argument in op._schema.arguments[1:]):
+                raise CannotRunError(f"{op} needs arguments to be looked through")
+            value = self.builder.call(op, (value,), {})
+        return value

@@ -1,0 +1,207 @@
+"""Witnesses that are kept beside a book: what each part of each rule is for, as data that is quickly tried again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from exirkit.ir import Diagnostic, Location, ModelError
+from exirkit.patterns.books.loading import SHIPPED, LoadedBook
+from exirkit.patterns.matching.compiled_rule import CompiledRule
+
+from .near_misses import NearMiss, Outcome
+
+LANGUAGE = 1
+"""Version of the rule language, as books have it under `rulebook`."""
+TRIALS_REVISION = 1
+"""Goes up when a seed comes to mean other values: stored witnesses are then searched again."""
+WITNESSES = "witnesses"
+_LARGEST = 1 << 26
+# What a rule is called and said about it changes nothing of what it does.
+_ABOUT = {"doc", "tags", "owner", "since", "links", "priority", "group", "phase"}
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StoredNearMiss(_Form):
+    """What became of one part of a rule.
+
+    Attributes:
+        what: `guard`, `literal`, `default` or `repeated`.
+        text: The part.
+        outcome: As in `NearMiss`.
+        tried: How many values were tried.
+        seed: Makes the values of the witness, tensors too: seed of the check, and number of the trial.
+        instead: What stood in the place of the part.
+        values: The values, as far as they are short.
+        difference: How results differ.
+    """
+
+    what: str
+    text: str
+    outcome: Outcome
+    tried: int = Field(ge=0)
+    seed: str | None = Field(default=None, pattern=r"^\d{1,18}:\d{1,9}$")
+    instead: str | None = None
+    values: dict[str, str] = {}
+    difference: str | None = None
+
+    @property
+    def number(self) -> int:
+        """Number of the trial."""
+        return int((self.seed or "0:0").partition(":")[2])
+
+
+class StoredRule(_Form):
+    """What is known of one rule.
+
+    Attributes:
+        rule: Its id.
+        text: Hash of its text, and of all in its book that it may use.
+        seed: Of the check.
+        samples: Trials in which pattern and replacement agreed.
+        near_misses: Its parts.
+    """
+
+    rule: str
+    text: str
+    seed: int = Field(ge=0)
+    samples: int = Field(ge=0)
+    near_misses: tuple[StoredNearMiss, ...] = ()
+
+
+class WitnessBook(_Form):
+    """A file of witnesses."""
+
+    witnesses: Literal[1]
+    language: int
+    revision: int
+    rules: tuple[StoredRule, ...] = ()
+
+    def of(self, rule_id: str) -> StoredRule | None:
+        """Return what is stored of a rule."""
+        return next((one for one in self.rules if one.rule == rule_id), None)
+
+    def only(self, rule_id: str) -> WitnessBook:
+        """Return what is stored of a rule as a file of its own."""
+        return self.model_copy(update={"rules": tuple(one for one in self.rules if one.rule == rule_id)})
+
+
+def rule_text_hash(rule: CompiledRule, book: LoadedBook) -> str:
+    """Return a hash of all that says what a rule means: its text, macros and operators of its book, the language."""
+    content: dict[str, Any] = {
+        "language": [LANGUAGE, TRIALS_REVISION],
+        "rule": rule.rule.model_dump(mode="json", exclude=_ABOUT),
+        "books": [_context(one) for one in _with_imports(book)],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _with_imports(book: LoadedBook) -> list[LoadedBook]:
+    return [book, *(below for one in book.imported for below in _with_imports(one))]
+
+
+def _context(book: LoadedBook) -> dict[str, Any]:
+    if book.book is None:
+        return {}
+    return book.book.model_dump(mode="json", include={"macros", "ops", "traits"})
+
+
+def read_witnesses(path: str | Path) -> WitnessBook:
+    """Read a file of witnesses.
+
+    Raises:
+        OSError: It cannot be read.
+        ModelError: EK274, it is no such file.
+    """
+    file = Path(path)
+    with file.open("rb") as stream:
+        content = stream.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise _damaged(str(path), "it is too large")
+    return _parsed(content, str(path))
+
+
+def shipped_witnesses(name: str) -> WitnessBook | None:
+    """Return the witnesses of a shipped book; None if there are none."""
+    resource = files("exirkit.patterns").joinpath(SHIPPED, WITNESSES, f"{name}.json")
+    return _parsed(resource.read_bytes(), f"{name}.json") if resource.is_file() else None
+
+
+def _parsed(content: bytes, file: str) -> WitnessBook:
+    try:
+        return WitnessBook.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _damaged(file, f"{where}: {first['msg']}" if where else str(first["msg"])) from None
+
+
+def _damaged(file: str, why: str) -> ModelError:
+    return ModelError(
+        Diagnostic(
+            code="EK274",
+            message=f"this is no file of witnesses: {why}",
+            location=Location(file=file),
+            hint="write it anew with `exirkit rule check BOOK --witnesses FILE --update`",
+        )
+    )
+
+
+def stored_rule(
+    rule: CompiledRule, book: LoadedBook, seed: int, samples: int, near_misses: Iterable[NearMiss]
+) -> StoredRule:
+    """Return what is to be stored of a rule after a check."""
+    return StoredRule(
+        rule=rule.id,
+        text=rule_text_hash(rule, book),
+        seed=seed,
+        samples=samples,
+        near_misses=tuple(_stored(one, seed) for one in near_misses),
+    )
+
+
+def _stored(one: NearMiss, seed: int) -> StoredNearMiss:
+    return StoredNearMiss(
+        what=one.what,
+        text=one.text,
+        outcome=one.outcome,
+        tried=one.tried,
+        seed=None if one.number is None else f"{seed}:{one.number}",
+        instead=one.instead,
+        values={name: _compact(text) for name, text in (one.witness or {}).items()},
+        difference=None if one.problem is None else _rounded(one.problem),
+    )
+
+
+def _rounded(text: str) -> str:
+    """Leave out the digits in which machines differ."""
+    return re.sub(r"\d+\.\d{4,}(e[+-]?\d+)?", lambda number: f"{float(number.group()):.3g}", text)[:300]
+
+
+def _compact(text: str) -> str:
+    """Leave the elements of larger tensors to the seed."""
+    kind, equals, elements = text.partition(" = [")
+    return kind if equals and elements.count(",") > 3 else text[:200]
+
+
+def witness_text(rules: Iterable[StoredRule]) -> str:
+    """Return the text of a file of witnesses: one line for each part, in the order of the book."""
+    lines = ["{", f'"witnesses": 1, "language": {LANGUAGE}, "revision": {TRIALS_REVISION}, "rules": [']
+    blocks = [_block(rule) for rule in rules]
+    return "\n".join([*lines, ",\n".join(blocks), "]}", ""])
+
+
+def _block(rule: StoredRule) -> str:
+    head = json.dumps(rule.model_dump(exclude={"near_misses"}), ensure_ascii=False)[:-1]
+    inner = [json.dumps(one.model_dump(exclude_defaults=True), ensure_ascii=False) for one in rule.near_misses]
+    return head + ', "near_misses": [' + "".join(f"\n  {line}," for line in inner).rstrip(",") + "]}"

@@ -1,0 +1,1 @@
+"""Applying rules to programs."""

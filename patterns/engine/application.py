@@ -1,0 +1,381 @@
+"""One application of a rule: is the match legal, what takes its place, and does that keep the rule's word."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
+
+from exirkit.ir import (
+    BodyEditor,
+    DiagnosticError,
+    EdgeOpOverload,
+    GraphEditor,
+    SealedBodyError,
+    edge_operator,
+    handles_like,
+    has_effect,
+    is_module_program,
+    is_pure,
+    no_new_guards,
+    shared_results,
+    underlying,
+)
+from exirkit.patterns.forms.catalogue import copying
+from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
+from exirkit.patterns.matching.state import State, Trace, numbers_read
+from exirkit.patterns.operators.facts import traits_of
+from exirkit.patterns.operators.seen_through import is_remark, may_pass
+from exirkit.patterns.syntax.expression_syntax import ExpressionError
+from exirkit.patterns.syntax.measures import broken_measure
+from exirkit.patterns.syntax.program_compiler import FACTS
+from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
+
+from .building import GraphBuilder
+from .program_facts import RULE_KEY, ProgramFacts
+from .same_expression import is_same_expression
+
+
+class Refused(Exception):  # noqa: N818 - it is no error of anybody when a match is not profitable
+    """A match is not rewritten.
+
+    Attributes:
+        reason: Why.
+        is_fault: The rule is to blame.
+    """
+
+    def __init__(self, reason: str, *, is_fault: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_fault = is_fault
+
+
+@dataclass
+class Applied:
+    """What an application changed.
+
+    Attributes:
+        made: New calls.
+        replacements: Values that the users of the roots use now.
+        removed: How many calls are gone.
+    """
+
+    made: list[Node] = field(default_factory=list)
+    replacements: list[Node] = field(default_factory=list)
+    removed: int = 0
+
+
+class RuleApplication:
+    """Matches and applies rules in one program."""
+
+    def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
+        self.editor = editor
+        self.facts = facts
+        self._wrap, self.is_edge = _dialect_of(editor)
+        self._mutated = _mutated_inputs(editor)
+        self._is_functional = not any(map(_writes, editor.graph.nodes))
+
+    def match(self, rule: CompiledRule, node: Node, trace: Trace | None = None) -> State | None:
+        """Return how a rule matches at the call behind its first root, or None."""
+        state = State(self.facts, {}, trace=trace, sees_through=self._is_functional)
+        if not rule.match(node, state):
+            return None
+        if not any(root is not None and is_wanted(root) for root in state.roots):
+            state.fail("nothing uses the result", node)
+            return None
+        if not self._results_are_covered(rule, state) or not self._inside_is_private(rule, state):
+            return None
+        for unwanted in rule.unless:
+            if unwanted(node, State(self.facts, dict(state.names), sees_through=self._is_functional)):
+                state.fail("a pattern under `unless` matches", node)
+                return None
+        return state
+
+    def apply(
+        self,
+        rule: CompiledRule,
+        state: State,
+        *,
+        tuning: Mapping[str, Any] | None = None,
+        then: Callable[[Applied], None] | None = None,
+    ) -> Applied:
+        """Replace a match.
+
+        Args:
+            rule: Rule that matches.
+            state: How.
+            tuning: Values for `tune`; the first ones when absent.
+            then: Looks at what was done, and may raise: then nothing was.
+
+        Raises:
+            Refused: It cannot be replaced, or the rule broke its word; nothing has changed.
+        """
+        roots = [root for root in state.roots if root is not None]
+        before = self._place(roots, state)
+        try:
+            with no_new_guards(self.editor.fake_mode), self.editor.transaction(rule.id, records_effect=False):
+                done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
+                problem = broken_measure(rule.rule.measure, state.nodes, done.made)
+                if problem is not None:
+                    raise Refused(problem, is_fault=True)
+                if then is not None:
+                    then(done)
+                return done
+        except (ExpressionError, UndecidedError) as error:
+            raise Refused(str(error)) from error
+        except _ShapeEnvGuardError as error:
+            raise Refused(f"a size that varies would become fixed: {error}") from error
+        except DiagnosticError as error:
+            is_fault = not isinstance(error, SealedBodyError)
+            raise Refused(error.diagnostics[0].message, is_fault=is_fault) from error
+
+    def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
+        names = self._names(rule, state, tuning)
+        case = _chosen(rule, names)
+        if case.let is not None:
+            names.update(case.let.assigned(_Constants(names, self.facts)))
+        origins = _origins(rule, state)
+        builder = GraphBuilder(
+            self.editor,
+            before,
+            origins,
+            wrap=self._wrap,
+            lifts_numbers=self.is_edge,
+            name=f"_{rule.id.replace('.', '_').replace('-', '_')}_constant",
+            sizes=[one for one in names.values() if isinstance(one, Node)],
+        )
+        # An operator of which nothing is left to compute gives its results in the order of the roots.
+        results = case.replace.run(names, builder)
+        if len(results) != len(state.roots):
+            raise Refused(f"{len(results)} results for {len(state.roots)} roots", is_fault=True)
+        done = Applied(made=builder.made)
+        pairs = [
+            (root, builder.node_of(result, root.meta.get("val")))
+            for root, result in zip(state.roots, results, strict=True)
+            if root is not None
+        ]
+        self._check_news(pairs, state, builder)
+        is_isolated = isinstance(self.editor, BodyEditor) and self.editor.is_isolated
+        shared = shared_results(self.editor.graph) if is_isolated else 0
+        for root, new in pairs:
+            self._check_word(rule, root, new)
+            self.editor.replace(root, new)
+            done.replacements.append(new)
+        if is_isolated and shared_results(self.editor.graph) > shared:
+            raise Refused("a body of control flow may not return what shares memory with its inputs or results")
+        for node in builder.made:
+            self.editor.set_meta(node, RULE_KEY, (*origins[0].meta.get(RULE_KEY, ()), rule.id))
+            for key, entry in rule.rule.meta.tags.items():
+                self.editor.set_meta(node, key, entry)
+        self._sweep(state, builder, done)
+        return done
+
+    def _sweep(self, state: State, builder: GraphBuilder, done: Applied) -> None:
+        """Take out what nothing uses any more, new nodes that were not needed as well."""
+        for node in [*(root for root in state.roots if root is not None), *state.nodes]:
+            self._take_out(node)
+        for node in reversed(builder.made):
+            self.editor.erase_unused(node)
+        done.removed = sum(node._erased for node in state.nodes)
+        done.made = [node for node in builder.made if not node._erased]
+        unused = [node for node in builder.constants if not node._erased and not node.users]
+        if unused:
+            self.editor.remove_inputs(unused)
+
+    def _take_out(self, node: Node) -> None:
+        """Erase a replaced call that nothing uses, random ones as well: the rule answers for what they drew."""
+        for result in [user for user in node.users if _is_dead(user)]:
+            self.editor.erase_unused(result)
+        if all(map(is_remark, node.users)):
+            for remark in list(node.users):
+                self.editor.erase(remark)
+        if node._erased or node.users or node.op != "call_function":
+            return
+        producers = node.all_input_nodes
+        self.editor.erase(node)
+        for producer in producers:
+            self.editor.erase_unused(producer)
+
+    # Before
+
+    def _results_are_covered(self, rule: CompiledRule, state: State) -> bool:
+        """Of a call with several results only those may be used that the pattern names."""
+        named = {root for root in state.roots if root is not None}
+        for node in state.nodes:
+            if not isinstance(node.meta.get("val"), list | tuple):
+                continue
+            for user in node.users:
+                is_inside = all(reader in state.nodes for reader in user.users)
+                if not is_inside and user not in named and user not in state.nodes and not _is_named(user, state):
+                    return state.fail(f"%{user.name} uses a result that the pattern does not have", node)
+        return True
+
+    def _inside_is_private(self, rule: CompiledRule, state: State) -> bool:
+        """A matched call inside that others use stays; then the rewrite must not compute more than it saves."""
+        roots = {root for root in state.roots if root is not None}
+        inside = set(state.nodes) | roots
+        kept = {id(state.names[name]) for name in rule.rule.keep if name in state.names}
+        escaping = [
+            node
+            for node in state.nodes
+            if node not in roots and id(node) not in kept and not all(_ends_inside(user, inside) for user in node.users)
+        ]
+        if not escaping or rule.rule.keep:
+            return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
+        dying = sum(_weight(underlying(node.target)) for node in roots)
+        made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
+        # Nobody knows what a builder makes.
+        is_known = not any(case.replace.opaque for case in rule.cases)
+        return (is_known and made <= dying) or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
+
+    def _place(self, roots: Sequence[Node], state: State) -> Node:
+        """Return the node in front of which the replacement can stand: before any user, behind all inputs."""
+        if len(roots) == 1:
+            return roots[0]
+        last = max(roots)
+        users = [user for root in roots for user in root.users if user not in state.nodes]
+        first_user = min(users, default=last)
+        if first_user < last and last not in users:
+            inputs = [one for one in state.names.values() if isinstance(one, Node) and one not in state.nodes]
+            if any(first_user < one or one is first_user for one in inputs):
+                raise Refused("a root is used before an input of the pattern is there")
+            return first_user
+        return last
+
+    def _names(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> dict[str, Any]:
+        names: dict[str, Any] = {**state.names, **tuning, FACTS: self.facts}
+        if rule.let is not None:
+            names.update(rule.let.assigned(_Constants(names, self.facts)))
+        return names
+
+    # After
+
+    def _check_news(self, pairs: Sequence[tuple[Node, Node]], state: State, builder: GraphBuilder) -> None:
+        """A replacement is something new, and it does what the match does besides returning values."""
+        made = [*builder.made, *builder.constants]
+        if all(is_same_expression(root, new, made, self.facts.value) for root, new in pairs):
+            raise Refused("the replacement is what is there already")
+        if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
+            raise Refused("the call does more than to return a value, and the replacement does not", is_fault=True)
+
+    def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
+        old, value = root.meta.get("val"), new.meta.get("val")
+        if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
+            return
+        if old.dtype != value.dtype:
+            raise Refused(f"the result would be {value.dtype} in place of {old.dtype}", is_fault=True)
+        same = compare("==", list(old.shape), list(value.shape))
+        if same is not True:
+            shapes = f"{list(value.shape)} in place of {list(old.shape)}"
+            raise Refused(f"the result would have sizes {shapes}", is_fault=same is False)
+        if rule.rule.equiv.strides and compare("==", list(old.stride()), list(value.stride())) is not True:
+            raise Refused("the result would have another layout", is_fault=True)
+        if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
+            raise Refused("the program writes to the value that would be returned")
+
+
+def _chosen(rule: CompiledRule, names: Mapping[str, Any]) -> CompiledCase:
+    for case in rule.cases:
+        if case.when is None or truth(case.when.compiled(names)) is True:
+            return case
+    raise Refused("no case applies")
+
+
+def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
+    """Return the nodes that a replacement stands for, the one that gives the stack trace first."""
+    first = next(root for root in state.roots if root is not None)
+    anchor = state.names.get(rule.rule.meta.anchor or "", first)
+    anchor = anchor if isinstance(anchor, Node) else first
+    others = state.nodes if rule.rule.meta.debug == "union" else [root for root in state.roots if root is not None]
+    return tuple(dict.fromkeys([anchor, *others]))
+
+
+def is_wanted(node: Node) -> bool:
+    """Tell whether a call makes a difference: something uses it, or it does more than to return a value."""
+    return bool(node.users) or has_effect(node)
+
+
+def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
+    """Whether a use of a matched call goes when the match does: what moves data on to the match alone goes with it."""
+    if user in inside or _is_dead(user) or is_remark(user):
+        return True
+    if depth == 0 or user.op != "call_function":
+        return False
+    # What takes one of several results stands for no call of the pattern.
+    is_passing = user.target is operator.getitem or may_pass(underlying(user.target))
+    return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
+
+
+def _writes(node: Node) -> bool:
+    schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
+    return schema is not None and schema.is_mutable
+
+
+def _is_dead(node: Node) -> bool:
+    return not node.users and is_pure(node)
+
+
+def _is_named(node: Node, state: State) -> bool:
+    return any(value is node for value in state.names.values())
+
+
+def _weight(op: Any) -> int:
+    """Return how much an operator counts for: moving data is nothing beside computing."""
+    return 0 if traits_of(op).copy_like else 1
+
+
+def _mutated_inputs(editor: GraphEditor) -> set[Node]:
+    signature = editor.program.graph_signature
+    # The tables of the signature go by the value that is written, and two buffers may get the same one.
+    targets = {spec.target for spec in signature.output_specs if spec.target is not None}
+    if is_module_program(editor.program):
+        # A graph on its own does not say which of its inputs are written to after it has run.
+        return set(editor.graph.find_nodes(op="placeholder"))
+    stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    return {
+        node
+        for node in editor.graph.nodes
+        if node.op == "placeholder" and (node.name in targets or stored.get(node.name) in targets)
+    }
+
+
+def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
+    """Return how operators are called in a program: as torch does, or by handles as in Edge."""
+    for node in editor.graph.nodes:
+        if node.op == "call_function" and underlying(node.target) is not node.target:
+            handle = edge_operator if isinstance(node.target, EdgeOpOverload) else cache(handles_like(node.target))
+            return partial(_copying_handle, handle), True
+    return (lambda op: op), False
+
+
+def _copying_handle(handle: Callable[[Any], Any], op: Any) -> Any:
+    return handle(copying(op))
+
+
+class _Constants(Mapping[str, Any]):
+    """Names in which constants are real tensors, as `let` computes with them."""
+
+    def __init__(self, names: Mapping[str, Any], facts: ProgramFacts) -> None:
+        self.names = names
+        self.facts = facts
+
+    def __getitem__(self, key: str) -> Any:
+        return self._real(self.names[key])
+
+    def _real(self, value: Any) -> Any:
+        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
+            known = self.facts.value(value)
+            return value if known is None else known
+        return numbers_read(value)
+
+    def __iter__(self) -> Any:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)

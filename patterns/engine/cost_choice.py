@@ -1,0 +1,172 @@
+"""Choosing by cost: of the rewrites that are possible at a node the cheapest one on the target, if it gains anything.
+
+A rewrite is made, its calls are estimated by the target description, and it is undone again. What it gains depends on
+shapes and numbers alone, so that sites which are alike are estimated once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from exirkit.patterns.matching.compiled_rule import CompiledRule
+from exirkit.patterns.matching.state import State
+from exirkit.patterns.operators.facts import operators_with
+from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.operators.targets import Target
+
+from .application import Applied, Refused, RuleApplication
+
+Room = Callable[[Node], float]
+"""Bytes of memory that the results of a rewrite may take at a node at once."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a rewrite would bring.
+
+    Attributes:
+        gained_ns: Nanoseconds that every run of the program would take less.
+        scratch: Bytes that its calls need at once, results included.
+    """
+
+    gained_ns: float
+    scratch: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rewrite that was estimated."""
+
+    rule: CompiledRule
+    tuning: Mapping[str, Any]
+    estimate: Estimate
+
+
+class _Measured(Exception):  # noqa: N818 - the way out of a transaction that is to be undone
+    def __init__(self, estimate: Estimate) -> None:
+        super().__init__()
+        self.estimate = estimate
+
+
+class CostChoice:
+    """Estimates rewrites in one program.
+
+    Args:
+        application: Makes them.
+        target: What calls cost.
+        room: Bytes that a rewrite may use at a node; without it there is no limit.
+    """
+
+    def __init__(self, application: RuleApplication, target: Target, room: Room | None = None) -> None:
+        self.application = application
+        self.target = target
+        self.room = room
+        self._known: dict[Any, Estimate | str] = {}
+
+    def best(self, rules: Sequence[CompiledRule], node: Node) -> Choice | None:
+        """Return the rewrite that gains most, or None if none gains anything or fits."""
+        room = math.inf if self.room is None else self.room(node)
+        found: list[Choice] = []
+        for rule in rules:
+            for tuning in rule.tunings:
+                estimate = self.estimate(rule, node, tuning)
+                if not isinstance(estimate, Estimate) or estimate.gained_ns <= 0:
+                    break
+                # Later numbers are for less memory, not for less time.
+                if estimate.scratch <= room:
+                    found.append(Choice(rule, tuning, estimate))
+                    break
+        # Of equals the first one, so that the order of rules and numbers decides.
+        return max(found, key=lambda one: one.estimate.gained_ns, default=None)
+
+    def estimate(self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any]) -> Estimate | str:
+        """Return what a rewrite would bring, or why it is none."""
+        state = self.application.match(rule, node)
+        if state is None:
+            return "no match"
+        key = (rule.id, *tuning.items(), _likeness(state))
+        if key not in self._known:
+            self._known[key] = self._tried(rule, state, tuning)
+        return self._known[key]
+
+    def _tried(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> Estimate | str:
+        before = {one: self.target.cost_of(one) for one in state.nodes}
+
+        def judge(done: Applied) -> None:
+            saved = sum(cost for one, cost in before.items() if one._erased)
+            spent = sum(map(self.target.cost_of, done.made))
+            # A kernel that is missing costs more than anything; one that is missing on both sides decides nothing.
+            gained = -math.inf if math.isnan(saved - spent) else saved - spent
+            raise _Measured(Estimate(gained, _scratch(done.made)))
+
+        try:
+            self.application.apply(rule, state, tuning=tuning, then=judge)
+        except _Measured as measured:
+            return measured.estimate
+        except Refused as refused:
+            return refused.reason
+        raise AssertionError("judging ends every attempt")
+
+
+def _likeness(state: State) -> Any:
+    """Return what the gain of a rewrite depends on: operators, shapes and numbers, not which nodes they are."""
+    names = tuple((name, _description(value)) for name, value in state.names.items() if not name.startswith("$"))
+    nodes = tuple((one.target, len(one.users), _description(one)) for one in state.nodes)
+    return names, nodes
+
+
+def _description(value: Any) -> Any:
+    if isinstance(value, Node):
+        seen = value.meta.get("val")
+        return (value.op == "placeholder", _description(seen))
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, tuple(map(str, value.shape)))
+    if isinstance(value, list | tuple):
+        return tuple(map(_description, value))
+    return (type(value), str(value))
+
+
+def _scratch(made: Sequence[Node]) -> float:
+    """Return the most bytes that calls need at once, if each result lives until its last use among them."""
+    order = sorted(made)
+    place = {node: index for index, node in enumerate(order)}
+    bases = {node: _base(node, place) for node in order}
+    last = dict(place)
+    for node in order:
+        for user in node.users:
+            last[bases[node]] = max(last[bases[node]], place.get(user, len(order)))
+    sizes = {node: _nbytes(node) if bases[node] is node else 0.0 for node in order}
+    most = 0.0
+    for index in range(len(order)):
+        most = max(most, sum(sizes[node] for node in order[: index + 1] if last[node] >= index))
+    return most
+
+
+def _base(node: Node, place: Mapping[Node, int]) -> Node:
+    """Return the call in whose memory a reshaped result stays."""
+    views = operators_with("views")
+    while True:
+        op = getattr(node.target, "_op", node.target)
+        source = node.args[0] if node.args else None
+        is_view = op in views and name_of(op) == "aten.view_copy.default"
+        if not is_view or not isinstance(source, Node) or source not in place:
+            return node
+        node = source
+
+
+def _nbytes(node: Node) -> float:
+    values = node.meta.get("val")
+    tensors = [
+        one for one in (values if isinstance(values, list | tuple) else [values]) if isinstance(one, torch.Tensor)
+    ]
+    total = 0.0
+    for one in tensors:
+        sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in one.shape]
+        total += math.inf if any(size is None for size in sizes) else math.prod(sizes) * one.element_size()
+    return total

@@ -1,0 +1,388 @@
+"""The engine: applies a set of rules to a program until nothing matches any more.
+
+Nodes are looked at from the outputs to the inputs, so that of two matches the larger one comes first. After a rewrite
+only what may have changed is looked at again. Every application is a transaction of the graph editor: a rule that does
+not keep its word is undone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from torch.fx import Node
+
+from exirkit.ir import (
+    BodyEditor,
+    ContractError,
+    Diagnostic,
+    GraphEditor,
+    Location,
+    bodies_of,
+    is_module_program,
+    locate,
+)
+from exirkit.patterns.matching.compiled_rule import CompiledRule
+from exirkit.patterns.matching.predicate_tree import PredicateTree
+from exirkit.patterns.operators.targets import Target
+
+from .application import Refused, RuleApplication, is_wanted
+from .cost_choice import CostChoice, Room
+from .history import RewriteHistory
+from .program_facts import ProgramFacts
+from .report import Application, Refusal, RewriteReport, RuleStatistics
+
+_LONGEST_CYCLE = 12
+_BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"
+
+
+@dataclass(frozen=True)
+class RewriteOptions:
+    """How to rewrite.
+
+    Attributes:
+        strategy: `fixpoint`, or `sweep`: every node is looked at once.
+        bound: Applications per node of the program after which rewriting is taken for endless.
+        limit: Stop after this many applications.
+        options: Values that rules may ask for with `option(...)`.
+        target: What the target has and what it costs; rules that choose by cost need it.
+        room: Bytes that a rewrite chosen by cost may need at a node; no limit when absent.
+        is_strict: A result of another dtype or shape is an error; otherwise the rewrite is undone and noted.
+        on_application: Called after every application.
+    """
+
+    strategy: str = "fixpoint"
+    bound: int = 100
+    limit: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    target: Target | None = None
+    room: Room | None = None
+    is_strict: bool = False
+    on_application: Callable[[Application], None] | None = None
+
+
+class RuleEngine:
+    """Applies rules.
+
+    Args:
+        rules: Compiled rules. Of those that match at a node the one with the highest priority is applied; then the one
+            whose pattern asks for more; then the one whose id comes first.
+    """
+
+    def __init__(self, rules: Sequence[CompiledRule]) -> None:
+        self.rules = tuple(sorted(rules, key=lambda one: (-one.rule.priority, -one.specificity, one.id)))
+        self.tree = PredicateTree([(rule.anchors, rule.pattern.roots[0], rule.forms) for rule in self.rules])
+        self.height = max((rule.height for rule in self.rules), default=1)
+
+    def run(self, editor: GraphEditor, options: RewriteOptions | None = None) -> RewriteReport:
+        """Rewrite a program in place, inside a transaction of its own: its graph, and the bodies of its control flow.
+
+        Patterns never cross from one graph to another. A body can look through operands at what the program stores.
+
+        Args:
+            editor: Editor of a copy that the caller owns.
+            options: How.
+
+        Returns:
+            What was done.
+
+        Raises:
+            ContractError: EK250, the rules rewrite in a circle; EK251, a rule broke its word and `is_strict`. The
+                program is as it was before.
+        """
+        report = RewriteReport()
+        with editor.transaction("rules"):
+            self._rewrite(editor, options or RewriteOptions(), report, None)
+        return report
+
+    @contextmanager
+    def reversible(self, editor: GraphEditor, options: RewriteOptions | None = None) -> Iterator[RewriteHistory]:
+        """Rewrite a program as `run` does; as long as the block lasts applications can be undone, the last one first.
+
+        Args:
+            editor: Editor of a copy that the caller owns.
+            options: How.
+
+        Yields:
+            The applications. What stands when the block ends stays; if it raises, nothing does.
+
+        Raises:
+            ContractError: As `run`.
+        """
+        with editor.transaction("rules"):
+            history = RewriteHistory(editor)
+            self._rewrite(editor, options or RewriteOptions(), history.report, history)
+            editor.agree()
+            yield history
+
+    def _rewrite(
+        self, editor: GraphEditor, options: RewriteOptions, report: RewriteReport, history: RewriteHistory | None
+    ) -> None:
+        started = time.perf_counter()
+        report.statistics = {rule.id: RuleStatistics() for rule in self.rules}
+        report.is_limited = options.limit == 0
+        self._run_all(editor, options, report, history, None)
+        if is_module_program(editor.program):
+            self._note_blind_rules(report)
+        report.seconds = time.perf_counter() - started
+
+    def _note_blind_rules(self, report: RewriteReport) -> None:
+        """Say which rules might have matched if the inputs of the graph were known for what they are."""
+        for rule in self.rules:
+            statistics = report.statistics[rule.id]
+            if rule.asks_for_stored and statistics.tried and not statistics.matched:
+                report.refusals.append(Refusal(rule.id, "", _BLIND))
+
+    def _run_all(
+        self,
+        editor: GraphEditor,
+        options: RewriteOptions,
+        report: RewriteReport,
+        history: RewriteHistory | None,
+        outer: ProgramFacts | None,
+    ) -> None:
+        """Rewrite a graph, and then the bodies of its control flow, each for itself."""
+        run = _Run(self, editor, options, report, outer)
+        run.history = history
+        run.run()
+        for body in bodies_of(editor):
+            if report.is_limited:
+                break
+            self._run_all(body, options, report, history, run.facts)
+
+
+class _Run:
+    """One run of an engine over one graph."""
+
+    def __init__(
+        self,
+        engine: RuleEngine,
+        editor: GraphEditor,
+        options: RewriteOptions,
+        report: RewriteReport,
+        outer: ProgramFacts | None,
+    ) -> None:
+        self.engine = engine
+        self.editor = editor
+        self.options = options
+        self.facts = ProgramFacts(editor, options.options, options.target, outer)
+        self.report = report
+        self.graph = editor.path if isinstance(editor, BodyEditor) else ""
+        self.first = len(report.journal)
+        self.history: RewriteHistory | None = None
+        self.application = RuleApplication(editor, self.facts)
+        self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
+        # How many applications that do not shrink the program lie behind a node, and the last of them.
+        self.generation: dict[Node, int] = {}
+        self.author: dict[Node, tuple[str, Node | None]] = {}
+        self.most = options.bound * (len(editor.graph.nodes) + 1)
+        self.longest = 100 + 2 * len(editor.graph.nodes)
+
+    def run(self) -> None:
+        stored = self._stored_in_use()
+        agenda: list[Node] = [node for node in reversed(self.editor.graph.nodes) if node.op == "call_function"]
+        while agenda and not self.report.is_limited:
+            changed = self._sweep(agenda)
+            if self.options.strategy == "sweep":
+                break
+            agenda = sorted((node for node in changed if not node._erased), reverse=True)
+        self._tidy(stored)
+        if self.history is not None:
+            self.history.tidied(self.first, partial(self._tidy, stored))
+
+    def _tidy(self, stored: Sequence[Node]) -> None:
+        """Remove stored tensors that nothing uses any more."""
+        orphans = [node for node in stored if not node._erased and not node.users]
+        if orphans:
+            self.editor.remove_inputs(orphans)
+
+    def _stored_in_use(self) -> list[Node]:
+        """Return the stored tensors that something uses; those that lose that to a rewrite go with it."""
+        constants = self.facts.constants
+        return [
+            node
+            for node in self.editor.graph.find_nodes(op="placeholder")
+            if node.users and constants.is_stored(node) and not constants.is_mutable(node)
+        ]
+
+    def _sweep(self, agenda: Iterable[Node]) -> dict[Node, None]:
+        """Look at nodes, the last one first; return those to look at again."""
+        changed: dict[Node, None] = {}
+        tree = self.engine.tree
+        for node in agenda:
+            if node._erased or not is_wanted(node):
+                continue
+            root = tree.root_of(node.target)
+            if root is None:
+                continue
+            self.report.visited += 1
+            # What is found here again is not to be looked at a second time in this sweep.
+            changed.pop(node, None)
+            contenders: list[CompiledRule] = []
+            for rank in tree.candidates(node, root):
+                rule = self.engine.rules[rank]
+                if rule.rule.choose == "cost":
+                    contenders.append(rule)
+                    continue
+                dirty = self._try(rule, node)
+                if dirty is not None:
+                    break
+            else:
+                dirty = self._try_cheapest(contenders, node) if contenders else None
+            if dirty is not None:
+                changed.update(dirty)
+            if self.report.is_limited:
+                break
+        return changed
+
+    def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, None] | None:
+        """Apply the rule that gains most at a node, if one gains anything."""
+        choice = None if self.costs is None else self.costs.best(rules, node)
+        return None if choice is None else self._try(choice.rule, node, choice.tuning)
+
+    def _try(self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any] | None = None) -> dict[Node, None] | None:
+        """Apply a rule at a node if it matches; return the nodes that may match differently now."""
+        statistics = self.report.statistics[rule.id]
+        statistics.tried += 1
+        started = time.perf_counter()
+        state = self.application.match(rule, node)
+        if state is None:
+            statistics.seconds += time.perf_counter() - started
+            return None
+        if rule.rule.measure == "once" and any(self._was_made_by(rule.id, matched) for matched in state.nodes):
+            statistics.seconds += time.perf_counter() - started
+            return None
+        statistics.matched += 1
+        # Values that a rewrite leaves behind are read before it, and so are their neighbours.
+        inputs = dict.fromkeys(source for matched in state.nodes for source in matched.all_input_nodes)
+        before = tuple(matched.name for matched in state.nodes)
+        mark = None if self.history is None else self.history.mark()
+        try:
+            done = self.application.apply(rule, state, tuning=tuning)
+        except Refused as refused:
+            self._refuse(rule, node, refused)
+            statistics.seconds += time.perf_counter() - started
+            return None
+        elapsed = time.perf_counter() - started
+        statistics.seconds += elapsed
+        statistics.applied += 1
+        if self.history is not None and mark is not None:
+            self.history.push(mark)
+        self._note(rule, node, before, done.made, state.names, elapsed)
+        self._check_end(rule, node, state.nodes, done.made, done.removed)
+        return self._dirty(done.made, done.replacements, inputs)
+
+    def _was_made_by(self, rule: str, node: Node | None) -> bool:
+        """Return whether a node is a result of a rule, or was made of one."""
+        for _ in range(_LONGEST_CYCLE):
+            if node not in self.author:
+                return False
+            author, node = self.author[node]
+            if author == rule:
+                return True
+        return False
+
+    def _dirty(
+        self, made: Sequence[Node], replacements: Iterable[Node], inputs: Mapping[Node, None]
+    ) -> dict[Node, None]:
+        """Return what may match now and did not before: calls up to the height of the tallest pattern away."""
+        dirty: dict[Node, None] = dict.fromkeys(made)
+        reached: dict[Node, None] = dict.fromkeys([*made, *replacements, *(one for one in inputs if not one._erased)])
+        tree = self.engine.tree
+        for _ in range(self.engine.height):
+            following: dict[Node, None] = {}
+            for node in reached:
+                if node.op == "call_function":
+                    dirty[node] = None
+                # A value that very many use, such as a mask, is no reason to look at all of them again.
+                for user in node.users if len(node.users) <= 256 else ():
+                    if user not in dirty:
+                        following[user] = None
+            reached = following
+        return {node: None for node in dirty if not node._erased and tree.root_of(node.target) is not None}
+
+    def _note(
+        self,
+        rule: CompiledRule,
+        node: Node,
+        before: tuple[str, ...],
+        made: Sequence[Node],
+        names: Mapping[str, Any],
+        seconds: float,
+    ) -> None:
+        application = Application(
+            number=len(self.report.journal) + 1,
+            rule=rule.id,
+            root=node.name,
+            before=before,
+            after=tuple(one.name for one in made),
+            bindings={key: _shown(value) for key, value in names.items() if not key.startswith("$")},
+            seconds=seconds,
+            graph=self.graph,
+        )
+        self.report.journal.append(application)
+        if self.options.on_application is not None:
+            self.options.on_application(application)
+        self.report.is_limited = len(self.report.journal) == self.options.limit
+
+    def _refuse(self, rule: CompiledRule, node: Node, refused: Refused) -> None:
+        self.report.refusals.append(Refusal(rule.id, node.name, refused.reason, refused.is_fault, self.graph))
+        if refused.is_fault and self.options.is_strict:
+            raise ContractError(
+                Diagnostic(
+                    code="EK251",
+                    message=f"rule {rule.id} broke its word: {refused.reason}",
+                    location=locate(node),
+                    notes=(f"the rule stands in {rule.texts.rule.location().file}",),
+                    hint="add the guard that is missing; `exirkit rule check` finds it",
+                )
+            )
+
+    def _check_end(
+        self, rule: CompiledRule, node: Node, matched: Sequence[Node], made: Sequence[Node], removed: int
+    ) -> None:
+        """Stop what goes round in circles: applications that do not shrink the program, each on results of the last."""
+        parents = [one for one in matched if one in self.generation]
+        parent = max(parents, key=self.generation.__getitem__, default=None)
+        age = (self.generation[parent] if parent is not None else 0) + (removed <= len(made))
+        for one in made:
+            self.generation[one] = age
+            self.author[one] = (rule.id, parent)
+        bound = getattr(rule.rule.measure, "bound", None)
+        if len(self.report.journal) - self.first <= self.most and age <= (
+            self.longest if bound is None else bound + self.longest
+        ):
+            return
+        cycle: list[str] = [rule.id]
+        while parent is not None and len(cycle) < _LONGEST_CYCLE:
+            author, parent = self.author[parent]
+            cycle.append(author)
+        raise ContractError(
+            Diagnostic(
+                code="EK250",
+                message=f"rewriting does not end: {' -> '.join(_period(cycle[::-1]))} -> ...",
+                location=Location(node=f"%{node.name}"),
+                notes=(f"after {len(self.report.journal)} applications; the program is as it was before",),
+                hint="give one of the rules a guard that its own result does not satisfy, or take out its opposite",
+            )
+        )
+
+
+def _period(rules: list[str]) -> list[str]:
+    """Return the shortest piece that the rules repeat."""
+    for length in range(1, len(rules) // 2 + 1):
+        if rules[-length:] == rules[-2 * length : -length]:
+            return rules[-length:]
+    return rules
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Node):
+        return f"%{value.name}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_shown(one) for one in value)}]"
+    return str(value)

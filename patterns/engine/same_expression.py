@@ -1,0 +1,79 @@
+"""Is a replacement what is there already? Then a rule has nothing to do, and would do it for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from exirkit.ir import same_argument
+from exirkit.patterns.operators.argument_view import canonical_arguments
+
+Stored = Callable[[Node], torch.Tensor | None]
+
+
+def is_same_expression(old: Any, new: Any, made: Collection[Node], stored: Stored) -> bool:
+    """Tell whether a new expression repeats an old one, call by call, however the arguments are written.
+
+    Args:
+        old: Node, or argument of one.
+        new: Node, or argument of one, in its place.
+        made: New calls and constants; what was there before is the same only if it is one node.
+        stored: Tensor behind the placeholder of a constant.
+    """
+    return _Comparison(frozenset(made), stored).is_same(old, new)
+
+
+class _Comparison:
+    """One comparison; calls that several use are compared once."""
+
+    def __init__(self, made: frozenset[Node], stored: Stored) -> None:
+        self.made = made
+        self.stored = stored
+        self.known: dict[tuple[Node, Node], bool] = {}
+
+    def is_same(self, old: Any, new: Any) -> bool:
+        if isinstance(old, Node) and isinstance(new, Node):
+            return old is new or (new in self.made and self._is_same_node(old, new))
+        if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+            return len(old) == len(new) and all(map(self.is_same, old, new))
+        return same_argument(_size_of(old), _size_of(new))
+
+    def _is_same_node(self, old: Node, new: Node) -> bool:
+        if (old, new) not in self.known:
+            self.known[old, new] = self._compared(old, new)
+        return self.known[old, new]
+
+    def _compared(self, old: Node, new: Node) -> bool:
+        if old.op == new.op == "placeholder":
+            return _is_same_tensor(self.stored(old), self.stored(new))
+        if old.op != "call_function" or new.op != "call_function":
+            return False
+        if isinstance(new.meta.get("val"), torch.SymInt):
+            return same_argument(old.meta.get("val"), new.meta["val"])
+        if old.target is not new.target:
+            return False
+        before, after = canonical_arguments(old), canonical_arguments(new)
+        return before.keys() == after.keys() and all(self.is_same(before[key], after[key]) for key in before)
+
+
+def _size_of(argument: Any) -> Any:
+    """Return the size that a node computes, since a size can also stand in an argument as such."""
+    value = argument.meta.get("val") if isinstance(argument, Node) else None
+    return value if isinstance(value, torch.SymInt) else argument
+
+
+def _is_same_tensor(old: torch.Tensor | None, new: torch.Tensor | None) -> bool:
+    if old is None or new is None or old.dtype != new.dtype or old.shape != new.shape or type(old) is not type(new):
+        return False
+    if old.is_quantized or old.layout is not torch.strided:
+        return old is new
+    return torch.equal(_bits(old), _bits(new))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().contiguous().reshape(-1)
+    # A single element is contiguous with any stride, but seen as bytes only with stride 1.
+    return (flat.as_strided((1,), (1,)) if flat.numel() == 1 else flat).view(torch.uint8)

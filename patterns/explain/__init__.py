@@ -1,0 +1,1 @@
+"""Why a rule matches at a node or does not, and programs printed in the notation of rules."""

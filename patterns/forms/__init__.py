@@ -1,0 +1,1 @@
+"""Equivalent spellings of operator calls that one pattern matches."""

@@ -1,0 +1,157 @@
+"""Other calls that mean what a rule writes: `aten.permute` in an exported program is `aten.permute_copy` in Edge.
+
+A form reads a call of one operator as a call of another one: it gives the arguments that the other operator would have
+been called with to compute the same value. Each form is tried against torch in tests/patterns/test_operator_forms.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch.fx import Node
+
+from exirkit.patterns.operators.argument_view import Arguments
+from exirkit.patterns.operators.facts import traits_of
+from exirkit.patterns.operators.table import OperatorTable, name_of
+from exirkit.patterns.syntax.terms import Operator
+
+from .layers import matrix_forms, norm_forms, pooling_forms
+from .movement import moving_forms, splitting_forms, swapped
+from .numbers import choice_forms, further_limits, limit_forms, number_forms
+from .readers import Reader, Values, same
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A call read as one of another operator.
+
+    Attributes:
+        arguments: The arguments that the other operator would have.
+        inner: Further calls that it takes the place of.
+    """
+
+    arguments: Arguments
+    inner: tuple[Node, ...] = ()
+
+
+class Forms:
+    """The other forms of one written operator.
+
+    Attributes:
+        op: The operator as written.
+        readers: By operator of the call that is met.
+        twins: Operators that take the same arguments by the same names.
+    """
+
+    def __init__(self, op: Operator, readers: Mapping[Operator, Reader], twins: frozenset[Operator]) -> None:
+        self.op = op
+        self.readers = dict(readers)
+        self.twins = twins
+        self.operators = frozenset(self.readers)
+        self._by_identity = {id(key): reader for key, reader in self.readers.items()}
+        self._names = tuple(argument.name for argument in op._schema.arguments)
+
+    def readings(self, node: Node, target: Operator) -> Iterator[Reading]:
+        """Yield how a call can be read as one of the written operator.
+
+        Args:
+            node: The call.
+            target: Its operator, without the handle of a dialect.
+        """
+        reader = self._by_identity.get(id(target))
+        if reader is None:
+            return
+        for values, inner in reader(node):
+            yield Reading(Arguments(values, self._ranks(values)), inner)
+
+    def _ranks(self, values: Values) -> dict[str, int]:
+        traits = traits_of(self.op)
+        if not traits.dims:
+            return {}
+        first = values.get(self._names[0])
+        first = first[0] if isinstance(first, list | tuple) and first else first
+        recorded = first.meta.get("val") if isinstance(first, Node) else None
+        if not isinstance(recorded, torch.Tensor):
+            return {}
+        return dict.fromkeys(traits.dims, recorded.dim() + traits.new_dims)
+
+
+@cache
+def forms_of(op: Operator) -> Forms | None:
+    """Return the other forms of an operator, or None if it has none."""
+    if not hasattr(op, "_schema"):
+        return None
+    name = name_of(op)
+    readers: dict[Operator, Reader] = {}
+    twins = frozenset(_twins(name))
+    for twin in twins:
+        readers[twin] = same
+    for met, read in READERS.get(name, {}).items():
+        readers[_find(met)] = read
+    readers.pop(op, None)
+    # A call of the operator itself may be read in a second way.
+    if name in _SECOND_WAYS:
+        readers[op] = _SECOND_WAYS[name]
+    return Forms(op, readers, twins) if readers else None
+
+
+@cache
+def copying(op: Operator) -> Operator:
+    """Return the operator that copies what an operator views, which is what Edge has in its place."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or schema.is_mutable or not schema.name.startswith("aten::"):
+        return op
+    if all(one.alias_info is None for one in schema.returns):
+        return op
+    return next((twin for twin in _twins(name_of(op)) if "_copy" in twin._schema.name), op)
+
+
+def _find(name: str) -> Operator:
+    return operator.getitem if name == "getitem" else OperatorTable().find(name)
+
+
+def _twins(name: str) -> Iterator[Operator]:
+    """Yield the operators that differ in name only: the one that copies what the other one views."""
+    namespace, base, overload = name.split(".")
+    if namespace != "aten":
+        return
+    others = [base.removesuffix("_copy")] if base.endswith("_copy") else [f"{base}_copy"]
+    packets = [getattr(torch.ops.aten, other, None) for other in others]
+    own = getattr(getattr(torch.ops.aten, base), overload)
+    for packet in packets:
+        twin = getattr(packet, overload, None) if packet is not None else None
+        if twin is not None and _has_names_of(twin, own):
+            yield twin
+    for family in _FAMILIES:
+        if name in family:
+            yield from (_find(other) for other in family if other != name)
+
+
+def _has_names_of(one: Operator, other: Operator) -> bool:
+    """Whether two operators have the same arguments, but for those that make no difference."""
+    left, right = ({each.name for each in op._schema.arguments} - {"implicit"} for op in (one, other))
+    return left == right
+
+
+_FAMILIES = (("aten.view.default", "aten.view_copy.default", "aten._unsafe_view.default"),)
+
+
+def _readers() -> dict[str, dict[str, Reader]]:
+    """Return the readers: by the operator that is written, then by the operator that is met."""
+    parts = (
+        moving_forms(), splitting_forms(), number_forms(), limit_forms(), choice_forms(), norm_forms(), pooling_forms(),
+        matrix_forms(),
+    )  # fmt: skip
+    return {written: readers for part in parts for written, readers in part.items()}
+
+
+READERS: dict[str, dict[str, Reader]] = _readers()
+_SECOND_WAYS: dict[str, Reader] = {
+    "aten.transpose.int": swapped,
+    "aten.transpose_copy.int": swapped,
+    "aten.clamp.default": further_limits,
+}

@@ -1,0 +1,54 @@
+"""Pieces that the forms of operators are made of: from a call to the arguments of another operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from exirkit.patterns.operators.argument_view import canonical_arguments
+
+Values = Mapping[str, Any]
+Found = Iterator[tuple[dict[str, Any], tuple[Node, ...]]]
+Reader = Callable[[Node], Found]
+"""From a call to the arguments of the written operator, and further calls that are read."""
+
+
+def same(node: Node) -> Found:
+    """Read a call as one with the same arguments."""
+    yield dict(canonical_arguments(node)), ()
+
+
+def renaming(names: Mapping[str, str] | None = None, **added: Any) -> Reader:
+    """Return a reader that takes arguments over, some under other names, and adds others."""
+
+    def read(node: Node) -> Found:
+        arguments = canonical_arguments(node)
+        chosen = {new: arguments[old] for new, old in names.items()} if names is not None else dict(arguments)
+        yield {**chosen, **added}, ()
+
+    return read
+
+
+def when(condition: Callable[[Values], bool], reader: Reader) -> Reader:
+    """Return a reader of the calls whose arguments meet a condition."""
+
+    def read(node: Node) -> Found:
+        if condition(canonical_arguments(node)):
+            yield from reader(node)
+
+    return read
+
+
+def recorded(value: Any) -> torch.Tensor | None:
+    """Return the tensor that is recorded of a value, if it is one."""
+    found = value.meta.get("val") if isinstance(value, Node) else value
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def rank_of(value: Any) -> int:
+    """Return the rank of a tensor, or -1 for what is none."""
+    found = recorded(value)
+    return found.dim() if found is not None else -1

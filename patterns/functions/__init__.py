@@ -1,0 +1,1 @@
+"""Builtins that guards, `let` and replacements may call."""

@@ -1,0 +1,1 @@
+"""Matching patterns against graphs."""

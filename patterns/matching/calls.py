@@ -1,0 +1,358 @@
+"""Matching calls: arguments in either order where that means the same, results, alternatives, what may be missing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from exirkit.ir import underlying
+from exirkit.patterns.forms.catalogue import Forms
+from exirkit.patterns.operators.argument_meanings import meaning_of
+from exirkit.patterns.operators.argument_view import Arguments, canonical_arguments
+from exirkit.patterns.operators.facts import traits_of
+from exirkit.patterns.operators.seen_through import source_of
+from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.terms import (
+    Alternatives,
+    Call,
+    Item,
+    Literal,
+    OperatorCall,
+    Optional,
+    Through,
+    optional_names,
+)
+from exirkit.patterns.types.variables import OperatorVariable
+
+from .arguments import compile_argument
+from .lists import compile_elements
+from .state import Matcher, State, Then
+from .values import from_front, rest_is_default, same_literal
+
+if TYPE_CHECKING:
+    from .matcher import PatternCompiler
+
+_MAX_THROUGH = 64
+_NUMBERS = (int, float)
+Taken = Callable[[Node, Arguments, Sequence[Node], State], bool]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One way to read the arguments of a call: names exchanged, if a condition holds."""
+
+    renamed: Mapping[str, str]
+    condition: Callable[[Any], bool] | None = None
+
+
+def _orders(term: Call) -> Iterator[_Order]:
+    yield _Order({})
+    for left, right, condition in traits_of(term.op).commutes:
+        if left in term.arguments and right in term.arguments:
+            yield _Order({left: right, right: left}, condition)
+
+
+# Calls
+
+
+def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
+    """Match a call of an operator, its arguments in any order that means the same, or another form of the call."""
+    op, wanted, fixed = term.op, name_of(term.op), _literals_in_place(term)
+    taken = _compile_taken(compiler, term, then)
+
+    def match(value: Any, state: State) -> bool:
+        if not isinstance(value, Node) or value.op != "call_function":
+            return state.fail(f"{wanted} is expected", value)
+        target = underlying(value.target)
+        if target is op:
+            if value in state.nodes:
+                return state.fail("this node is matched already", value)
+            # Most calls that do not match fail here. Who listens hears of it in the order of the pattern instead.
+            arguments = canonical_arguments(value)
+            if (state.trace is not None or not _differs(fixed, arguments)) and taken(value, arguments, (), state):
+                return True
+        if otherwise is not None and otherwise(value, target, state):
+            return True
+        return target is not op and state.fail(f"{wanted} is expected", value)
+
+    otherwise = None if compiler.forms is None else _compile_otherwise(compiler.forms.get(op), taken, match)
+    return match
+
+
+def _compile_otherwise(forms: Forms | None, taken: Taken, match: Matcher) -> Callable[[Node, Any, State], bool]:
+    """Return a closure that matches other forms of a call, and calls that give the call back as it is."""
+
+    def match_form(value: Node, target: Any, state: State) -> bool:
+        for reading in forms.readings(value, target) if forms is not None and value not in state.nodes else ():
+            is_free = not any(one in state.nodes for one in reading.inner)
+            if is_free and taken(value, reading.arguments, reading.inner, state):
+                return True
+        # A root is what the program uses, so nothing is looked through there.
+        source = source_of(value) if state.sees_through and state.nodes else None
+        if source is None:
+            return False
+        beside = state.beside
+        state.nodes.append(value)
+        if match(source, state):
+            return True
+        state.nodes.pop()
+        state.beside = beside
+        return False
+
+    return match_form
+
+
+def _compile_taken(compiler: PatternCompiler, term: Call, then: Then) -> Taken:
+    """Return a closure that takes a node for a call, with the arguments that it has or is read to have."""
+    key, name = id(term), term.name
+    orders = [compile_arguments(compiler, term, renamed, then) for renamed in _orders(term)]
+
+    def taken(value: Node, arguments: Arguments, inner: Sequence[Node], state: State) -> bool:
+        state.nodes.append(value)
+        state.nodes.extend(inner)
+        state.terms[key] = value
+        # A named call is bound before its arguments, so that guards on it are asked early.
+        if name is not None:
+            state.names[name] = value
+        if name is None or compiler.guards_hold((name,), state):
+            for order in orders:
+                if order(arguments, state):
+                    return True
+        if name is not None:
+            del state.names[name]
+        del state.terms[key]
+        del state.nodes[len(state.nodes) - 1 - len(inner) :]
+        return False
+
+    return taken
+
+
+def _literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
+    """Return names and values of the literals that no exchange of arguments moves, and whether they are dims."""
+    traits = traits_of(term.op)
+    # What can be written in several ways is not compared here either.
+    moved = {name for left, right, _ in traits.commutes for name in (left, right)} | traits.pairs
+    return [
+        (name, argument.value, name in traits.dims)
+        for name, argument in term.arguments.items()
+        if isinstance(argument, Literal)
+        and name not in moved
+        and name not in traits.pairs
+        and meaning_of(term.op, name) is None
+    ]
+
+
+def _differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
+    """Whether a literal is certainly not there; what a node stands for is not looked at."""
+    for name, wanted, is_dim in fixed:
+        found = arguments[name]
+        if isinstance(found, Node):
+            continue
+        here = from_front(wanted, arguments.rank_of(name)) if is_dim else wanted
+        # An integer may stand for an equal float; what is beside it decides.
+        if not same_literal(here, found) and not (type(found) in _NUMBERS and type(here) in _NUMBERS and here == found):
+            return True
+    return False
+
+
+def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then: Then) -> Callable[[Any, State], bool]:
+    """Return a closure that matches the arguments of a call, some of them exchanged."""
+    items: list[Any] = [(order.renamed.get(name, name), argument) for name, argument in term.arguments.items()]
+    # Literals bind nothing, so asking them first changes no result; most calls that do not match fail there.
+    items.sort(key=lambda item: not isinstance(item[1], Literal))
+    holder: list[Any] = []
+    chain: Then = then
+    for name, argument in reversed(items):
+        chain = compile_argument(compiler, term.op, name, argument, holder, chain)
+
+    def match(arguments: Any, state: State) -> bool:
+        if order.condition is not None and not order.condition(arguments):
+            return False
+        holder.append(arguments)
+        try:
+            return chain(state)
+        finally:
+            holder.pop()
+
+    return match
+
+
+def compile_operator_call(compiler: PatternCompiler, term: OperatorCall, then: Then) -> Matcher:
+    """Match a call of any operator of a family."""
+    variable = compiler.variables[term.variable]
+    assert isinstance(variable, OperatorVariable)
+
+    def bound(state: State) -> bool:
+        return then(state)
+
+    elements = compile_elements(compiler, list(term.arguments), bound, are_arguments=True)
+    count = len(term.arguments)
+
+    def match(value: Any, state: State) -> bool:
+        if not isinstance(value, Node) or value.op != "call_function" or value in state.nodes:
+            return state.fail("a call is expected", value)
+        op = underlying(value.target)
+        if not variable.admits_operator(op):
+            return state.fail(f"{term.variable} is not `{variable}`", value)
+        if term.variable in state.names and state.names[term.variable] is not op:
+            return state.fail(f"{term.variable} is another operator", value)
+        values = list(canonical_arguments(value).values())
+        if len(values) < count or (len(values) > count and term.rest is None and not rest_is_default(value, count)):
+            return state.fail(f"{count} arguments are expected", value)
+        before = dict(state.names)
+        state.nodes.append(value)
+        state.terms[id(term)] = value
+        state.names[term.variable] = op
+        if term.rest is not None:
+            state.names[term.rest] = values[count:]
+        if term.name is not None:
+            state.names[term.name] = value
+        fresh = [key for key in state.names if key not in before]
+        if compiler.guards_hold(fresh, state) and elements(values[:count], state):
+            return True
+        state.names.clear()
+        state.names.update(before)
+        del state.terms[id(term)]
+        state.nodes.pop()
+        return False
+
+    return match
+
+
+def compile_item(compiler: PatternCompiler, term: Item, then: Then) -> Matcher:
+    """Match one result of a call with several."""
+    index, name = term.index, term.name
+    current: list[Node] = []
+    # The continuation runs inside the search of the base, so that it can backtrack into it.
+    base = compiler.term(term.base, lambda state: compiler.bound(name, current[-1], state, then))
+
+    forms = None if index else (compiler.forms or {}).get(term.base.op)
+    others = frozenset() if forms is None else forms.operators
+
+    def match_whole(value: Node, state: State) -> bool:
+        """One form of the call has this result alone, and no others to choose it from."""
+        known = state.terms.get(id(term.base))
+        if known is not None:
+            is_same = known is value or state.fail("another call is expected", value)
+            return is_same and compiler.bound(name, value, state, then)
+        current.append(value)
+        try:
+            return base(value, state)
+        finally:
+            current.pop()
+
+    def match(value: Any, state: State) -> bool:
+        if others and _is_single(value) and underlying(value.target) in others:
+            return match_whole(value, state)
+        if not (isinstance(value, Node) and value.target is operator.getitem and value.args[1] == index):
+            return state.fail(f"result {index} of a call is expected", value)
+        known = state.terms.get(id(term.base))
+        if known is not None:
+            is_same = known is value.args[0] or state.fail("another call is expected", value)
+            return is_same and compiler.bound(name, value, state, then)
+        current.append(value)
+        try:
+            return base(value.args[0], state)
+        finally:
+            current.pop()
+
+    return match
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, Node) and value.op == "call_function" and isinstance(value.meta.get("val"), torch.Tensor)
+
+
+def compile_alternatives(compiler: PatternCompiler, term: Alternatives, then: Then) -> Matcher:
+    """Match the first branch that leads to a whole match."""
+    name = term.name
+
+    def settled(tag: str) -> Then:
+        def go_on(state: State) -> bool:
+            if name is None:
+                return then(state)
+            key = f"{name}.alt"
+            if key in state.names:
+                return then(state)
+            return compiler.bound(key, tag, state, then)
+
+        return go_on
+
+    branches = [compiler.term(branch, settled(tag)) for tag, branch in term.branches]
+
+    def among(value: Any, state: State) -> bool:
+        beside = state.beside
+        for branch in branches:
+            state.beside = beside
+            if branch(value, state):
+                return True
+        return False
+
+    def match(value: Any, state: State) -> bool:
+        if name is None:
+            return among(value, state)
+        return compiler.bound(name, value, state, lambda inner: among(value, inner))
+
+    return match
+
+
+def compile_optional(compiler: PatternCompiler, term: Optional, then: Then) -> Matcher:
+    """Match a call, or what would be its first argument."""
+    passing = next(iter(term.inner.arguments.values()))
+    absent = sorted(optional_names(term))
+    present = compiler.term(term.inner, then)
+    missing = compiler.term(passing, lambda state: compile_absent(compiler, absent, state, then))
+
+    def match(value: Any, state: State) -> bool:
+        beside = state.beside
+
+        def inside(inner: State) -> bool:
+            if present(value, inner):
+                return True
+            inner.beside = beside
+            return missing(value, inner)
+
+        return compiler.bound(term.name, value, state, inside)
+
+    return match
+
+
+def compile_absent(compiler: PatternCompiler, names: Sequence[str], state: State, then: Then) -> bool:
+    """Bind the variables of a missing call to none."""
+    fresh = [name for name in names if name not in state.names]
+    state.names.update(dict.fromkeys(fresh))
+    if compiler.guards_hold(fresh, state) and then(state):
+        return True
+    for name in fresh:
+        del state.names[name]
+    return False
+
+
+def compile_through(compiler: PatternCompiler, term: Through, then: Then) -> Matcher:
+    """Match a term behind any number of calls of the given operators."""
+    inner = compiler.term(term.inner, then)
+    ops = frozenset(term.ops)
+
+    def match(value: Any, state: State) -> bool:
+        passed, beside = 0, state.beside
+        while True:
+            state.beside = beside
+            if inner(value, state):
+                return True
+            if not isinstance(value, Node) or value.op != "call_function" or underlying(value.target) not in ops:
+                break
+            state.nodes.append(value)
+            passed += 1
+            value = value.all_input_nodes[0] if value.all_input_nodes else None
+            if passed > _MAX_THROUGH:
+                break
+        if passed:
+            del state.nodes[-passed:]
+        return False
+
+    return match

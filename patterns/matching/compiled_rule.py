@@ -1,0 +1,428 @@
+"""A rule ready to be matched: its texts parsed, its names checked, its closures made."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.fx import Node
+
+from exirkit.ir import SourceText
+from exirkit.patterns.books.model import Guard, Rule
+from exirkit.patterns.forms.catalogue import Forms, forms_of
+from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.pattern_parser import PatternParser
+from exirkit.patterns.syntax.program_compiler import FACTS, Program, compile_guard, compile_program
+from exirkit.patterns.syntax.scope import Scope
+from exirkit.patterns.syntax.terms import (
+    Alternatives,
+    Call,
+    Operator,
+    OperatorCall,
+    Optional,
+    Pattern,
+    Splat,
+    Symbol,
+    Term,
+    Variable,
+    walk,
+)
+from exirkit.patterns.types.linking import link_variables
+from exirkit.patterns.types.parser import VariableSyntaxError, parse_variable
+from exirkit.patterns.types.variables import OperatorVariable
+
+from .let_names import with_let
+from .matcher import PatternCompiler
+from .roots import UnconnectedError, anchors
+from .state import CompiledGuard, State
+
+
+@dataclass(frozen=True)
+class RuleTexts:
+    """The texts of a rule with their places; a rule that comes from no file makes its own.
+
+    Attributes:
+        rule: Place of the whole rule.
+        match: Pattern.
+        vars: Types of variables.
+        where: Conditions.
+        unless: Patterns that must not match.
+        let: Program, if there is one.
+        gen: Constraints of trials.
+        cases: For every case: condition, let, replacement.
+    """
+
+    rule: SourceText
+    match: SourceText
+    vars: Mapping[str, SourceText]
+    where: tuple[SourceText, ...]
+    unless: tuple[SourceText, ...]
+    let: SourceText | None
+    gen: SourceText | None
+    cases: tuple[tuple[SourceText | None, SourceText | None, SourceText], ...]
+
+
+def texts_of(rule: Rule) -> RuleTexts:
+    """Return the texts of a rule that was not read from a file."""
+
+    def text(value: str | None) -> SourceText | None:
+        return None if value is None else SourceText(value, file=f"<rule {rule.id}>")
+
+    def known(value: str) -> SourceText:
+        return SourceText(value, file=f"<rule {rule.id}>")
+
+    return RuleTexts(
+        rule=known(rule.id),
+        match=known(rule.match),
+        vars={name: known(value) for name, value in rule.vars.items()},
+        where=tuple(known(guard.expr) for guard in rule.where),
+        unless=tuple(known(pattern) for pattern in rule.unless),
+        let=text(rule.let),
+        gen=text(rule.gen),
+        cases=tuple((text(case.when), text(case.let), known(case.replace)) for case in rule.cases),
+    )
+
+
+@dataclass(frozen=True)
+class CompiledCase:
+    """One replacement."""
+
+    when: CompiledGuard | None
+    let: Program | None
+    replace: Program
+
+
+@dataclass(frozen=True)
+class CompiledRule:
+    """A rule and what it was compiled to.
+
+    Attributes:
+        rule: As it was written.
+        texts: Its texts and their places.
+        pattern: Terms of the pattern.
+        variables: Types of its variables.
+        guards: Conditions.
+        let: Program that computes constants.
+        cases: Replacements.
+        match: Matches the call behind the first root.
+        unless: Patterns that must not match.
+        anchors: Operators of that call; none means any.
+        forms: Other forms of the operators of the pattern that are matched as well.
+        height: Calls on the longest way from a root down.
+        specificity: How much the pattern asks for: of two rules of one priority the higher one goes first.
+    """
+
+    rule: Rule
+    texts: RuleTexts
+    pattern: Pattern
+    variables: Mapping[str, Any]
+    guards: tuple[CompiledGuard, ...]
+    let: Program | None
+    cases: tuple[CompiledCase, ...]
+    match: Callable[[Node, State], bool] = field(compare=False)
+    unless: tuple[Callable[[Node, State], bool], ...] = field(compare=False, default=())
+    anchors: frozenset[Any] = frozenset()
+    forms: Mapping[Operator, Forms] | None = field(default=None, compare=False)
+    height: int = 1
+    specificity: int = 0
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.rule.id
+
+    @property
+    def opaque(self) -> tuple[str, ...]:
+        """Registered predicates and builders that it uses, of which nothing is known but what trials show."""
+        programs = [self.let, *(one for case in self.cases for one in (case.let, case.replace))]
+        guards = [*self.guards, *(case.when for case in self.cases)]
+        parts: list[Program | CompiledGuard | None] = [*guards, *programs]
+        return tuple(sorted({name for part in parts if part is not None for name in part.opaque}))
+
+    @property
+    def asks_for_stored(self) -> bool:
+        """Whether a variable has to be a stored tensor, or one computed from such."""
+        return any(getattr(variable, "qualifiers", ()) for variable in self.variables.values())
+
+    @property
+    def tunings(self) -> tuple[dict[str, int], ...]:
+        """All that `tune` allows; the first one counts where nobody chooses."""
+        values = self.rule.tune
+        return tuple(dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values()))
+
+    @property
+    def anchor_names(self) -> frozenset[str]:
+        """Names of the operators at which a match starts; none means any."""
+        return frozenset(name_of(op) for op in self.anchors if hasattr(op, "_schema"))
+
+
+def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | None:
+    """Compile a rule.
+
+    Args:
+        rule: As it was written.
+        texts: Its texts with their places.
+        scope: Operators and macros of its book; complaints go there.
+
+    Returns:
+        The rule, or None: then there are complaints.
+    """
+    before = len(scope.found)
+    variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
+    scope = Scope(scope.table, variables, symbols, scope.macros, scope.found)
+    pattern = PatternParser(texts.match, scope).parse()
+    if pattern is None:
+        return None
+    given = given_names(pattern, variables) | symbols
+    let = compile_program(texts.let, scope, is_let=True) if texts.let else None
+    if let is None and texts.let is not None:
+        # What it would have given is not known, and not to be complained about.
+        return None
+    if let is not None and texts.let is not None:
+        _check_known(let.uses, given | set(rule.tune), texts.let, scope)
+    assigned = set(let.assigns) if let is not None else set()
+    guards = guards_of(rule.where, texts.where, scope, given | assigned)
+    guards = [guard if let is None else with_let(guard, let) for guard in guards]
+    given |= set(rule.tune) | assigned
+    cases = _cases(rule, texts, scope, given)
+    _check_used(rule, texts, scope, pattern)
+    _check_keep(rule, texts, scope, pattern)
+    unless = [_unless(text, scope, variables) for text in texts.unless]
+    if len(scope.found) > before:
+        return None
+    forms = usable_forms(rule, pattern, cases)
+    try:
+        match = PatternCompiler(pattern, variables, guards, forms).compile()
+    except UnconnectedError:
+        scope.complain(
+            texts.match, "EK215", "the roots share no value, so that one cannot be found from the other", None,
+            hint="let them use one variable or one call in common",
+        )  # fmt: skip
+        return None
+    return CompiledRule(
+        rule=rule,
+        texts=texts,
+        pattern=pattern,
+        variables=variables,
+        guards=tuple(guards),
+        let=let,
+        cases=tuple(cases),
+        match=match,
+        unless=tuple(one for one in unless if one is not None),
+        anchors=anchors(pattern.roots[0], variables, forms),
+        forms=forms,
+        height=max(_height(root) for root in pattern.roots),
+        specificity=_specificity(pattern) + len(guards),
+    )
+
+
+def usable_forms(rule: Rule, pattern: Pattern, cases: Sequence[CompiledCase]) -> dict[Operator, Forms] | None:
+    """Return the forms in which the operators of a rule may be met.
+
+    A rule of `dialect: any` is about what calls mean, so that one text does for all dialects. One that leads from one
+    form of an operator to another is about the form: it would apply to its own results. None means that the pattern
+    is matched as it is written.
+    """
+    if rule.dialect.source != "any":
+        return None
+    made = {op for case in cases for op in case.replace.operators}
+    found: dict[Operator, Forms] = {}
+    for root in pattern.roots:
+        for term in walk(root):
+            forms = forms_of(term.op) if isinstance(term, Call) and term.op not in found else None
+            if forms is not None and not (forms.operators - {forms.op}) & made:
+                found[forms.op] = forms
+    return found
+
+
+def variables_of(
+    written_types: Mapping[str, str], texts: Mapping[str, SourceText], whole: SourceText, scope: Scope
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the types of variables and the names of the sizes that they bind; complaints go to the scope.
+
+    Args:
+        written_types: Types by variable, as they are written.
+        texts: Their texts with places.
+        whole: What complaints about all of them point at.
+        scope: Operators and macros.
+    """
+    variables: dict[str, Any] = {}
+    symbols: set[str] = set()
+    for name, written in written_types.items():
+        text = texts[name]
+        try:
+            variables[name] = parse_variable(name, written)
+        except VariableSyntaxError as error:
+            place = text.diagnostic("EK216", error.message, offset=error.offset, hint=error.hint)
+            scope.found.append(place)
+            # Whoever uses the name should not be told that it is unknown.
+            variables[name] = parse_variable(name, "any")
+        symbols.update(variables[name].binds)
+    try:
+        variables = dict(link_variables(variables, written_types))
+    except VariableSyntaxError as error:
+        at = whole if error.name is None else texts[error.name]
+        scope.found.append(at.diagnostic("EK216", error.message, offset=error.offset, hint=error.hint))
+    return variables, frozenset(symbols - variables.keys())
+
+
+def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
+    """Return the names that a match of a pattern binds, but for sizes."""
+    names = set(pattern.named)
+    for root in pattern.roots:
+        for term in walk(root):
+            if isinstance(term, Variable | Splat) and term.name is not None:
+                names.add(term.name)
+            elif isinstance(term, OperatorCall):
+                names |= {term.variable} | ({term.rest} if term.rest else set())
+    names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}
+    # A shape that only types mention is a word for the generator, and known wherever those types are.
+    return names
+
+
+def guards_of(
+    guards: Sequence[Guard], texts: Sequence[SourceText], scope: Scope, given: set[str]
+) -> list[CompiledGuard]:
+    """Return compiled conditions over given names; complaints go to the scope."""
+    made: list[CompiledGuard] = []
+    for guard, text in zip(guards, texts, strict=True):
+        compiled = compile_guard(text, scope)
+        if compiled is not None:
+            closure, needs, opaque = compiled
+            _check_known(needs, given, text, scope)
+            made.append(CompiledGuard(guard.expr, closure, needs - {FACTS}, guard.kind, guard.assume, opaque))
+    return made
+
+
+def _cases(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[CompiledCase]:
+    made: list[CompiledCase] = []
+    for index, (when_text, let_text, text) in enumerate(texts.cases):
+        when, let, known = None, None, set(given)
+        if when_text is not None:
+            compiled = compile_guard(when_text, scope)
+            if compiled is not None:
+                _check_known(compiled[1], known, when_text, scope)
+                when = CompiledGuard(when_text.value, compiled[0], compiled[1], opaque=compiled[2])
+        elif index + 1 < len(texts.cases):
+            scope.complain(texts.cases[index + 1][2], "EK217", "this case is never reached", None)
+        if let_text is not None:
+            let = compile_program(let_text, scope, is_let=True)
+            if let is not None:
+                _check_known(let.uses, known, let_text, scope)
+                known |= set(let.assigns)
+        program = compile_program(text, scope)
+        if program is not None:
+            _check_known(program.uses, known, text, scope)
+            _check_not_interior(program.uses, text, scope)
+            made.append(CompiledCase(when, let, program))
+    return made
+
+
+def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: Scope) -> None:
+    for name in sorted(uses):
+        if name in given:
+            continue
+        line, offset = _find(text.value, name.partition(".")[0])
+        base = name.partition(".")[0]
+        if name.endswith(".alt") and base in given:
+            message, hint = f"{base} is no alternative", f"{base} = alt(tag=...) has a tag"
+        elif name in scope.variables:
+            message, hint = f"{name!r} is declared, but the pattern does not bind it", "use it in `match`"
+        else:
+            close = difflib.get_close_matches(name, sorted(given), n=1)
+            message = f"{name!r} is bound by nothing"
+            hint = f"did you mean {close[0]}?" if close else f"the pattern binds {', '.join(sorted(given))}"
+        scope.found.append(text.diagnostic("EK212", message, line=line, offset=offset, length=len(base), hint=hint))
+
+
+def _check_not_interior(uses: Iterable[str], text: SourceText, scope: Scope) -> None:
+    """Nothing to check while matched calls may be used again: the engine keeps what is still needed."""
+
+
+def _find(text: str, name: str) -> tuple[int, int]:
+    import re
+
+    for number, line in enumerate(text.splitlines(), 1):
+        found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", line)
+        if found:
+            return number, found.start()
+    return 1, 0
+
+
+def _check_used(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
+    """A variable that nothing mentions is a mistake; one that only types mention is a shape for them."""
+    mentioned = given_names(pattern, scope.variables)
+    for variable in scope.variables.values():
+        mentioned |= set(variable.depends_on)
+    for name, text in texts.vars.items():
+        if name not in mentioned:
+            scope.found.append(
+                text.diagnostic(
+                    "EK218", f"variable {name!r} is used nowhere in the pattern", hint="use it, or take it out"
+                )
+            )
+    for name, term in pattern.named.items():
+        if not _is_reachable(name, term, pattern):
+            line, offset = _find(texts.match.value, name)
+            scope.found.append(
+                texts.match.diagnostic(
+                    "EK218", f"{name!r} is assigned, but does not lead to a root", line=line, offset=offset,
+                    length=len(name), hint="use it, or take it out",
+                )
+            )  # fmt: skip
+
+
+def _is_reachable(name: str, term: Term, pattern: Pattern) -> bool:
+    named = getattr(term, "name", None)
+    return any(
+        one is term or (named is not None and getattr(one, "name", None) == named)
+        for root in pattern.roots
+        for one in walk(root)
+    )
+
+
+def _check_keep(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
+    for name in rule.keep:
+        if name not in pattern.named:
+            scope.complain(
+                texts.match, "EK212", f"`keep` names {name!r}, which the pattern does not assign", None,
+                hint=f"it assigns {', '.join(pattern.named) or 'nothing'}",
+            )  # fmt: skip
+
+
+def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Callable[[Node, State], bool] | None:
+    pattern = PatternParser(text, scope).parse()
+    if pattern is None:
+        return None
+    try:
+        return PatternCompiler(pattern, variables, ()).compile()
+    except UnconnectedError:
+        scope.complain(text, "EK215", "the roots share no value", None)
+        return None
+
+
+def _height(term: Any, seen: int = 0) -> int:
+    from exirkit.patterns.syntax.terms import children
+
+    below = [_height(child) for child in children(term)]
+    own = isinstance(term, Call | OperatorCall)
+    # What is looked through may be long; matches are sought again that far after a change.
+    return own + max(below, default=0) + (isinstance(term, Optional) and 0)
+
+
+def _specificity(pattern: Pattern) -> int:
+    terms = [term for root in pattern.roots for term in walk(root)]
+    return sum(4 * isinstance(term, Call) + (not isinstance(term, Variable | Symbol)) for term in terms)
+
+
+__all__ = [
+    "CompiledCase",
+    "CompiledRule",
+    "OperatorVariable",
+    "RuleTexts",
+    "compile_rule",
+    "texts_of",
+]

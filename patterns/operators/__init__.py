@@ -1,0 +1,1 @@
+"""Operators as rules see them: names, facts, arguments, definitions, cost on a target."""

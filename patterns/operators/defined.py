@@ -1,0 +1,219 @@
+"""Operators that a book declares: real torch operators whose meaning is their definition."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from exirkit.ir import SourceText, underlying
+from exirkit.patterns.books.model import OperatorDefinition
+from exirkit.patterns.syntax.expression_syntax import ExpressionError
+from exirkit.patterns.syntax.program_compiler import Program, compile_program
+from exirkit.patterns.syntax.scope import Scope
+from exirkit.patterns.syntax.terms import Operator
+
+_KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}
+"""By qualified name: what was defined, the operator, its program, and the library that must stay alive."""
+
+_FILES: dict[str, str] = {}
+"""By qualified name: the book that defined it first."""
+
+_ARGUMENT = re.compile(r"^\s*(?P<type>[A-Za-z]+(\[\d*\])?\??(\[\])?)\s+(?P<name>[A-Za-z_]\w*)\s*(=.*)?$")
+
+
+class TensorBuilder:
+    """Runs calls of operators on tensors, real or symbolic."""
+
+    def call(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result, or a list of several."""
+        result = op(*args, **kwargs)
+        return list(result) if isinstance(result, tuple | list) else result
+
+
+def define_operator(
+    name: str, definition: OperatorDefinition, text: SourceText, schema: SourceText, scope: Scope
+) -> Operator | None:
+    """Register an operator, or find it registered with the same meaning.
+
+    Args:
+        name: `bk.add_relu`.
+        definition: Schema and meaning.
+        text: The definition's place.
+        schema: The schema's place.
+        scope: Operators that the definition may use; complaints go there.
+
+    Returns:
+        The operator, or None: then there are complaints.
+    """
+    arguments = _argument_names(definition.schema_, schema, scope)
+    if arguments is None:
+        return None
+    inner = Scope(scope.table, dict.fromkeys(arguments, object()), frozenset(), scope.macros, scope.found)
+    program = compile_program(text, inner)
+    if program is None:
+        return None
+    unknown = sorted(program.uses - set(arguments))
+    if unknown:
+        scope.complain(
+            text, "EK212", f"{unknown[0]!r} is no argument of {name}", None, f"it has {', '.join(arguments)}"
+        )
+        return None
+    made = _register(name, definition, program, schema, scope)
+    if made is not None and schema.file is not None:
+        _FILES.setdefault(underlying(made)._schema.name, schema.file)
+    return made
+
+
+def book_of_operator(name: str) -> str | None:
+    """Return the file of the book that defined an operator in this process, or None.
+
+    Args:
+        name: `namespace::name`, with or without an overload.
+    """
+    return _FILES.get(name.partition(".")[0])
+
+
+def definition_of(op: Operator) -> Program | None:
+    """Return the program that gives an operator its meaning, or None for one that no book defines."""
+    known = _KEPT.get(underlying(op).name() if hasattr(underlying(op), "name") else "")
+    return known[2] if known is not None else None
+
+
+def keep_definition(
+    qualified: str, definition: OperatorDefinition, op: Operator, program: Program, library: torch.library.Library
+) -> None:
+    """Let an operator that somebody else has registered count as one that a book defines.
+
+    Args:
+        qualified: `namespace::name`.
+        definition: Schema and meaning.
+        op: The operator.
+        program: The compiled meaning.
+        library: Library that must stay alive.
+    """
+    _KEPT[qualified] = (f"{definition.schema_}\n{definition.define}", op, program, library)
+
+
+def _argument_names(text: str, place: SourceText, scope: Scope) -> list[str] | None:
+    head, arrow, _ = text.partition("->")
+    inside = head.strip()
+    if not arrow or not inside.startswith("(") or not inside.endswith(")"):
+        scope.complain(place, "EK230", "a schema is written (Tensor x, int a) -> Tensor", None)
+        return None
+    names: list[str] = []
+    for part in _split(inside[1:-1]):
+        if part.strip() in ("", "*"):
+            continue
+        found = _ARGUMENT.match(part)
+        if found is None:
+            scope.complain(place, "EK230", f"{part.strip()!r} is no argument of a schema", None)
+            return None
+        names.append(found["name"])
+    return names
+
+
+def _split(text: str) -> list[str]:
+    parts, depth = [""], 0
+    for each in text:
+        depth += (each in "([") - (each in ")]")
+        if each == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += each
+    return parts
+
+
+def _register(
+    name: str, definition: OperatorDefinition, program: Program, place: SourceText, scope: Scope
+) -> Operator | None:
+    namespace, _, base = name.partition(".")
+    base = base.replace(".", "_") if base.endswith(".default") else base
+    meaning = f"{definition.schema_}\n{definition.define}"
+    qualified = f"{namespace}::{base.removesuffix('_default')}"
+    known = _KEPT.get(qualified)
+    if known is not None and known[0] != meaning:
+        # Another book of this process means something else by the name; both must go on meaning what they said.
+        digest = hashlib.sha256(meaning.encode()).hexdigest()[:10]
+        qualified = f"{namespace}_{digest}::{base}"
+        known = _KEPT.get(qualified)
+    if known is not None:
+        return known[1]
+    namespace, _, base = qualified.partition("::")
+    if hasattr(getattr(torch.ops, namespace), base):
+        scope.complain(place, "EK231", f"{qualified} is registered already, and not by a book", None, "rename it")
+        return None
+    return _made(namespace, base, qualified, meaning, definition, program, place, scope)
+
+
+def _made(
+    namespace: str,
+    base: str,
+    qualified: str,
+    meaning: str,
+    definition: OperatorDefinition,
+    program: Program,
+    place: SourceText,
+    scope: Scope,
+) -> Operator | None:
+    library = torch.library.Library(namespace, "FRAGMENT")
+    try:
+        library.define(f"{base}{definition.schema_}", tags=(torch.Tag.pt2_compliant_tag,))
+    except RuntimeError as error:
+        message = str(error).strip().splitlines()[0]
+        scope.complain(place, "EK230", f"torch does not take this schema: {message}", None)
+        return None
+    op = getattr(getattr(torch.ops, namespace), base).default
+    names = [argument.name for argument in op._schema.arguments]
+    defaults = {one.name: one.default_value for one in op._schema.arguments if one.has_default_value()}
+    count = len(op._schema.returns)
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        try:
+            results = program.run(given, TensorBuilder())
+        except ExpressionError as error:
+            raise RuntimeError(f"{qualified}: {error}") from error
+        return results[0] if count == 1 else tuple(results)
+
+    library.impl(base, compute, "CompositeExplicitAutograd")
+    library.impl(base, compute, "Meta")
+    if definition.out_variant:
+        _define_out_variant(library, base, definition, op, compute)
+    _KEPT[qualified] = (meaning, op, program, library)
+    return op
+
+
+def _define_out_variant(
+    library: torch.library.Library, base: str, definition: OperatorDefinition, op: Operator, compute: Any
+) -> None:
+    returns = op._schema.returns
+    if not all(isinstance(one.type, torch._C.TensorType) for one in returns):
+        return
+    head, _, _ = definition.schema_.strip().partition("->")
+    inside = head.strip()[1:-1].strip()
+    letters = [chr(ord("a") + index) for index in range(len(returns))]
+    outs = ["out"] if len(returns) == 1 else [f"out{index}" for index in range(len(returns))]
+    written = ", ".join(f"Tensor({letter}!) {out}" for letter, out in zip(letters, outs, strict=True))
+    star = "" if re.search(r"(^|,)\s*\*\s*(,|$)", inside) else "*, "
+    arguments = f"{inside}, {star}{written}" if inside else f"{star}{written}"
+    results = ", ".join(f"Tensor({letter}!)" for letter in letters)
+    results = results if len(returns) == 1 else f"({results})"
+    library.define(f"{base}.out({arguments}) -> {results}")
+
+    def write(*args: Any, **kwargs: Any) -> Any:
+        targets = [kwargs.pop(out) for out in outs]
+        values: Sequence[Any] = (compute(*args, **kwargs),) if len(outs) == 1 else compute(*args, **kwargs)
+        for target, value in zip(targets, values, strict=True):
+            target.resize_(value.shape).copy_(value)
+        return targets[0] if len(outs) == 1 else tuple(targets)
+
+    library.impl(f"{base}.out", write, "CompositeExplicitAutograd")
+
+
+def known_definitions() -> Mapping[str, Program]:
+    """Return the programs of all operators that books have defined, by qualified name."""
+    return {name: kept[2] for name, kept in _KEPT.items()}

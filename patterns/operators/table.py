@@ -1,0 +1,141 @@
+"""From the names that rules write to operators, with a suggestion where there is none."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from exirkit.ir import UnknownOperatorError, ops, underlying
+from exirkit.patterns.syntax.terms import Operator
+
+# Libraries whose operators exist once a module has been imported.
+_REGISTERED_BY = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+
+# Namespaces of torch and of exirkit, in which no distribution offers operators.
+_KNOWN = frozenset({"aten", "prim", "prims", "quantized_decomposed", "dim_order_ops"})
+
+
+class UnknownNameError(Exception):
+    """No operator has the name.
+
+    Attributes:
+        hint: What may have been meant.
+    """
+
+    def __init__(self, message: str, hint: str | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class OperatorTable:
+    """The operators that a book knows: those of torch, those of exirkit, and those it defines."""
+
+    def __init__(self, defined: Mapping[str, Operator] | None = None) -> None:
+        self.defined = dict(defined or {})
+
+    def find(self, dotted: str) -> Operator:
+        """Return the operator of a name `aten.add.Tensor`, `bk.add_relu` or `bk.add_relu.default`.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        own = self.defined.get(dotted) or self.defined.get(dotted.removesuffix(".default"))
+        if own is not None:
+            return own
+        parts = dotted.split(".")
+        if len(parts) not in (2, 3) or not all(part.isidentifier() for part in parts):
+            raise UnknownNameError(f"{dotted!r} is no operator", "operators are written aten.add.Tensor")
+        namespace, name, *overload = parts
+        offered = self._offered(dotted, namespace)
+        if offered is not None:
+            return offered
+        if namespace in _REGISTERED_BY:
+            importlib.import_module(_REGISTERED_BY[namespace])
+        try:
+            packet = getattr(getattr(ops.edge, namespace), name)
+            if not overload:
+                return self._only_overload(dotted, packet)
+            return underlying(getattr(packet, overload[0]))
+        except UnknownOperatorError:
+            raise UnknownNameError(f"there is no operator {dotted}", self._similar(dotted)) from None
+        except (AttributeError, RuntimeError):
+            raise UnknownNameError(f"there is no operator {dotted}", self._similar(dotted)) from None
+
+    def _offered(self, dotted: str, namespace: str) -> Operator | None:
+        """Return an operator that an installed distribution offers; it is asked for what nobody has registered."""
+        if namespace in _KNOWN or hasattr(getattr(torch.ops, namespace), dotted.split(".")[1]):
+            return None
+        from .offered import operators_offered
+
+        offered = operators_offered(namespace)
+        return offered.get(dotted) or offered.get(dotted.removesuffix(".default"))
+
+    def _only_overload(self, dotted: str, packet: Any) -> Operator:
+        names = packet.overloads()
+        if "default" in names:
+            return underlying(packet.default)
+        raise UnknownNameError(
+            f"{dotted} names {len(names)} operators",
+            f"say which: {', '.join(f'{dotted}.{each}' for each in names[:6])}",
+        )
+
+    def _similar(self, dotted: str) -> str | None:
+        namespace, _, rest = dotted.partition(".")
+        known = [name.replace("::", ".") for name in torch._C._dispatch_get_all_op_names()]
+        mine = [
+            name if name.count(".") > 1 else f"{name}.default" for name in known if name.startswith(f"{namespace}.")
+        ]
+        mine += list(self.defined)
+        name = rest.partition(".")[0]
+        overloads = [each for each in mine if each.split(".")[:2] == [namespace, name]]
+        if overloads:
+            close = difflib.get_close_matches(dotted, overloads, n=1, cutoff=0.0)
+            return f"did you mean {close[0]}?"
+        close = difflib.get_close_matches(dotted, mine, n=1, cutoff=0.7)
+        if close:
+            return f"did you mean {close[0]}?"
+        if not mine:
+            return f"nothing registers operators {namespace}.*; define them under `ops`, or import the library first"
+        return None
+
+
+def dotted_name(node: ast.expr) -> str | None:
+    """Return `a.b.c` of a chain of attributes, or None if it is something else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+def name_of(op: Operator) -> str:
+    """Return the name under which rules know an operator: `aten.add.Tensor`."""
+    schema = op._schema
+    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
+
+
+DTYPES: dict[str, torch.dtype] = {
+    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
+    "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "f16": torch.float16, "bf16": torch.bfloat16,
+    "f32": torch.float32, "f64": torch.float64, "c64": torch.complex64, "c128": torch.complex128,
+}  # fmt: skip
+CONSTANTS: dict[str, Any] = {
+    **DTYPES,
+    "contiguous_format": torch.contiguous_format,
+    "channels_last": torch.channels_last,
+    "channels_last_3d": torch.channels_last_3d,
+    "preserve_format": torch.preserve_format,
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "strided": torch.strided,
+    "cpu": torch.device("cpu"),
+}
+"""Names that are values wherever they stand."""

@@ -1,0 +1,1 @@
+"""The language of rules: text to terms, expressions and programs, with places for diagnostics."""

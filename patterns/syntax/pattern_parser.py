@@ -1,0 +1,414 @@
+"""From the text of a pattern to terms; whatever is wrong is noted with its place, and parsing goes on."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Sequence as Seq
+from typing import Any
+
+from exirkit.ir import SourceText
+from exirkit.patterns.functions.words import language_words
+from exirkit.patterns.operators.argument_binding import bind_written, default_of, normalised_literal, result_count
+from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
+from exirkit.patterns.types.variables import OperatorVariable
+
+from .computed_terms import Refusal, computed_term, no_term
+from .expression_syntax import ExpressionError, parse_expression, parse_statements
+from .scope import Scope, place_of
+from .terms import (
+    Alternatives,
+    Anything,
+    Call,
+    Item,
+    Literal,
+    OperatorCall,
+    Optional,
+    Pattern,
+    Place,
+    Sequence,
+    Splat,
+    Symbol,
+    Term,
+    Through,
+    Variable,
+    renamed,
+)
+
+_MACRO_DEPTH = 20
+
+
+class PatternError(Exception):
+    """A term cannot be built; the complaint is in the scope."""
+
+
+class PatternParser:
+    """Parses one pattern."""
+
+    def __init__(self, text: SourceText, scope: Scope) -> None:
+        self.text = text
+        self.scope = scope
+        self.named: dict[str, Term] = {}
+        self._arguments: list[dict[str, Term]] = []
+        self._at: list[Place] = []
+
+    def parse(self) -> Pattern | None:
+        """Return the pattern, or None when something in it is wrong."""
+        before = len(self.scope.found)
+        try:
+            statements = parse_statements(self.text.value)
+        except ExpressionError as error:
+            self.scope.complain_of(self.text, "EK210", error)
+            return None
+        roots: list[Term] | None = None
+        is_variadic = False
+        for statement in statements:
+            if roots is not None:
+                self._wrong("nothing may follow `return`", statement)
+            elif isinstance(statement, ast.Return):
+                roots, is_variadic = self._roots(statement)
+            else:
+                self._assignment(statement)
+        if roots is None:
+            self._wrong("a pattern ends in `return`", statements[-1] if statements else None)
+        if len(self.scope.found) > before or not roots:
+            return None
+        return Pattern(tuple(roots), is_variadic, self.named)
+
+    def _assignment(self, statement: ast.stmt) -> None:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            self._wrong("a pattern has lines `name = ...` and ends in `return ...`", statement)
+            return
+        target = statement.targets[0]
+        names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        if not all(isinstance(name, ast.Name) for name in names):
+            self._wrong("only names can be assigned to", target)
+            return
+        keys = [name.id for name in names if isinstance(name, ast.Name)]
+        for key, name in zip(keys, names, strict=True):
+            if key in self.named or key in self.scope.variables:
+                self._wrong(f"{key!r} is assigned a second time", name)
+        try:
+            if isinstance(target, ast.Name):
+                self.named[keys[0]] = renamed(self.term(statement.value), keys[0])
+            else:
+                self._unpack(keys, statement.value)
+        except PatternError:
+            for key in keys:
+                self.named.setdefault(key, Anything(place_of(statement)))
+
+    def _unpack(self, keys: list[str], value: ast.expr) -> None:
+        term = self.term(value)
+        if not isinstance(term, Call):
+            raise self._fail("only the results of a call can be unpacked", value)
+        count = result_count(term.op)
+        if count is not None and count != len(keys):
+            raise self._fail(f"the call has {count} results, not {len(keys)}", value)
+        for index, key in enumerate(keys):
+            if key != "_":
+                self.named[key] = Item(term, index, key, place_of(value))
+
+    def _roots(self, statement: ast.Return) -> tuple[list[Term], bool]:
+        value = statement.value
+        parts = list(value.elts) if isinstance(value, ast.Tuple) else [value] if value is not None else []
+        if not parts:
+            self._wrong("`return` names at least one value", statement)
+            return [], False
+        if any(isinstance(part, ast.Starred) for part in parts):
+            return self._variadic_root(parts)
+        roots: list[Term] = []
+        for part in parts:
+            try:
+                root = self.term(part)
+            except PatternError:
+                continue
+            if not isinstance(root, Call | Item | Alternatives | OperatorCall | Optional | Through):
+                self._wrong("a root must be a call: there is nothing to replace here", part)
+            roots.append(root)
+        return roots, False
+
+    def _variadic_root(self, parts: Seq[ast.expr]) -> tuple[list[Term], bool]:
+        part = parts[0]
+        if len(parts) != 1 or not isinstance(part, ast.Starred):
+            self._wrong("`return *results,` stands alone", part)
+            return [], True
+        try:
+            root = self.term(_whole_fan(part.value))
+        except PatternError:
+            return [], True
+        if not isinstance(root, Call):
+            self._wrong("only the results of a call can be returned with `*`", part)
+        return [root], True
+
+    # Terms
+
+    def term(self, node: ast.expr, *, kind: Any = None) -> Term:
+        """Return the term of an expression.
+
+        Args:
+            node: The expression.
+            kind: Type that the schema asks for in this place, if it is an argument.
+
+        Raises:
+            PatternError: It is none.
+        """
+        match node:
+            case ast.Name():
+                return self._name(node)
+            case ast.Constant():
+                if node.value is Ellipsis:
+                    raise self._fail("`...` stands for arguments, at the end of a call", node)
+                return Literal(normalised_literal(kind, node.value), place=self._place(node))
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as number)):
+                signed = -number if isinstance(node.op, ast.USub) else number
+                return Literal(normalised_literal(kind, signed), place=self._place(node))
+            case ast.List() | ast.Tuple():
+                return self._list(node, kind)
+            case ast.Call():
+                return self._call(node)
+            case ast.Subscript():
+                return self._item(node)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.BinOp() | ast.UnaryOp():
+                return self._computed(node)
+        refusal = no_term(node)
+        raise self._fail(refusal.message, node, hint=refusal.hint)
+
+    def _computed(self, node: ast.expr) -> Term:
+        made = computed_term(node, self.scope, self.text, self.named, self._place(node))
+        if isinstance(made, Refusal):
+            raise self._fail(made.message, node, code=made.code, hint=made.hint)
+        return made
+
+    def _name(self, node: ast.Name) -> Term:
+        place, name = self._place(node), node.id
+        if name == "_":
+            return Anything(place)
+        for scope in reversed(self._arguments[-1:]):
+            if name in scope:
+                return scope[name]
+        if name in self.named:
+            return self.named[name]
+        if name in self.scope.variables:
+            return Variable(name, place)
+        if name in self.scope.symbols:
+            return Symbol(name, place)
+        if name == "none":
+            return Literal(None, place=place)
+        if name in CONSTANTS:
+            return Literal(CONSTANTS[name], place=place)
+        if name == "none":
+            # Types and conditions write it so.
+            return Literal(None, place=place)
+        known = [*self.scope.variables, *self.named, *self.scope.symbols]
+        close = difflib.get_close_matches(name, known, n=1)
+        raise self._fail(
+            f"{name!r} is not declared",
+            node,
+            code="EK212",
+            hint=f"did you mean {close[0]}?" if close else f"give it a type under `vars`, as in {name}: 'f32 [*S]'",
+        )
+
+    def _attribute(self, node: ast.Attribute) -> Term:
+        dotted = dotted_name(node)
+        if dotted and dotted.startswith("torch.") and dotted.count(".") == 1:
+            import torch
+
+            value = getattr(torch, node.attr, None)
+            if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
+                return Literal(value, place=self._place(node))
+        raise self._fail(
+            f"{dotted or 'this'} cannot be matched; conditions go into `where`", node,
+            hint=f"write a name with a type in `vars` here, and `name == {ast.unparse(node)}` under `where`",
+        )  # fmt: skip
+
+    def _list(self, node: ast.List | ast.Tuple, kind: Any) -> Term:
+        items: list[Term | Splat] = []
+        element = kind.getElementType() if kind is not None and hasattr(kind, "getElementType") else None
+        element = element if element is None or not hasattr(element, "getElementType") else element.getElementType()
+        for each in node.elts:
+            if isinstance(each, ast.Starred):
+                items.append(self._splat(each))
+            else:
+                items.append(self.term(each, kind=element))
+        if sum(isinstance(item, Splat) for item in items) > 1:
+            raise self._fail("a list has at most one `*`", node)
+        return Sequence(tuple(items), self._place(node))
+
+    def _splat(self, node: ast.Starred) -> Splat:
+        place = self._place(node)
+        if isinstance(node.value, ast.Name) and node.value.id == "_":
+            return Splat(None, place=place)
+        term = self.term(node.value)
+        if isinstance(term, Variable | Symbol):
+            return Splat(term.name, place=place)
+        if isinstance(term, Call):
+            return Splat(None, term, place)
+        raise self._fail("after `*` stands a variable, or the results of a call", node)
+
+    def _item(self, node: ast.Subscript) -> Term:
+        index = node.slice
+        if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
+            raise self._fail("results are counted from 0", index)
+        if not (isinstance(index, ast.Constant) and type(index.value) is int):
+            raise self._fail("results are chosen by a number: t[0]", index)
+        base = self.term(node.value)
+        if not isinstance(base, Call):
+            raise self._fail("only the results of a call can be chosen from", node)
+        count = result_count(base.op)
+        if count is not None and not 0 <= index.value < count:
+            raise self._fail(f"the call has {count} results", index)
+        return Item(base, index.value, None, self._place(node))
+
+    def _call(self, node: ast.Call) -> Term:
+        dotted = dotted_name(node.func)
+        if dotted is None:
+            raise self._fail("an operator is called by its name", node)
+        if dotted == "alt":
+            return self._alternatives(node)
+        if dotted == "opt":
+            return self._optional(node)
+        if dotted == "thru":
+            return self._through(node)
+        if isinstance(self.scope.variables.get(dotted), OperatorVariable):
+            return self._operator_call(node, dotted)
+        macro = self.scope.macro(dotted)
+        if macro is not None:
+            return self._expanded(node, *macro)
+        if dotted in language_words():
+            return self._computed(node)
+        try:
+            op = self.scope.table.find(dotted)
+        except UnknownNameError as error:
+            hint = error.hint
+            if hint is None and "." not in dotted:
+                names = ["alt", "opt", "thru", *(text.partition("(")[0] for text in self.scope.macros)]
+                close = difflib.get_close_matches(dotted, names, n=1)
+                hint = f"did you mean {close[0]}?" if close else None
+            raise self._fail(error.message, node.func, code="EK213", hint=hint) from None
+        return self._operator(node, op, dotted)
+
+    def _operator(self, node: ast.Call, op: Any, dotted: str) -> Term:
+        written = bind_written(op, dotted, node, node.args)
+        for message, place, hint in written.wrong:
+            self.scope.complain(self.text, "EK214", message, self._place(place), hint)
+        arguments: dict[str, Term] = {}
+        is_wrong = bool(written.wrong)
+        for argument in op._schema.arguments:
+            expression = written.given.get(argument.name)
+            if expression is not None:
+                try:
+                    arguments[argument.name] = self.term(expression, kind=argument.type)
+                except PatternError:
+                    is_wrong = True
+            elif not written.is_open and argument.has_default_value():
+                arguments[argument.name] = Literal(default_of(argument), is_default=True, place=self._place(node))
+        if is_wrong:
+            raise PatternError
+        return Call(op, arguments, written.is_open, None, self._place(node))
+
+    def _operator_call(self, node: ast.Call, name: str) -> Term:
+        rest = None
+        arguments: list[Term] = []
+        for each in node.args:
+            if isinstance(each, ast.Starred):
+                if not isinstance(each.value, ast.Name) or each is not node.args[-1]:
+                    raise self._fail("`*rest` is a name and stands last", each)
+                rest = each.value.id
+            else:
+                arguments.append(self.term(each))
+        if node.keywords or not arguments:
+            raise self._fail("an operator variable is called with positional arguments", node)
+        return OperatorCall(name, tuple(arguments), rest, None, self._place(node))
+
+    def _alternatives(self, node: ast.Call) -> Term:
+        branches: list[tuple[str, Term]] = []
+        for index, each in enumerate(node.args):
+            branches.append((str(index), self.term(each)))
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise self._fail("`**` is not part of the language", keyword.value)
+            branches.append((str(keyword.arg), self.term(keyword.value)))
+        if len(branches) < 2:
+            raise self._fail("alt has two branches or more: alt(relu=..., silu=...)", node)
+        return Alternatives(tuple(branches), None, self._place(node))
+
+    def _optional(self, node: ast.Call) -> Term:
+        inner = self.term(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+        if not isinstance(inner, Call):
+            raise self._fail("opt has one call: opt(aten.add.Tensor(x, m))", node)
+        return Optional(inner, None, self._place(node))
+
+    def _through(self, node: ast.Call) -> Term:
+        if len(node.args) != 2 or node.keywords:
+            raise self._fail("thru has a term and a list of operators: thru(x, [aten.clone.default])", node)
+        listed = node.args[1].elts if isinstance(node.args[1], ast.List | ast.Tuple) else [node.args[1]]
+        ops: list[Any] = []
+        for each in listed:
+            dotted = dotted_name(each)
+            if dotted is None:
+                raise self._fail("thru names operators", each)
+            ops += self._family(each, dotted)
+        return Through(self.term(node.args[0]), tuple(ops), self._place(node))
+
+    def _family(self, node: ast.expr, dotted: str) -> list[Any]:
+        from exirkit.patterns.types.families import family
+
+        if "." not in dotted:
+            found = family(dotted)
+            if found:
+                return list(found)
+        try:
+            return [self.scope.table.find(dotted)]
+        except UnknownNameError as error:
+            raise self._fail(error.message, node, code="EK213", hint=error.hint) from None
+
+    # Macros
+
+    def _expanded(self, node: ast.Call, parameters: list[str], text: str) -> Term:
+        if len(self._at) >= _MACRO_DEPTH:
+            raise self._fail("macros call each other without end", node)
+        if node.keywords or len(node.args) != len(parameters):
+            raise self._fail(f"this macro takes {len(parameters)} arguments: {', '.join(parameters)}", node)
+        given = {key: self.term(value) for key, value in zip(parameters, node.args, strict=True)}
+        place = self._place(node)
+        try:
+            expression = parse_expression(text)
+        except ExpressionError as error:
+            raise self._fail(f"the macro is wrong: {error.message}", node) from None
+        self._arguments.append(given)
+        self._at.append(place)
+        try:
+            return self.term(expression)
+        finally:
+            self._arguments.pop()
+            self._at.pop()
+
+    # Complaints
+
+    def _place(self, node: ast.AST | None) -> Place:
+        # What is wrong inside a macro is shown where the macro is used.
+        return self._at[0] if self._at else place_of(node)
+
+    def _wrong(self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None) -> None:
+        self.scope.complain(self.text, code, message, self._place(node), hint)
+
+    def _fail(
+        self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None
+    ) -> PatternError:
+        self._wrong(message, node, code=code, hint=hint)
+        return PatternError()
+
+
+def _whole_fan(node: ast.expr) -> ast.expr:
+    """Return `p` for `each(u in users(p))`: all results of a call, however many."""
+    match node:
+        case ast.Call(
+            func=ast.Name(id="each"),
+            args=[
+                ast.Compare(ops=[ast.In()], comparators=[ast.Call(func=ast.Name(id="users"), args=[ast.Name() as of])])
+            ],
+        ):
+            return of
+    return node

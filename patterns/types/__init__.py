@@ -1,0 +1,1 @@
+"""Types of rule variables: parsing, matching, drawing samples."""

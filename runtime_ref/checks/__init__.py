@@ -1,0 +1,1 @@
+"""Static checks of a program before it runs."""

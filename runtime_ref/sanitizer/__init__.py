@@ -1,0 +1,1 @@
+"""The memory sanitizer: an interpreter that checks every access to planned memory."""

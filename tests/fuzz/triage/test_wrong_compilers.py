@@ -1,0 +1,212 @@
+"""Every planted bug is found, at the right rung, with the right guilty part, and becomes small."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.fuzz.triage import wrong_compilers
+
+from exirkit.fuzz import mutants
+from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
+from exirkit.fuzz.programs import Program, parse_program, program_text
+from exirkit.fuzz.triage import Guilt, blame, bucket, reduce, repro_script, same_failure
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = parse_program(wrong_compilers.EXAMPLE)
+
+pytestmark = pytest.mark.slow
+
+
+def found(compiler: ExirkitCompiler) -> tuple[Failure, Guilt, Program]:
+    """Check, blame and reduce the example."""
+    verdict = check(EXAMPLE, compiler=compiler)
+    assert verdict.failures, verdict
+    failure = verdict.failures[0]
+    guilt = blame(EXAMPLE, failure, compiler=compiler)
+    small = reduce(EXAMPLE, same_failure(failure, compiler=compiler))
+    assert blame(small, failure, compiler=compiler).pass_name == guilt.pass_name, program_text(small)
+    return failure, guilt, small
+
+
+def steps_of(program: Program) -> list[str]:
+    return [call.op for method in program.methods for call in method.steps]
+
+
+def fails(script: str, folder: Path, plant: str | None = None) -> None:
+    """Run a script in a fresh process, and find that it fails in the right way, and only with the bug."""
+    assert script.count("\n") < 60, script
+    path = folder / "repro.py"
+    path.write_text(script)
+    bug = f"from tests.fuzz.triage import wrong_compilers; wrong_compilers.plant({plant!r}); " if plant else ""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{bug}import runpy; runpy.run_path({str(path)!r})"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "AssertionError: O" in done.stderr, done.stderr
+
+
+def test_the_example_is_good() -> None:
+    verdict = check(EXAMPLE)
+    assert verdict.is_good, verdict.failures
+    assert not verdict.not_run
+    assert verdict.comparisons.bitwise > 20
+
+
+def test_a_pass_of_the_chain_that_computes_something_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrong_compilers.plant_in_a_pass(monkeypatch)
+    failure, guilt, small = found(ExirkitCompiler())
+    assert (failure.rung, failure.symptom, failure.stage) == ("O3", "output value", "edge")
+    assert guilt.pass_name == "promote-types"
+    assert steps_of(small) == ["aten.sub.Tensor"]
+    assert len(small.runs) == 1
+    assert bucket(failure, small, guilt) == "O3 | promote-types | - | output value | sub.Tensor"
+    fails(repro_script(small, failure, guilt=guilt), tmp_path, "plant_in_a_pass")
+
+
+def test_an_exception_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_compilers.plant_an_exception(monkeypatch)
+    failure, guilt, small = found(ExirkitCompiler())
+    assert failure.rung == "O1"
+    assert "KeyError" in failure.symptom
+    assert guilt.pass_name == "promote-types"
+    assert steps_of(small) == ["aten.sub.Tensor"]
+
+
+def test_a_pass_that_records_a_wrong_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_compilers.plant_wrong_metadata(monkeypatch)
+    failure, guilt, small = found(ExirkitCompiler())
+    assert failure.rung in ("O1", "O2")
+    assert guilt.pass_name == "promote-types"
+    assert steps_of(small) == ["aten.relu.default"]
+
+
+def test_a_pass_that_somebody_brings(tmp_path: Path) -> None:
+    compiler = ExirkitCompiler(level=0, passes=("tests.fuzz.triage.wrong_compilers:DropsAlpha",))
+    failure, guilt, small = found(compiler)
+    assert failure.rung == "O3"
+    assert guilt.pass_name == "drops-alpha"
+    assert steps_of(small) == ["aten.sub.Tensor"]
+    fails(repro_script(small, failure, compiler=compiler, guilt=guilt), tmp_path)
+
+
+def test_a_rule_that_is_wrong(tmp_path: Path) -> None:
+    book = tmp_path / "wrong.yaml"
+    book.write_text(wrong_compilers.WRONG_RULES)
+    compiler = ExirkitCompiler(rules=("algebra", str(book)))
+    failure, guilt, small = found(compiler)
+    assert failure.rung == "O3"
+    assert (guilt.rule, guilt.application) == ("wrong.relu-remove", 1)
+    assert steps_of(small) == ["aten.relu.default"]
+    fails(repro_script(small, failure, compiler=compiler, guilt=guilt), tmp_path)
+
+
+def test_a_planner_that_lets_values_overlap(tmp_path: Path) -> None:
+    compiler = ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping")
+    failure, guilt, small = found(compiler)
+    assert failure.rung in ("O1", "O4")
+    assert guilt.pass_name == "planner"
+    assert len(steps_of(small)) <= 2
+    fails(repro_script(small, failure, compiler=compiler, guilt=guilt), tmp_path)
+
+
+def test_an_overlap_that_the_checker_of_plans_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_compilers.plant_blindness(monkeypatch)
+    failure, guilt, small = found(ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping"))
+    assert failure.rung == "O6"
+    assert failure.symptom.startswith("raised ModelError EK66")
+    assert guilt.pass_name == "planner"
+    assert len(steps_of(small)) <= 2
+
+
+@pytest.mark.parametrize(
+    ("plant", "part"),
+    [(wrong_compilers.plant_in_the_emitter, "emitter"), (wrong_compilers.plant_in_the_interpreter, "interpreter")],
+)
+def test_emitter_and_interpreter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: Callable[[wrong_compilers.Patch], None], part: str
+) -> None:
+    plant(monkeypatch)
+    failure, guilt, small = found(ExirkitCompiler())
+    assert failure.rung == ("O4" if part == "emitter" else "O5")
+    assert guilt.pass_name == part
+    assert steps_of(small) == ["aten.sub.Tensor"]
+    fails(repro_script(small, failure, guilt=guilt), tmp_path, plant.__name__)
+
+
+STRIDES = parse_program("""
+program(1)
+
+def forward(x: "f32[4, 1]"):
+    y = aten.expand.default(x, [4, 2])
+    z = aten.reshape.default(y, [8])
+    w = aten.neg.default(z)
+    return w
+
+run("forward", x=dyadic(1))
+""")
+
+
+def test_metadata_that_only_a_later_stage_trips_over() -> None:
+    with mutants.planted(mutants.mutant("copied-value-keeps-strides")):
+        failure = check(STRIDES).failures[0]
+        guilt = blame(STRIDES, failure)
+    assert failure.rung == "O1"
+    assert failure.stage != "replace-views-with-copies"
+    assert guilt.pass_name == "replace-views-with-copies"
+
+
+POOLED = parse_program("""
+program(1)
+
+def forward(n: "i32[1, 1, 4, 4]"):
+    a = aten.rsub.Scalar(n, 1)
+    b = aten.rsub.Scalar(n, 1.0)
+    c = aten.avg_pool2d.default(b, [2, 2])
+    return a, c
+
+run("forward", n=dyadic(1, bits=0))
+""")
+
+
+def test_a_program_that_cannot_be_run_long_before_a_check_says_so() -> None:
+    with mutants.planted(mutants.mutant("literal-types-not-told-apart")):
+        failure = check(POOLED).failures[0]
+        guilt = blame(POOLED, failure)
+    assert failure.rung == "O1"
+    assert guilt.pass_name == "decompose-to-core"
+    assert check(POOLED).is_good
+
+
+BESIDE_A_KERNEL = parse_program("""
+program(1)
+
+def forward(x: "f32[3]", y: "f64[1, 1, 3, 3]"):
+    a = aten.neg.default(x)
+    b = aten._adaptive_avg_pool2d.default(y, [2, 2])
+    return a, b
+
+run("forward", x=numbers([1.0, 2.0, 3.0]), y=numbers([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
+run("forward", x=numbers([4.0, 5.0, 6.0]), y=numbers([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
+inexact(b)
+""")
+
+
+@pytest.mark.executorch
+def test_a_kernel_of_the_official_runtime_that_is_wrong_about_another_result() -> None:
+    assert not check(BESIDE_A_KERNEL, rungs=("O11",)).is_good
+    with mutants.planted(mutants.mutant("outputs-not-copied")):
+        failure = check(BESIDE_A_KERNEL).failures[0]
+        guilt = blame(BESIDE_A_KERNEL, failure)
+    assert (failure.rung, failure.node) == ("O5", "output 0")
+    assert guilt.pass_name == "interpreter"

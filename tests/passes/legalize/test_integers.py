@@ -1,0 +1,47 @@
+"""Remainders and powers of integers, which kernels give the wrong sign or round."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.models.case import EXACT
+from tests.official.oracle import OfficialRuntime
+from tests.passes.legalize.legalized import assert_runs
+
+X = torch.tensor([-7, -3, -1, 0, 1, 2, 7, 2**53 + 1, -(2**62) + 3])
+Y = torch.tensor([3, -2, 5, -4, 3, 7, -7, 3, 7])
+
+
+@pytest.mark.executorch
+def test_remainders_have_the_sign_of_the_divisor(official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        small = x.clamp(-100, 100)
+        return (
+            x % y,
+            x % 3,
+            x % -3,
+            small.int() % -5,
+            small.int() % y,
+            (small % 7).to(torch.uint8) % 4,
+            x.view(9, 1) % y,
+        )
+
+    assert_runs(model, [[X, Y]], official_runtime, tolerance=EXACT, levels=(0, 1, 2))
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_powers_wrap_around_as_those_of_torch_do(dtype: torch.dtype, official_runtime: OfficialRuntime) -> None:
+    x = torch.tensor([0, 1, 2, 3, 7, 11, 101]).to(dtype)
+    assert_runs(lambda x: tuple(x**power for power in (0, 1, 2, 3, 6, 9)), [[x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_great_powers(official_runtime: OfficialRuntime) -> None:
+    x = torch.tensor([2**31 + 1, -(2**31) - 1, 3])
+    assert_runs(lambda x: (x**2, (x % 100) ** 9), [[x]], official_runtime, tolerance=EXACT)
+
+
+def test_powers_of_floats_stay() -> None:
+    x = torch.tensor([0.5, 2.0])
+    assert_runs(lambda x: (x**3, x % 0.75, x**2.5), [[x]])

@@ -1,0 +1,126 @@
+"""Operators that torch does not decompose, against eager PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+import torch
+from tests.models.case import BRAIN, EXACT
+from tests.official.oracle import OfficialRuntime
+from tests.passes.legalize.legalized import assert_runs
+from torch.export import Dim
+
+NAN = float("nan")
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize(
+    ("x", "bins", "low", "high"),
+    [
+        (torch.randint(-1, 9, (50,)).float(), 8, 0, 7),
+        (torch.randn(5, 100), 13, -1.5, 2.3),
+        (torch.randn(5, 10), 7, 0, 0),
+        (torch.randn(5, 10), 5, 3, 3),
+        (torch.full((4,), 2.5), 6, 0, 0),
+        (torch.tensor([1.0, -1, NAN, torch.inf, 0.5]), 7, -1, 1),
+        (torch.randn(99, dtype=torch.float64), 7, -1, 1),
+        (torch.randn(0), 7, -1, 1),
+    ],
+    ids=["experts", "between", "own bounds", "equal bounds", "one value", "odd", "double", "none"],
+)
+def test_histogram(x: torch.Tensor, bins: int, low: float, high: float, official_runtime: OfficialRuntime) -> None:
+    assert_runs(lambda x: torch.histc(x, bins, low, high), [[x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_product_of_int8(official_runtime: OfficialRuntime) -> None:
+    a, b = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((33, 64), (64, 16)))
+    assert_runs(torch._int_mm, [[a, b]], official_runtime, tolerance=EXACT)
+
+
+def grouped(*args: torch.Tensor) -> Any:
+    """Call the operator that transformers writes into programs."""
+    importlib.import_module("transformers.integrations.moe")
+    return torch.ops.transformers.grouped_mm_fallback(*args)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("ends", [[2, 2, 7, 9], [0, 0, 0, 8], [9, 9, 9, 9], [0, 0, 0, 0]])
+@pytest.mark.parametrize("rows", [9, 3])
+def test_product_of_groups(rows: int, ends: list[int], official_runtime: OfficialRuntime) -> None:
+    weights = torch.randn(4, 5, 3)
+    bounds = torch.tensor([min(end, rows) for end in ends], dtype=torch.int32)
+    assert_runs(grouped, [[torch.randn(rows, 5), weights, bounds]], official_runtime)
+
+
+def test_infinite_weights_of_other_groups_do_not_count() -> None:
+    weights = torch.randn(4, 5, 3)
+    weights[0] = torch.inf
+    assert_runs(grouped, [[torch.randn(9, 5), weights, torch.tensor([0, 2, 7, 9])]])
+
+
+def test_rows_that_vary() -> None:
+    weights = torch.randn(4, 5, 3)
+    calls = [[torch.randn(rows, 5), weights, torch.tensor([1, 1, 2, rows])] for rows in (9, 2, 20)]
+    assert_runs(grouped, calls, dynamic_shapes=({0: Dim("rows", min=2, max=20)}, None, None))
+
+
+@pytest.mark.executorch
+def test_grouped_product_of_torch(official_runtime: OfficialRuntime) -> None:
+    rows, weights = torch.randn(16, 16).bfloat16(), torch.randn(4, 16, 8).bfloat16()
+    ends = torch.tensor([2, 2, 7, 16], dtype=torch.int32)
+
+    def model(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        batches = torch.nn.functional.grouped_mm(rows.view(4, 4, 16), weights)
+        return torch.nn.functional.grouped_mm(rows, weights, offs=ends), batches
+
+    assert_runs(model, [[rows, weights, ends]], official_runtime, tolerance=BRAIN)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("right", [False, True])
+def test_places_among_boundaries(right: bool, official_runtime: OfficialRuntime) -> None:
+    limits = torch.tensor([-1.0, 0.0, 0.0, 2.5, torch.inf])
+    values = torch.tensor([[-2.0, -1.0, 0.0], [1.0, torch.inf, NAN]])
+    many = torch.stack([limits, limits + 1])
+
+    def model(limits: torch.Tensor, many: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        short = torch.bucketize(values, limits, right=right, out_int32=True)
+        return torch.searchsorted(limits, values, right=right), torch.searchsorted(many, values, right=right), short
+
+    assert_runs(model, [[limits, many, values]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_elements_in_the_middle(size: int, official_runtime: OfficialRuntime) -> None:
+    x = torch.randperm(3 * size).view(3, size).float()
+    odd = x.clone()
+    odd[1, -1] = NAN
+
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        middle, third = x.median(1), x.kthvalue(1, 0, True)
+        return x.median(), *middle, *third, *x.long().median(0, keepdim=True)
+
+    assert_runs(model, [[x]], official_runtime, tolerance=EXACT)
+    assert_runs(lambda x: (x.median(), *x.median(1)), [[odd], [x]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("sizes", [(3, 2), (4, 1), (6, 5), (2, 3)])
+def test_largest_of_adaptive_windows(sizes: tuple[int, int], official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> Any:
+        return torch.nn.functional.adaptive_max_pool2d(x, sizes, return_indices=True)
+
+    assert_runs(model, [[torch.randn(2, 3, 8, 5)], [torch.zeros(2, 3, 8, 5)]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+def test_largest_of_adaptive_volumes(official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> Any:
+        pool = torch.nn.functional.adaptive_max_pool3d
+        return pool(x, 2), pool(x, (3, 1, 2)), pool(x, (2, 3, 3), return_indices=True)[1]
+
+    assert_runs(model, [[torch.randn(2, 4, 6, 8)]], official_runtime, tolerance=EXACT)

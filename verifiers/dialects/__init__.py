@@ -1,0 +1,1 @@
+"""Invariants of the dialects: which operators are legal, and with which dtypes."""

@@ -1,0 +1,1 @@
+"""Invariants of graphs: structure, arguments, signature, symbols, debug handles."""

@@ -1,0 +1,1 @@
+"""Calls against the conditions of the kernels that run them."""

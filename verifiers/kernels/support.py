@@ -1,0 +1,212 @@
+"""Calls of a lowered program against the kernels that a runtime has, and what these take."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from exirkit.ir import DefinedOperator, Diagnostic, Location, UsageError, underlying
+from exirkit.verifiers.graph.program_graphs import graphs_of
+
+from .conditions import KernelCondition, read_condition
+from .facts import CallFacts, Fact, TensorFacts, facts_of_call
+
+_MOST_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """The kernels of a runtime.
+
+    Attributes:
+        target: Name of the target that has them.
+        conditions: By operator as it stands in program files (`aten::add.out`), what its kernel asks of a call.
+    """
+
+    target: str
+    conditions: Mapping[str, tuple[str, ...]]
+    _read: dict[str, tuple[KernelCondition, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the operators, without the overload `default`."""
+        return frozenset(map(_plain, self.conditions))
+
+    @cached_property
+    def namespaces(self) -> frozenset[str]:
+        """Libraries of operators that the runtime serves; kernels of others are linked to it by its users."""
+        return frozenset(name.partition("::")[0] for name in self.names)
+
+    def has(self, operator: str) -> bool:
+        """Whether there is a kernel for an operator."""
+        return _plain(operator) in self.names
+
+    def resizes(self, operator: str) -> bool:
+        """Whether there is a kernel for an operator that sets the sizes of its results, where they vary."""
+        return self.has(operator) and not any("fixed(" in one.text for one in self.conditions_of(operator))
+
+    def conditions_of(self, operator: str) -> tuple[KernelCondition, ...]:
+        """Return the conditions of a kernel.
+
+        Raises:
+            UsageError: EK361, one of them cannot be read.
+        """
+        known = self._read.get(operator)
+        if known is None:
+            texts = self.conditions.get(operator) or self.conditions.get(f"{operator}.default", ())
+            known = self._read[operator] = tuple(self._condition(operator, text) for text in texts)
+        return known
+
+    def _condition(self, operator: str, text: str) -> KernelCondition:
+        try:
+            return read_condition(text)
+        except ValueError as error:
+            raise UsageError(
+                Diagnostic(
+                    code="EK361",
+                    message=f"the target {self.target} has a condition of {operator} that cannot be read: {error}",
+                    expected="an expression over the arguments, such as `rank(self) <= 4`",
+                )
+            ) from None
+
+
+def check_kernels(program: ExportedProgram | GraphModule, table: KernelTable) -> list[Diagnostic]:
+    """Check that the calls of a program of the ExecuTorch dialect have kernels that take them.
+
+    Args:
+        program: Lowered program; bodies of control flow are checked as well, delegates are not.
+        table: Kernels of the runtime. Operators of other libraries than it serves are passed over: kernels for
+            these are linked to it.
+
+    Returns:
+        All findings (EK359: no kernel, EK360: the kernel does not take this call), in graph order.
+    """
+    findings: list[Diagnostic] = []
+    known: dict[Any, _Kernel | None] = {}
+    for graph in graphs_of(program):
+        for node in graph.calls():
+            target = node.target
+            if target not in known:
+                known[target] = _kernel(target, table)
+            kernel = known[target]
+            if kernel is None or (kernel.is_there and not kernel.names):
+                continue
+            wrong: Iterable[Diagnostic]
+            if kernel.is_there:
+                wrong = broken_conditions(table, kernel.name, facts_of_call(node, kernel.names))
+            else:
+                wrong = [missing(table, kernel.name)]
+            for each in wrong:
+                made = graph.finding(each.code, node, each.message, expected=each.expected, hint=each.hint)
+                findings.append(made.model_copy(update={"notes": (*each.notes, *made.notes)}))
+    return findings
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What has to be looked at in calls of an operator.
+
+    Attributes:
+        name: Of its kernel.
+        is_there: Whether there is one.
+        names: Arguments of which conditions speak.
+    """
+
+    name: str
+    is_there: bool
+    names: frozenset[str]
+
+
+def _kernel(target: Any, table: KernelTable) -> _Kernel | None:
+    """Return what has to be looked at in calls of an operator; None if nothing is known of it."""
+    op = underlying(target)
+    if not isinstance(op, OpOverload | DefinedOperator):
+        return None
+    name = str(op.name())
+    if name.partition("::")[0] not in table.namespaces or _is_kept(op, name, table):
+        return None
+    conditions = table.conditions_of(name)
+    return _Kernel(name, table.has(name), frozenset(word for one in conditions for word in _words(one.text)))
+
+
+def _is_kept(op: Any, name: str, table: KernelTable) -> bool:
+    """Tell whether an operator writes nothing: lowering leaves such ones only where it was asked to."""
+    arguments = op._schema.arguments
+    return not table.has(name) and not any(one.alias_info and one.alias_info.is_write for one in arguments)
+
+
+def check_kernel_names(names: Iterable[str], table: KernelTable, method: str) -> list[Diagnostic]:
+    """Check that operators that a program file names have kernels.
+
+    Args:
+        names: As in the file, `aten::add.out`.
+        table: Kernels of the runtime.
+        method: Whose operators they are.
+
+    Returns:
+        A finding EK359 for each that has none.
+    """
+    return [
+        missing(table, name).model_copy(update={"location": Location(method=method, node=f"operator {place}")})
+        for place, name in enumerate(names)
+        if not table.has(name)
+    ]
+
+
+def missing(table: KernelTable, name: str) -> Diagnostic:
+    """Return the finding EK359 about an operator without kernel."""
+    packet = name.partition(".")[0]
+    near = sorted(one for one in table.names if one.partition(".")[0] == packet)
+    near = near or difflib.get_close_matches(name, sorted(table.names), n=3, cutoff=0.8)
+    return Diagnostic(
+        code="EK359",
+        message=f"the target {table.target} has no kernel for {name}",
+        expected=f"one of its {len(table.names)} kernels" + (f", such as {', '.join(near[:3])}" if near else ""),
+        hint="replace the operator by a rule or pass, or delegate it; if your runtime has the kernel, lower for a "
+        "target that lists it, or for `any`",
+    )
+
+
+def broken_conditions(table: KernelTable, name: str, call: CallFacts) -> Iterator[Diagnostic]:
+    """Yield a finding EK360 for each condition of a kernel that a call breaks."""
+    for condition in table.conditions_of(name):
+        if condition.holds(call) is False:
+            shown = "; ".join(f"{key}: {shown_fact(fact)}" for key, fact in _spoken_of(condition, call))
+            yield Diagnostic(
+                code="EK360",
+                message=f"the kernel {name} of the target {table.target} does not take this call ({shown})",
+                expected=condition.text,
+                hint="replace the call by ones that the kernel takes, with a rule or pass, or delegate it; if your "
+                "runtime takes it, lower for a target that says so, or for `any`",
+            )
+
+
+def _spoken_of(condition: KernelCondition, call: CallFacts) -> list[tuple[str, Fact]]:
+    words = set(_words(condition.text))
+    return [(name, fact) for name, fact in call.items() if name in words][:_MOST_SHOWN]
+
+
+def _words(text: str) -> list[str]:
+    return "".join(letter if letter.isalnum() or letter == "_" else " " for letter in text).split()
+
+
+def shown_fact(fact: Fact) -> str:
+    """Return an argument as messages show it: `float32[2, 3] order [1, 0]`, `[-1, -1]`."""
+    if isinstance(fact, TensorFacts):
+        sizes = ", ".join(map(str, fact.sizes))
+        is_plain = fact.order == tuple(range(len(fact.sizes)))
+        return f"{fact.dtype}[{sizes}]" + ("" if is_plain else f" in the order {fact.order}")
+    if isinstance(fact, tuple):
+        return f"[{', '.join(map(shown_fact, fact))}]"
+    return str(fact)
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(".default")

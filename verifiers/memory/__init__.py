@@ -1,0 +1,1 @@
+"""Invariants of specs and memory plans."""

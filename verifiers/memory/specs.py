@@ -1,0 +1,161 @@
+"""Tensor specs against the values that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from exirkit.ir import Diagnostic, TensorShapeDynamism, TensorSpec, dim_order_from_stride, stride_from_dim_order
+from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
+from exirkit.verifiers.graph.value_types import is_bound, type_of
+
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
+_COPY = torch.ops.aten.copy_.default
+
+
+def check_specs(program: ExportedProgram | GraphModule, *, bounded: bool = True) -> list[Diagnostic]:
+    """Check that every tensor has a spec, and that this says what the tensor is.
+
+    Args:
+        program: Program whose specs have been propagated.
+        bounded: Every size has been replaced by its upper bound.
+
+    Returns:
+        All findings (EK338: no spec, or one that says otherwise, EK339: a dim order that is none, EK340: a size without
+        upper bound), in graph order.
+    """
+    findings: list[Diagnostic] = []
+    for graph in graphs_of(program):
+        for node in graph.module.graph.nodes:
+            if node.op in ("placeholder", "call_function"):
+                findings += _findings(graph, node, bounded)
+    if isinstance(program, ExportedProgram):
+        findings += _wrong_constants(program)
+    return findings
+
+
+def _wrong_constants(program: ExportedProgram) -> Iterator[Diagnostic]:
+    """Yield constants that are given anew in each run, or written to: what is stored as one never changes."""
+    graph, signature = ProgramGraph(program.graph_module, ""), program.graph_signature
+    written = {str(spec.target) for spec in signature.output_specs if spec.kind in _MUTATIONS}
+    written |= {
+        node.args[0].name
+        for node in program.graph.find_nodes(op="call_function", target=_COPY)
+        if isinstance(node.args[0], Node)
+    }
+    for node, entry in zip(program.graph.find_nodes(op="placeholder"), signature.input_specs, strict=False):
+        spec = node.meta.get("spec")
+        if not isinstance(spec, TensorSpec) or not spec.const:
+            continue
+        if entry.kind not in _STORED:
+            yield _wrong(graph, node, f"the spec of %{node.name} says that the input is a constant")
+        elif node.name in written or str(entry.target) in written:
+            yield _wrong(graph, node, f"the spec of %{node.name} says that it is a constant, and the program writes it")
+
+
+def _findings(graph: ProgramGraph, node: Node, bounded: bool) -> Iterator[Diagnostic]:
+    value = node.meta.get("val")
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    if not any(isinstance(one, torch.Tensor) for one in values):
+        return
+    spec = node.meta.get("spec")
+    specs: list[Any] = list(pytree.tree_leaves(spec)) if isinstance(spec, list | tuple) else [spec]
+    if len(specs) != len(values):
+        yield _wrong(graph, node, f"%{node.name} has {len(specs)} specs for {len(values)} results")
+        return
+    for one, tensor in zip(specs, values, strict=True):
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        if not isinstance(one, TensorSpec):
+            yield _wrong(graph, node, f"%{node.name} has no spec")
+        elif sorted(one.dim_order) != list(range(len(one.shape))):
+            yield _no_dim_order(graph, node, one)
+        else:
+            yield from _disagreement(graph, node, one, tensor)
+            if bounded and not all(isinstance(size, int) for size in one.shape):
+                yield _unbounded(graph, node, one)
+
+
+def _disagreement(graph: ProgramGraph, node: Node, spec: TensorSpec, value: torch.Tensor) -> Iterator[Diagnostic]:
+    if spec.dtype != value.dtype or not _bounds(spec, value):
+        yield _wrong(graph, node, f"the spec of %{node.name} says {spec}, its value is {type_of(value)}")
+        return
+    if not _same_numbers(spec.stride, stride_from_dim_order(spec.shape, spec.dim_order)):
+        yield _wrong(graph, node, f"the spec of %{node.name} has strides {spec.stride} in order {spec.dim_order}")
+    if spec.shape_dynamism == TensorShapeDynamism.STATIC and _varies(value):
+        yield _wrong(
+            graph, node, f"the spec of %{node.name} says {spec}, which is static; its value is {type_of(value)}"
+        )
+    order = None if spec.const or _is_ambiguous(value) else dim_order_from_stride(value.stride(), value.shape)
+    if order is not None and order != list(spec.dim_order):
+        yield _wrong(graph, node, f"the spec of %{node.name} has dim order {spec.dim_order}, its value {order}")
+
+
+def _bounds(spec: TensorSpec, value: torch.Tensor) -> bool:
+    # A branch may write less into the result of the call than another branch does.
+    varies = spec.shape_dynamism != TensorShapeDynamism.STATIC
+    # The runtime finds out how large the others are.
+    is_open = spec.is_dynamic_unbound_tensor
+    return len(spec.shape) == value.dim() and all(
+        (bound == size if type(bound) is int and type(size) is int else is_bound(bound, size))
+        or (varies and type(size) is int and size <= bound)
+        or (is_open and bound == 0)
+        for bound, size in zip(spec.shape, value.shape, strict=True)
+    )
+
+
+def _varies(value: torch.Tensor) -> bool:
+    return any(isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None for size in value.shape)
+
+
+def _same_numbers(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Compare numbers of which some may be symbolic, without asking torch for a guard."""
+    return len(some) == len(others) and all(
+        one == other if type(one) is int and type(other) is int else str(one) == str(other)
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def _is_ambiguous(value: torch.Tensor) -> bool:
+    """Tell whether memory could be ordered in several ways: dynamic sizes, sizes 0 and 1, or expanded dims."""
+    return (
+        value.layout is not torch.strided
+        or any(type(number) is not int or number <= 1 for number in value.shape)
+        or any(type(step) is not int or step == 0 for step in value.stride())
+    )
+
+
+def _wrong(graph: ProgramGraph, node: Node, message: str) -> Diagnostic:
+    return graph.finding(
+        "EK338",
+        node,
+        message,
+        expected="dtype, sizes or their bounds, and dim order of the value",
+        hint="a pass that changes values after PropagateSpecs has to change their specs, too",
+    )
+
+
+def _unbounded(graph: ProgramGraph, node: Node, spec: TensorSpec) -> Diagnostic:
+    return graph.finding(
+        "EK340",
+        node,
+        f"%{node.name} has sizes without upper bound: {spec}",
+        expected="sizes that memory can be planned for",
+        hint="give torch.export.Dim a `max`, or check a data-dependent size with torch._check",
+    )
+
+
+def _no_dim_order(graph: ProgramGraph, node: Node, spec: TensorSpec) -> Diagnostic:
+    return graph.finding(
+        "EK339",
+        node,
+        f"the dim order {spec.dim_order} of %{node.name} is no order of {len(spec.shape)} dims",
+        expected=f"each of {list(range(len(spec.shape)))} once",
+    )

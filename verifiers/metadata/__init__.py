@@ -1,0 +1,1 @@
+"""Recorded values agree with what the operators compute."""
