@@ -49,7 +49,7 @@ class RemoveNoops(Pass):
 
 
 def _returned_clones(editor: GraphEditor) -> set[Node]:
-    """Return the clones of inputs that the program returns to its caller; what it writes to buffers is not among them."""
+    """Return the clones of inputs that the program returns to its caller, not those that it writes to buffers."""
     specs = editor.program.graph_signature.output_specs
     results = editor.graph.output_node().args[0]
     if not isinstance(results, list | tuple) or len(results) != len(specs):
