@@ -6,32 +6,44 @@ out in Edge, it is a dozen calls that no pattern of a quantization backend match
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, underlying
+from exirkit.passes.contract import BROKEN_BY_EDITS
 from exirkit.passes.to_aten.decompose_to_core import DecomposeToCore, is_library_composite
 from exirkit.passes.to_executorch.out_variants import OutVariantTable, shipped_out_variants
 
 
+@dataclass(eq=False, kw_only=True)
 class DecomposeLibraryOperators(DecomposeToCore):
     """Decompose the composite operators of libraries that have no out variant, in an Edge program.
 
     What they decompose into are ATen operators, which the passes of `to_edge` legalize.
 
     Args:
-        table: Out variants; those that come with exirkit when absent.
+        overrides: Names of overloads that write their results (`library.name.out`), by names of operators.
 
     Raises:
+        UsageError: EK436, an override names what does not exist or does not fit.
         WholeGraphNeededError: A call cannot be decomposed on its own; nothing was changed.
     """
 
     name = "decompose-library-operators"
+    requires = ("edge-operators",)
+    ensures = ()
+    invalidates = ("edge-operators", "tensor-arguments", "no-views", "constants-lifted", *BROKEN_BY_EDITS)
+    after = ()
 
-    def __init__(self, table: OutVariantTable | None = None) -> None:
-        super().__init__()
-        self._variants = table or shipped_out_variants()
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._variants = shipped_out_variants().with_overrides(self.overrides)
 
     def edit(self, editor: GraphEditor) -> None:
         """Decompose the calls."""
