@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.export import ExportedProgram, default_decompositions
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
