@@ -9,7 +9,7 @@ from .execution.scale_out import dask_executor
 from .execution.work import analyse_failure, run_batch, run_seed
 from .report.page import html_page
 from .report.showing import Shown, show
-from .report.summary import Bucket, CampaignSummary, FeatureCount, RungTime, find_campaign, summarise
+from .report.summary import Bucket, CampaignSummary, FeatureCount, OracleTime, find_campaign, summarise
 from .results import BAD_VERDICTS, VERDICTS, Analysis, Found, Result
 from .store import Store
 from .tested_parts import TestedPart, untested
@@ -28,10 +28,10 @@ __all__ = [
     "Checked",
     "FeatureCount",
     "Found",
+    "OracleTime",
     "ProcessPool",
     "Progress",
     "Result",
-    "RungTime",
     "Shown",
     "Store",
     "TestedPart",

@@ -70,7 +70,7 @@ class Bench(Protocol):
         """Ask the oracles; what is wrong with the program or the compiler is returned, not raised."""
 
     def analyse(self, case: Case, number: int) -> Analysis:
-        """Find out who is guilty of a failure, and the smallest program that fails alike."""
+        """Find the culprit of a failure, and the smallest program that fails alike."""
 
 
 _benches: dict[str, Bench] = {}

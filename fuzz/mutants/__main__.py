@@ -11,5 +11,5 @@ from .model import mutant
 if __name__ == "__main__":
     name, given = sys.argv[1:]
     options = json.loads(given)
-    found = run_mutant(mutant(name), MutationBenchOptions(**{**options, "rungs": tuple(options["rungs"])}))
+    found = run_mutant(mutant(name), MutationBenchOptions(**{**options, "oracles": tuple(options["oracles"])}))
     sys.stdout.write(found.model_dump_json() + "\n")

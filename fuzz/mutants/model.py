@@ -23,7 +23,7 @@ class Mutant(BaseModel):
     Attributes:
         id: Its name.
         part: Kind of the part of the compiler that has the bug.
-        guilty: What blame may name; any of these is right.
+        culprits: What fault localization may name; any of these is right.
         doc: What goes wrong, in one sentence.
         module: Module of the function, below `exirkit`.
         function: Qualified name of the function.
@@ -39,7 +39,7 @@ class Mutant(BaseModel):
 
     id: str
     part: Part
-    guilty: tuple[str, ...]
+    culprits: tuple[str, ...]
     doc: str
     module: str
     function: str

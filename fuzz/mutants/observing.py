@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from exirkit.fuzz.oracles import Examination, ExirkitCompiler, FailedError, RefusedError
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.examination import Examination, FailedError, RejectedError
 from exirkit.fuzz.programs import Program
 
 from .model import Mutant
@@ -20,11 +21,11 @@ def observed(program: Program, compiler: ExirkitCompiler | None = None) -> tuple
     examination = Examination(program, compiler or ExirkitCompiler())
     try:
         data = hashlib.blake2b(examination.lowering.data, digest_size=16).hexdigest()
-    except (FailedError, RefusedError) as error:
+    except (FailedError, RejectedError) as error:
         return _first_line(error), ""
     try:
         return data, _digest(examination)
-    except (FailedError, RefusedError) as error:
+    except (FailedError, RejectedError) as error:
         return data, _first_line(error)
 
 

@@ -20,8 +20,8 @@ class MutantResult(BaseModel):
         seed: Of the program with which it was found.
         programs: Programs that were tried, the last one included.
         seconds: Time for that.
-        blamed: What was blamed.
-        is_blame_right: Whether that is what is guilty.
+        blamed: The culprit that fault localization found.
+        is_blame_right: Whether that is the culprit.
         witness_killed_by: The oracle that finds the bug in the program written for it, None if none does. If that is
             found and generated programs are not, the generator has a gap; otherwise the oracles have.
         note: What went wrong with the bench itself.

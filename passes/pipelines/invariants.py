@@ -71,19 +71,6 @@ HOLDS_IN: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 
-# What edits of values can break: passes that do not say what they break, and rules, are taken to break all of these.
-BROKEN_BY_EDITS = frozenset(
-    {
-        "core-operators",
-        "outputs-separate",
-        "body-results-separate",
-        "dim-orders-agree",
-        "specs",
-        "bounded-shapes",
-        "out-variants-known",
-    }
-)
-
 
 @dataclass(frozen=True)
 class Check:

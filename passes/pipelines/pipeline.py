@@ -22,15 +22,14 @@ from exirkit.ir import (
     called_graphs,
 )
 from exirkit.passes.contract import Pass
+from exirkit.passes.registry import PassRegistry
 from exirkit.passes.to_executorch.remove_asserts import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 from exirkit.patterns import YamlSource
 
-from .builtin_passes import builtin_passes
 from .model import PipelineModel
 from .ordering import OrderCheck, initial_knowledge, is_active
 from .reading import in_order, read_pipeline
-from .registry import PassRegistry
 from .reports import PipelineResult
 from .resolving import ResolvedStage, Resolver
 from .running import PipelineRun, Progress, built_pass
@@ -92,7 +91,7 @@ class Pipeline(ExportedProgramPassBase):
             ModelError: All that is wrong with it.
         """
         model, source = read_pipeline(text, file)
-        resolver = Resolver(model, source, PassRegistry(builtin_passes(), passes))
+        resolver = Resolver(model, source, PassRegistry(passes))
         stages = resolver.resolve()
         resolver.check_order_names(stages)
         findings = resolver.found or OrderCheck(model, source, stages).findings()

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from exirkit.ir import Diagnostic, Location, ModelError
+from exirkit.passes.registry import did_you_mean
 from exirkit.patterns import YamlError, YamlPath, YamlSource, read_yaml
 
 from .model import Dialects, PipelineModel, Stage
-from .registry import did_you_mean
 
 _LARGEST_CHARACTERS = 1 << 20
 _KEYS = tuple(

@@ -11,12 +11,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from exirkit.ir import Diagnostic, ModelError, UsageError, find_plugins, load_plugin
+from exirkit.passes.contract import BROKEN_BY_EDITS
+from exirkit.passes.registry import BOOK_PLUGINS, PassOptions, PassRegistry, RegisteredPass, did_you_mean, plugin_error
 from exirkit.patterns import CompiledRule, LoadedBook, RuleEngine, YamlPath, YamlSource, load_book, shipped_books
 
-from .invariants import BROKEN_BY_EDITS, CHECKS, INVARIANTS, Check
+from .invariants import CHECKS, INVARIANTS, Check
 from .model import PipelineModel, Stage
 from .reading import form_finding
-from .registry import BOOK_PLUGINS, PassOptions, PassRegistry, RegisteredPass, did_you_mean, plugin_error
 from .settings import SETTINGS
 
 

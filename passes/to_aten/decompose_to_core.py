@@ -11,6 +11,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate, map_arg
 
 from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like, is_static, without_machine_libraries
+from exirkit.passes.config.option_types import Overload
 from exirkit.passes.contract import Pass
 from exirkit.passes.delegate.whole_operators import is_kept_whole
 
@@ -39,6 +41,7 @@ _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.
 _BATCHING = "torch._functorch.predispatch"
 
 
+@dataclass(eq=False)
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
 
@@ -46,8 +49,7 @@ class DecomposeToCore(Pass):
         write to their arguments.
 
     Args:
-        preserved: Operators that stay whole.
-        table: Decompositions by operator; torch's to core ATen when absent.
+        preserve: Operators that stay whole.
 
     Source: the decompositions are torch's own; which operators they end in is the same as after
     `torch.export.ExportedProgram.run_decompositions`.
@@ -55,10 +57,15 @@ class DecomposeToCore(Pass):
 
     name = "decompose-to-core"
     enters_bodies = True
+    ensures = ("core-operators",)
+    invalidates = ()
+    after = ("inline-grad-regions",)
 
-    def __init__(self, preserved: frozenset[OpOverload] = frozenset(), table: Decompositions | None = None) -> None:
-        self._table = _core_table() if table is None else table
-        self._preserved = preserved | _CORE_COMPOSITES
+    preserve: frozenset[Overload] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._table: Decompositions = _core_table()
+        self._preserved = self.preserve | _CORE_COMPOSITES
 
     def edit(self, editor: GraphEditor) -> None:
         """Decompose node by node.

@@ -24,6 +24,10 @@ class RemoveNoops(Pass):
 
     name = "remove-noops"
     enters_bodies = True
+    requires = ("no-views",)
+    invalidates = ()
+    after = ("promote-types",)
+    before = ("use-dim-order-operators", "convert-to-edge-operators")
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove the operators, in graph order, so that chains collapse in one sweep."""

@@ -115,7 +115,7 @@ def broken(error: Exception, doing: str) -> Found:
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].name}" if frames else "?"
     symptom = error.code if isinstance(error, DiagnosticError) else type(error).__name__
     return Found(
-        rung="bench",
+        oracle="bench",
         symptom=symptom,
         message="".join(traceback.format_exception(error))[-4000:],
         stage=doing,

@@ -53,13 +53,24 @@ class StandIn:
             raise ValueError("the oracle is wrong")
         if self._is("grow", seed):
             self._hoard.append(b"x" * (64 << 20))
-        seconds = {"O0": 0.001, "O3": 0.002}
+        seconds = {"eager-run": 0.001, "dialect-agreement": 0.002}
         if self._is("unsupported", seed):
-            return Checked("unsupported", (Found(rung="O0", symptom="EK432", message="m", bucket="EK432"),), seconds)
+            return Checked(
+                "unsupported", (Found(oracle="eager-run", symptom="EK432", message="m", bucket="EK432"),), seconds
+            )
         if self._is("fail", seed):
-            found = Found(rung="O3", symptom="values", message="1 is not 2", node="y", bucket="O3/values")
+            found = Found(
+                oracle="dialect-agreement", symptom="values", message="1 is not 2", node="y", bucket="O3/values"
+            )
             return Checked("failed", (found,), seconds, compared=2, bitwise=1)
-        return Checked("passed", (), seconds, compared=2, bitwise=2, not_run={"O11": "no runtime"} if seed == 1 else {})
+        return Checked(
+            "passed",
+            (),
+            seconds,
+            compared=2,
+            bitwise=2,
+            not_run={"official-runtime": "no runtime"} if seed == 1 else {},
+        )
 
     def analyse(self, case: Case, number: int) -> Analysis:
         if self._is("die_in_analysis", case.seed):
@@ -68,7 +79,7 @@ class StandIn:
             seed=case.seed,
             number=number,
             bucket="O3/values/MergeEqualNodes",
-            guilty="MergeEqualNodes",
+            culprit="MergeEqualNodes",
             reduced="program(1)",
             repro="assert 1 == 2",
         )

@@ -25,7 +25,7 @@ def test_there_are_enough_of_every_kind() -> None:
     counts = {part: sum(one.part == part for one in ALL) for part in {one.part for one in ALL}}
     assert min(counts.values()) >= 2
     assert set(counts) == {"pass", "rules", "planner", "emitter", "interpreter", "verifier"}
-    assert all(one.guilty and one.doc.endswith(".") for one in ALL)
+    assert all(one.culprits and one.doc.endswith(".") for one in ALL)
 
 
 def test_it_is_gone_afterwards() -> None:
@@ -64,7 +64,9 @@ def test_an_unknown_bug() -> None:
 
 
 def test_the_table() -> None:
-    found = MutantResult(id="a", part="pass", is_reached=True, killed_by="O3", blamed="p", is_blame_right=True)
+    found = MutantResult(
+        id="a", part="pass", is_reached=True, killed_by="dialect-agreement", blamed="p", is_blame_right=True
+    )
     text = mutant_table([found, MutantResult(id="b", part="planner")])
     assert "1 of 2 killed, the right part blamed for 1 of them" in text
-    assert text.splitlines()[1].split()[:5] == ["a", "pass", "yes", "no", "O3"]
+    assert text.splitlines()[1].split()[:5] == ["a", "pass", "yes", "no", "dialect-agreement"]

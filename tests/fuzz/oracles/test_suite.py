@@ -1,4 +1,4 @@
-"""The rungs of the ladder on programs that are right, and on compilers that are not."""
+"""The oracles of the ladder on programs that are right, and on compilers that are not."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ import torch
 from torch.export import ExportedProgram
 
 from exirkit import to_edge
+from exirkit.fuzz.compilers import ExirkitCompiler, FunctionCompiler, compiler_of, every_choice
+from exirkit.fuzz.examination import Failure, equivalent
 from exirkit.fuzz.official import missing_reason
-from exirkit.fuzz.oracles import (
-    RUNGS,
-    ExirkitCompiler,
-    Failure,
-    FunctionCompiler,
-    check,
-    compiler_of,
-    equivalent,
-    every_choice,
-    rungs_of,
-)
+from exirkit.fuzz.oracles import ORACLES, check, oracles_named
 from exirkit.fuzz.programs import parse_program, program_text
+from exirkit.fuzz.triage import localization
 from exirkit.ir import UsageError
 
 STATEFUL = parse_program(
@@ -82,10 +75,10 @@ def lower_nothing(programs: dict[str, ExportedProgram]) -> bytes:
 
 
 @pytest.mark.parametrize("compiler", list(every_choice()), ids=ExirkitCompiler.describe)
-def test_a_program_that_is_right_passes_every_rung(compiler: ExirkitCompiler) -> None:
-    usual = [name for name in RUNGS if not name.startswith("O11")]
+def test_a_program_that_is_right_passes_every_oracle(compiler: ExirkitCompiler) -> None:
+    usual = [name for name in ORACLES if not name.startswith("official")]
     for seed in range(2):
-        verdict = check(STATEFUL, compiler=compiler, rungs=usual, seed=seed, is_exhaustive=True)
+        verdict = check(STATEFUL, compiler=compiler, oracles=usual, seed=seed, is_exhaustive=True)
         assert verdict.is_good, verdict.failures
         assert not verdict.not_run
         assert verdict.comparisons.bitwise > 100
@@ -97,33 +90,33 @@ def test_a_program_that_is_right_passes_every_rung(compiler: ExirkitCompiler) ->
 @pytest.mark.slow
 def test_the_official_runtime_and_exporter_agree() -> None:
     assert missing_reason() is None
-    verdict = check(STATEFUL, rungs=["O0", "O11", "O11x"])
+    verdict = check(STATEFUL, oracles=["eager-run", "official-runtime", "official-file"])
     assert verdict.is_good, verdict.failures
     official = check(STATEFUL, compiler=compiler_of("official"))
     assert official.is_good, official.failures
-    assert set(official.not_run) == {"O9", "O10"}
+    assert set(official.not_run) == {"other-memory-plan", "byte-round-trip"}
 
 
 def test_what_the_chain_declines_is_no_failure() -> None:
     verdict = check(NO_CORE_OPERATOR)
     assert verdict.is_good
-    assert verdict.refusal == "EK301"
+    assert verdict.unsupported == "EK301"
 
 
 def test_black_boxes() -> None:
     assert check(STATEFUL, compiler=FunctionCompiler(lower_well)).is_good
-    named = compiler_of("tests.fuzz.oracles.test_ladder:lower_nothing")
+    named = compiler_of("tests.fuzz.oracles.test_suite:lower_nothing")
     failures = check(STATEFUL, compiler=named).failures
-    assert failures[0].rung == "O4"
+    assert failures[0].oracle == "memory-plan"
     assert failures[0].symptom == "raised ProgramFormatError EK504"
     failures = check(STATEFUL, compiler=FunctionCompiler(lower_another_program)).failures
-    assert failures[0].rung == "O5"
+    assert failures[0].oracle == "poisoned-run"
 
 
 def test_an_invalid_program_is_a_failure_of_the_generator() -> None:
     text = program_text(STATEFUL).replace("aten.mm.default(x, w)", "aten.mm.default(w, x)")
     failures = check(parse_program(text)).failures
-    assert [one.rung for one in failures] == ["O0"]
+    assert [one.oracle for one in failures] == ["eager-run"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -135,14 +128,21 @@ def test_equivalents_are_other_programs(seed: int) -> None:
     assert equivalent(STATEFUL, seed) == (changed, note)
 
 
-def test_rungs_are_asked_in_their_order_and_unknown_ones_refused() -> None:
-    assert [rung.id for rung in rungs_of(["O5", "O0"])] == ["O0", "O5"]
+def test_oracles_are_asked_in_their_order_and_unknown_ones_rejected() -> None:
+    assert [oracle.name for oracle in oracles_named(["poisoned-run", "eager-run"])] == ["eager-run", "poisoned-run"]
+    assert [oracle.name for oracle in oracles_named(["O11x", "O5"])] == ["poisoned-run", "official-file"]
     with pytest.raises(UsageError, match="EK830"):
-        rungs_of(["O99"])
+        oracles_named(["O99"])
+
+
+def test_suspects_are_steps_of_localization_or_parts() -> None:
+    named = {one for oracle in ORACLES.values() for one in oracle.suspects}
+    assert named - localization.STEPS.keys() == {"planner", "emitter"}
+    assert all(oracle.suspects for oracle in ORACLES.values())
 
 
 def test_failures_cross_borders() -> None:
-    failure = Failure("O3", "output value", "text", "edge", "output 1", {"method": "forward", "run": 1})
+    failure = Failure("dialect-agreement", "output value", "text", "edge", "output 1", {"method": "forward", "run": 1})
     assert Failure.of_document(failure.document()) == failure
 
 
@@ -166,4 +166,4 @@ def test_memory_that_the_caller_provides_is_no_false_alarm(plans_outputs: bool) 
     compiler = ExirkitCompiler(alloc_graph_input=False, alloc_graph_output=plans_outputs)
     verdict = check(parse_program(MEMORY_OF_THE_CALLER), compiler=compiler)
     assert verdict.is_good, verdict.failures
-    assert not verdict.refusal
+    assert not verdict.unsupported

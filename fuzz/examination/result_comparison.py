@@ -1,37 +1,17 @@
-"""What a rung of the ladder is, and how results are compared on it."""
+"""Comparing the results of a method with those of eager torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
-from exirkit.fuzz.examination.comparing import beyond_budget, difference, difference_of_types
-from exirkit.fuzz.examination.examination import Examination
-from exirkit.fuzz.examination.expectations import Closeness, Expectation
-from exirkit.fuzz.examination.verdict import Failure
 from exirkit.fuzz.programs import RunResult
 
-
-class Rung(Protocol):
-    """One oracle.
-
-    Attributes:
-        id: `O0` to `O13`.
-        title: What it checks, for people.
-    """
-
-    id: ClassVar[str]
-    title: ClassVar[str]
-
-    def check(self, examination: Examination) -> Iterator[Failure]:
-        """Yield what does not hold.
-
-        Raises:
-            FailedError: Something that the rung needs could not be made.
-            RefusedError: The compiler declined the program.
-            NotRunError: The rung cannot be asked.
-        """
+from .comparing import beyond_budget, difference, difference_of_types
+from .examination import Examination
+from .expectations import Closeness, Expectation
+from .verdict import Failure
 
 
 class ResultComparison:
@@ -39,14 +19,14 @@ class ResultComparison:
 
     Args:
         examination: The program.
-        rung: Id of the rung that asks.
+        oracle: Name of the oracle that asks.
         stage: What made the results.
         is_signed_zero_free: Take 0.0 and -0.0 for equal, where kernels are not torch's.
     """
 
-    def __init__(self, examination: Examination, rung: str, stage: str, *, is_signed_zero_free: bool = False) -> None:
+    def __init__(self, examination: Examination, oracle: str, stage: str, *, is_signed_zero_free: bool = False) -> None:
         self.examination = examination
-        self.rung = rung
+        self.oracle = oracle
         self.stage = stage
         self.is_signed_zero_free = is_signed_zero_free
 
@@ -71,7 +51,7 @@ class ResultComparison:
         where = f"{method}, run {index + 1}"
         if len(outputs) != len(wanted.outputs):
             message = f"{where}: {len(outputs)} outputs instead of {len(wanted.outputs)}"
-            yield Failure(self.rung, "number of outputs", message, self.stage)
+            yield Failure(self.oracle, "number of outputs", message, self.stage)
             return
         for place, (got, expected) in enumerate(zip(outputs, wanted.outputs, strict=True)):
             precise = partial(self._precise_output, method, index, place)
@@ -101,7 +81,7 @@ class ResultComparison:
     def _failure(self, what: str, where: str, node: str, found: tuple[str, str], method: str, index: int) -> Failure:
         kind, text = found
         details = {"method": method, "run": index}
-        return Failure(self.rung, f"{what} {kind}", f"{self.stage}: {where}: {text}", self.stage, node, details)
+        return Failure(self.oracle, f"{what} {kind}", f"{self.stage}: {where}: {text}", self.stage, node, details)
 
     def _difference(
         self, got: Any, wanted: Any, closeness: Closeness, precise: Callable[[], Any]
@@ -120,3 +100,23 @@ class ResultComparison:
         if found is None or closeness == "bits":
             return found
         return beyond_budget(got, wanted, precise())
+
+
+def file_differences(
+    examination: Examination, oracle: str, is_compared: Callable[[int, bool], bool]
+) -> Iterator[Failure]:
+    """Yield what differs in some runs of the file on our interpreter.
+
+    Args:
+        examination: The program.
+        oracle: Name of the oracle that asks.
+        is_compared: Whether a run is compared, from its number and whether its sizes differ from the run before.
+    """
+    comparison = ResultComparison(examination, oracle, "file")
+    for method, results in examination.results.items():
+        runs = examination.runs_of(method)
+        for index, one in enumerate(results):
+            is_new_shape = index > 0 and dict(runs[index].sizes) != dict(runs[index - 1].sizes)
+            if is_compared(index, is_new_shape):
+                expectation = examination.lowered_expectations[method]
+                yield from comparison.failures(method, index, one.outputs, one.state, expectation)

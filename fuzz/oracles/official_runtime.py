@@ -1,28 +1,22 @@
-"""O11: the official runtime on our file, and our interpreter on the official exporter's file."""
+"""The official C++ runtime on the file."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from exirkit.emit import JumpFalseCall, read_program
-from exirkit.fuzz.compilers.compilers import ExirkitCompiler
-from exirkit.fuzz.compilers.lowering_trace import LoweringTrace
-from exirkit.fuzz.compilers.official_compiler import OfficialCompiler, OfficialExportError
-from exirkit.fuzz.examination.examination import Examination, NotRunError
-from exirkit.fuzz.examination.file_runs import run_file
-from exirkit.fuzz.examination.symptoms import failure_of_error
-from exirkit.fuzz.examination.verdict import Failure
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.examination import Examination, Failure, NotRunError, ResultComparison
 from exirkit.fuzz.official import Failure as OfficialFailure
-from exirkit.fuzz.official import OfficialRuntime, missing_reason
-from exirkit.ir import Diagnostic, DiagnosticError
+from exirkit.fuzz.official import OfficialRuntime
+from exirkit.ir import Diagnostic
 from exirkit.patterns import read_target
 from exirkit.program import kernels_of
 from exirkit.runtime_ref import OperatorRegistry, check_plan_kernels
 
-from .rung import ResultComparison
+from .oracle import Oracle
 
 TIMEOUT_S = 20.0
 
@@ -37,29 +31,31 @@ def _runtime() -> OfficialRuntime:
     return OfficialRuntime()
 
 
-class OfficialRuntimeAgrees:
-    """O11: the official C++ runtime takes our file and gives what eager torch gives."""
+class OfficialRuntimeRun(Oracle):
+    """The official C++ runtime takes our file and gives what eager torch gives."""
 
-    id: ClassVar[str] = "O11"
-    title: ClassVar[str] = "the official runtime on the file"
+    name = "official-runtime"
+    title = "the official runtime on the file"
+    cost = 125
+    is_default = False
+    needs = ("official wheel", "lowering")
+    suspects = ("earlier oracles", "allocation", "stage")
+    former_name = "O11"
 
     def check(self, examination: Examination) -> Iterator[Failure]:
-        """Yield what does not hold."""
-        reason = missing_reason()
-        if reason:
-            raise NotRunError(reason)
+        """Yield what differs, or what is accepted that we reject."""
         data = examination.lowering.data
         expected = findings_of_kernels(data)
         # Of files of other compilers only that they run is asked: what we would have rejected is no excuse for them.
         is_ours = isinstance(examination.compiler, ExirkitCompiler)
         if is_ours and any(one.code == "EK359" for one in expected):
             raise NotRunError(f"the official runtime does not claim to: {expected[0].message}"[:200])
-        comparison = ResultComparison(examination, self.id, "official-runtime", is_signed_zero_free=True)
+        comparison = ResultComparison(examination, self.name, "official-runtime", is_signed_zero_free=True)
         for method in examination.methods:
             calls = [list(inputs) for inputs in examination.inputs[method]]
             answer = _runtime().run(data, calls, method=method, timeout_s=TIMEOUT_S)
             rejected = [one for one in expected if one.location.method == method and is_ours]
-            wrong = _compared(self.id, method, answer.failure, rejected, _has_jumps(data, method))
+            wrong = _compared(self.name, method, answer.failure, rejected, _has_jumps(data, method))
             if wrong is not None:
                 yield wrong
                 return
@@ -78,7 +74,7 @@ def findings_of_kernels(data: bytes) -> list[Diagnostic]:
 
 
 def _compared(
-    rung: str, method: str, failure: OfficialFailure | None, rejected: Sequence[Diagnostic], has_jumps: bool
+    oracle: str, method: str, failure: OfficialFailure | None, rejected: Sequence[Diagnostic], has_jumps: bool
 ) -> Failure | None:
     """Return what is wrong with what the runtime says of a method, beside what we say of it.
 
@@ -87,12 +83,12 @@ def _compared(
     """
     if failure is None:
         # What a call in a branch breaks shows only if the branch is taken.
-        return _runs_all_the_same(rung, rejected[0]) if rejected and not has_jumps else None
+        return _runs_all_the_same(oracle, rejected[0]) if rejected and not has_jumps else None
     if rejected:
         raise NotRunError(f"the official runtime does not claim to: {rejected[0].message}"[:200])
     if _LIMITS.search(failure.text):
         raise NotRunError(f"the official runtime does not claim to: {brief(failure)}")
-    return _not_run(rung, method, failure)
+    return _not_run(oracle, method, failure)
 
 
 def _has_jumps(data: bytes, method: str) -> bool:
@@ -101,10 +97,10 @@ def _has_jumps(data: bytes, method: str) -> bool:
     return any(isinstance(step.instr_args, JumpFalseCall) for chain in chains for step in chain.instructions)
 
 
-def _runs_all_the_same(rung: str, finding: Diagnostic) -> Failure:
+def _runs_all_the_same(oracle: str, finding: Diagnostic) -> Failure:
     """Return the failure of a condition that a call breaks, and that the kernel does not ask for."""
     return Failure(
-        rung,
+        oracle,
         "the description of the target rejects what runs",
         f"the official runtime takes a call of which we say: {finding.render()}"[:4000],
         "target-description",
@@ -113,45 +109,19 @@ def _runs_all_the_same(rung: str, finding: Diagnostic) -> Failure:
     )
 
 
-def _not_run(rung: str, method: str, failure: OfficialFailure) -> Failure:
+def _not_run(oracle: str, method: str, failure: OfficialFailure) -> Failure:
     """Return the failure of a file that was lowered, of which nothing is said to be wrong, and that does not run."""
     blamed = _BLAMED.search(failure.text)
     symptom = f"official runtime {failure.kind} {brief(failure)}"
     details = {"code": blamed[3], "operator": blamed[2]} if blamed else {}
     return Failure(
-        rung,
+        oracle,
         f"lowered but does not run: {blamed[2]} {blamed[3]}" if blamed else symptom,
         f"{method}: {failure.text}"[:4000],
         "official-runtime",
         f"instruction {blamed[1]}" if blamed else None,
         details,
     )
-
-
-class OfficialFileAgrees:
-    """O11x: our interpreter takes the official exporter's file and gives what eager torch gives."""
-
-    id: ClassVar[str] = "O11x"
-    title: ClassVar[str] = "our interpreter on the official exporter's file"
-
-    def check(self, examination: Examination) -> Iterator[Failure]:
-        """Yield what does not hold."""
-        reason = missing_reason()
-        if reason:
-            raise NotRunError(reason)
-        try:
-            lowering = OfficialCompiler().lower_program(examination.program, LoweringTrace())
-        except OfficialExportError as error:
-            raise NotRunError(f"the official exporter fails: {error.kind} at {error.where}") from error
-        comparison = ResultComparison(examination, self.id, "official-exporter")
-        for method in examination.methods:
-            try:
-                results = run_file(lowering.data, method, examination.inputs[method])
-            except DiagnosticError as error:
-                yield failure_of_error(error, self.id, "official-exporter")
-                return
-            for index, one in enumerate(results):
-                yield from comparison.failures(method, index, one.outputs, {}, examination.expectations[method])
 
 
 def brief(failure: OfficialFailure) -> str:
