@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
@@ -57,9 +57,9 @@ class DecomposeToCore(Pass):
 
     name = "decompose-to-core"
     enters_bodies = True
-    ensures = ("core-operators",)
-    invalidates = ()
-    after = ("inline-grad-regions",)
+    ensures: ClassVar[Collection[str]] = ("core-operators",)
+    invalidates: ClassVar[Collection[str]] = ()
+    after: ClassVar[tuple[str, ...]] = ("inline-grad-regions",)
 
     preserve: frozenset[Overload] = frozenset()
 
