@@ -16,7 +16,7 @@ from torch.fx import Node
 from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, underlying
 from exirkit.passes.contract import BROKEN_BY_EDITS
 from exirkit.passes.to_aten.decompose_to_core import DecomposeToCore, is_library_composite
-from exirkit.passes.to_executorch.out_variants import OutVariantTable, shipped_out_variants
+from exirkit.passes.to_executorch.out_variants import OutVariantTable
 
 
 @dataclass(eq=False, kw_only=True)
@@ -43,7 +43,7 @@ class DecomposeLibraryOperators(DecomposeToCore):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._variants = shipped_out_variants().with_overrides(self.overrides)
+        self._variants = OutVariantTable().with_overrides(self.overrides)
 
     def edit(self, editor: GraphEditor) -> None:
         """Decompose the calls."""
@@ -58,16 +58,14 @@ class DecomposeLibraryOperators(DecomposeToCore):
     @staticmethod
     def concerns(node: Node, table: OutVariantTable) -> bool:
         """Return whether the pass decomposes a call."""
-        target = node.target
-        return (
-            isinstance(target, EdgeOpOverload)
-            and is_library_composite(underlying(target))
-            and table.find(target) is None
-        )
+        if not isinstance(node.target, EdgeOpOverload):
+            return False
+        op = underlying(node.target)
+        return isinstance(op, OpOverload) and is_library_composite(op) and table.find(op) is None
 
 
 def has_library_operators(program: ExportedProgram, table: OutVariantTable | None = None) -> bool:
     """Return whether `decompose-library-operators` changes an Edge program; few programs need it."""
-    table = table or shipped_out_variants()
+    table = table or OutVariantTable()
     graphs = [module.graph for module in called_graphs(program.graph_module)]
     return any(DecomposeLibraryOperators.concerns(node, table) for graph in graphs for node in graph.nodes)
