@@ -1,7 +1,7 @@
 """Applying mutants in the running process: the code of one function is replaced, and restored afterwards.
 
-The function object stays the same, so that it does not matter where it is imported under which name. Nothing is executed
-when a mutant is applied, and no file is touched.
+The function object stays the same, so that it does not matter under which name it is imported. Nothing is executed when
+a mutant is applied, and no file is touched.
 """
 
 from __future__ import annotations
