@@ -1,26 +1,115 @@
-"""What operators give for symbolic sizes, fitted to what they give for a few numbers.
+"""The sampled strategy: symbolic sizes replaced by a few numbers, and expressions fitted to what operators return.
 
-An operator on symbolic fake tensors asks hundreds of questions about expressions; one on a few numeric sizes asks none.
-Each size of the result is then an expression that agrees with all of them: a number, a size of an argument, or a linear
-combination of symbols. A stride is a number, a stride of an argument, or a product of sizes. Where nothing fits, fake
-tensors have to be asked.
+An operator on symbolic fake tensors compares hundreds of expressions; on a few numeric sizes it compares none. Each
+size of a result is an expression that agrees with all samples: a number, a size of an argument, or a linear combination
+of symbols. A stride is a number, a stride of an argument, or a product of sizes. Where nothing fits, fake tensors are
+needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import sympy
 import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from exirkit.ir import Point, Ranges, at_point, evaluated, has_quick_values, points_within, quick_value
+from exirkit.ir.graph.metadata import empty_meta_tensor
+
+from .meta import has_meta_value, meta_value
+
+_WIDEST = 97
+"""Above its least size no symbol is tried higher than by this."""
+
+Sizes: TypeAlias = "dict[Any, int]"
+"""A number for each symbol."""
+Ranges: TypeAlias = "Mapping[Any, tuple[int, int]]"
+"""Least and greatest size of each symbol."""
+
+
+def sample_sizes(ranges: Ranges, *, alone: bool = False) -> list[Sizes]:
+    """Return sizes to try: the least and the greatest of all together, and uneven ones in between, the latter first.
+
+    Args:
+        ranges: Of the symbols.
+        alone: Also take each symbol by itself to the ends of its range.
+    """
+    lows = {one: low for one, (low, _) in ranges.items()}
+    highs = {one: min(high, low + _WIDEST) for one, (low, high) in ranges.items()}
+    middle = {
+        one: low + (highs[one] - low) * share // 7
+        for (one, low), share in zip(lows.items(), (3, 5, 2, 4, 1, 6) * len(lows), strict=False)
+    }
+    found = [middle, lows, highs]
+    for one in ranges if alone else ():
+        found += [{**middle, one: lows[one]}, {**middle, one: highs[one]}]
+    unique = {tuple(one.values()): one for one in found}
+    return list(unique.values())
+
+
+def all_sizes(ranges: Ranges, *, most: int) -> list[Sizes]:
+    """Return all combinations of sizes, or those of `sample_sizes` if there are more than `most`."""
+    sizes = [range(low, high + 1) for low, high in ranges.values()]
+    if math.prod(map(len, sizes)) > most:
+        return sample_sizes(ranges, alone=True)
+    return [dict(zip(ranges, choice, strict=True)) for choice in itertools.product(*sizes)]
+
+
+def symbols_within(values: Any) -> Iterator[Any]:
+    """Yield the symbols in the sizes and numbers of arguments or values, some of them repeatedly, in a fixed order."""
+    found: list[Any] = []
+    map_aggregate(values, found.append)
+    for one in found:
+        value = one.meta.get("val") if isinstance(one, Node) else one
+        sizes: tuple[Any, ...] = (value,)
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            sizes = (*value.shape, *value.stride(), value.storage_offset())
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                yield from sorted_symbols(size.node.expr)
+
+
+def with_sizes(arguments: Any, point: Sizes) -> Any:
+    """Return arguments with numbers for symbolic ones, and tensors without memory for values of nodes."""
+    key = tuple(point.items())
+
+    def place(argument: Any) -> Any:
+        value = argument.meta.get("val") if isinstance(argument, Node) else argument
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            numbers = [[_number(one, key) for one in each] for each in (value.shape, value.stride())]
+            return empty_meta_tensor(value.dtype, numbers[0], numbers[1], _number(value.storage_offset(), key))
+        return _number(value, key) if isinstance(value, torch.SymInt) else value
+
+    return map_aggregate(arguments, place)
+
+
+def evaluated(expression: Any, point: Sizes) -> int:
+    """Return what an expression is at a point, which has a number for each of its symbols."""
+    return _evaluated(expression, tuple(point.items()))
+
+
+@lru_cache(maxsize=4096)
+def sorted_symbols(expression: Any) -> tuple[Any, ...]:
+    """Return the symbols of an expression by name."""
+    return tuple(sorted(expression.free_symbols, key=str))
+
+
+def _number(size: Any, point: tuple[tuple[Any, int], ...]) -> int:
+    return size if type(size) is int else _evaluated(size.node.expr, point)
+
+
+@lru_cache(maxsize=50_000)
+def _evaluated(expression: Any, point: tuple[tuple[Any, int], ...]) -> int:
+    return int(expression.xreplace({one: sympy.Integer(value) for one, value in point}))
 
 
 class NoFitError(Exception):
-    """A result that is none of the expressions that are tried."""
+    """A size of the result is none of the expressions that are tried."""
 
 
 def sampled_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ranges: Ranges) -> Any:
@@ -36,18 +125,18 @@ def sampled_value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ra
         For each tensor a tuple of its dtype, sizes, strides and storage offset; numbers and expressions of sympy.
 
     Raises:
-        NoFitError: Fake tensors have to be asked.
+        NoFitError: Fake tensors are needed.
     """
-    if not has_quick_values(target):
+    if not has_meta_value(target):
         raise NoFitError
     if any(low == high for low, high in ranges.values()):
-        # Nothing tells such a symbol from a number.
+        # Such a symbol cannot be distinguished from a number.
         raise NoFitError
-    points = points_within(ranges, alone=True)
+    points = sample_sizes(ranges, alone=True)
     results = []
     for point in points:
-        at = at_point((args, kwargs), point)
-        found = quick_value(target, at[0], at[1])
+        at = with_sizes((args, kwargs), point)
+        found = meta_value(target, at[0], at[1])
         if found is None:
             raise NoFitError
         results.append(found)
@@ -82,7 +171,7 @@ class _Fit:
         strides: Symbolic strides of the arguments.
     """
 
-    def __init__(self, points: list[Point], ranges: Ranges, sizes: list[Any], strides: list[Any]) -> None:
+    def __init__(self, points: list[Sizes], ranges: Ranges, sizes: list[Any], strides: list[Any]) -> None:
         self.points = points
         self.symbols = list(ranges)
         self.sizes = sizes
