@@ -1,19 +1,66 @@
-"""Lists that a condition fixes, `p == swap_last(rank(k))` or `st == [P, Q]`: computed, not drawn until they fit."""
+"""Conditions of `gen` and guards, for trials: as predicates, and as equations that give lists their value.
+
+A list that a condition fixes, `p == swap_last(rank(k))` or `st == [P, Q]`, is computed, not drawn until it fits.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from exirkit.patterns.functions import layout, tensors
+from exirkit.patterns.functions.words import WORDS, dtype_of, shape
 from exirkit.patterns.syntax.expression_syntax import ExpressionError, parse_expression
-from exirkit.patterns.syntax.expressions import Compiled, ExpressionCompiler
-from exirkit.patterns.syntax.undecided import UndecidedError
+from exirkit.patterns.syntax.expressions import CallCompiler, Compiled, ExpressionCompiler
+from exirkit.patterns.syntax.undecided import UndecidedError, truth
 
-from .constraints import words_of_sizes
+from .lists import FactorsVariable, ListVariable, PermutationVariable
 from .sizes import SizeExpression
-from .variables import FactorsVariable, ListVariable, PermutationVariable, Variable
+from .variable import Variable
+
+_REGISTERED = (layout, tensors)
+"""Their builtins are known once they are imported."""
+
+Condition = Callable[[Mapping[str, Any]], object]
+
+
+class _Builtins(CallCompiler):
+    """The builtins about numbers and shapes; `gen` has no graph."""
+
+    def call(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
+        known = WORDS.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        if known is None or known.needs_facts or node.keywords:
+            raise ExpressionError("this cannot be called in `gen`", node)
+        arguments = [compiler.compile(one) for one in node.args]
+        compute = known.compute
+        return lambda names: compute(*(one(names) for one in arguments))
+
+    def attribute(self, node: ast.Attribute, compiler: ExpressionCompiler) -> Compiled:
+        base = compiler.compile(node.value)
+        if node.attr == "shape":
+            return lambda names: shape(base(names))
+        if node.attr == "dtype":
+            return lambda names: dtype_of(base(names))
+        raise ExpressionError("tensors have .shape and .dtype here", node)
+
+
+def condition(text: str) -> Condition:
+    """Return the condition itself, over values and sizes.
+
+    Raises:
+        ExpressionError: The string is not an expression of the language.
+    """
+    compiled = ExpressionCompiler(_Builtins()).compile(parse_expression(text))
+
+    def holds(names: Mapping[str, Any]) -> bool:
+        try:
+            return truth(compiled(names)) is True
+        except (ExpressionError, UndecidedError, TypeError, ValueError, ArithmeticError):
+            return False
+
+    return holds
 
 
 @dataclass(frozen=True)
@@ -66,7 +113,7 @@ def equations_of(texts: Iterable[str], variables: Mapping[str, Variable]) -> lis
         variables: Types.
 
     Raises:
-        ExpressionError: A text is no expression.
+        ExpressionError: A string is not an expression.
     """
     found: list[Equation] = []
     for text in texts:
@@ -93,6 +140,6 @@ def _equation(left: ast.expr, right: ast.expr, variables: Mapping[str, Variable]
     if any(isinstance(one, ast.Name) and one.id == variable.name for one in ast.walk(right)):
         return None
     try:
-        return Equation(variable, ExpressionCompiler(words_of_sizes()).compile(right))
+        return Equation(variable, ExpressionCompiler(_Builtins()).compile(right))
     except ExpressionError:
         return None
