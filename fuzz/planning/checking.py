@@ -1,6 +1,6 @@
-"""Whether a plan holds: every possible run is carried out, and every byte painted for as long as it is needed.
+"""Whether a plan holds: every possible run is carried out, and every byte marked for as long as it is needed.
 
-Shares no code with the planners, and no idea: runs are carried out step by step, alternatives are chosen one after
+Shares neither code nor ideas with the planners: runs are carried out step by step, alternatives are chosen one after
 another, and nothing is known of spans on a common line.
 """
 
@@ -33,7 +33,7 @@ def check_plan(problem: PlanningProblem, result: PlanningResult) -> list[Finding
     seen: set[tuple[int, int]] = set()
     most: dict[int, int] = dict.fromkeys(result.pool_nbytes, 0)
     for run in possible_runs(problem):
-        for pool, peak in _paint(problem, cells, run, seen).items():
+        for pool, peak in _mark(problem, cells, run, seen).items():
             most[pool] = max(most.get(pool, 0), peak)
     found.extend(
         Finding("overlap", f"values {left} and {right} are needed together and share a byte")
@@ -106,15 +106,15 @@ class _Cells:
             self.masks.append((1 << of_pool[offset + value.nbytes]) - (1 << of_pool[offset]))
 
 
-def _paint(
+def _mark(
     problem: PlanningProblem, cells: _Cells, run: Mapping[int, tuple[int, int]], seen: set[tuple[int, int]]
 ) -> dict[int, int]:
-    """Paint one run, note pairs that paint one cell, and return the most bytes of owners live in each pool."""
+    """Mark the bytes of one run, note pairs that mark one cell, and return the most live bytes of each pool."""
     events = sorted(
         [(first, 1, number) for number, (first, _) in run.items()]
         + [(last + 1, 0, number) for number, (_, last) in run.items()]
     )
-    painted: dict[int, int] = {}
+    marked: dict[int, int] = {}
     live: dict[int, set[int]] = {}
     nbytes: dict[int, int] = {}
     peaks: dict[int, int] = {}
@@ -123,15 +123,15 @@ def _paint(
         pool = value.pool
         present = live.setdefault(pool, set())
         if begins:
-            if painted.get(pool, 0) & mask:
+            if marked.get(pool, 0) & mask:
                 _note(number, mask, present, cells, seen)
             present.add(number)
-            painted[pool] = painted.get(pool, 0) | mask
+            marked[pool] = marked.get(pool, 0) | mask
         else:
             present.remove(number)
-            painted[pool] = 0
+            marked[pool] = 0
             for other in present:
-                painted[pool] |= cells.masks[other]
+                marked[pool] |= cells.masks[other]
         if value.base is None:
             nbytes[pool] = nbytes.get(pool, 0) + (value.nbytes if begins else -value.nbytes)
             peaks[pool] = max(peaks.get(pool, 0), nbytes[pool])
@@ -174,11 +174,11 @@ def _check_bounds(result: PlanningResult, most: Mapping[int, int]) -> Iterator[F
 
 
 def check_limits(problem: PlanningProblem, result: PlanningResult) -> list[Finding]:
-    """Return pools that are larger than their limit without the plan saying so, and those it accuses wrongly."""
+    """Return pools whose excess over their limit the plan does not report as it is."""
     found = []
     for number, pool in problem.pools.items():
         nbytes = result.pool_nbytes.get(number, 0)
         beyond = 0 if pool.limit is None else max(0, nbytes - pool.limit)
         if beyond != result.over_limit.get(number, 0):
-            found.append(Finding("limit", f"pool {number}: {nbytes} of {pool.limit}, said {result.over_limit}"))
+            found.append(Finding("limit", f"pool {number}: {nbytes} of {pool.limit}, reported {result.over_limit}"))
     return found

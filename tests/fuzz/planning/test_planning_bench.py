@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from exirkit.fuzz.planning import check_limits, check_plan, draw_instance, possible_runs, run_campaign
+from exirkit.fuzz.campaigns import CampaignConfig, Progress, run_here
+from exirkit.fuzz.planning import bench, check_limits, check_plan, draw_instance, possible_runs
 from exirkit.passes import Body, PlannedValue, PlanningProblem, PlanningResult, Pool, solve_planning_problem
 
 
@@ -14,21 +16,35 @@ def kinds(problem: PlanningProblem, result: PlanningResult) -> set[str]:
     return {finding.kind for finding in (*check_plan(problem, result), *check_limits(problem, result))}
 
 
+def campaign(problems: int, **options: Any) -> Progress:
+    config = CampaignConfig(bench="exirkit.fuzz.planning:PlanningBench", first_seed=1 << 40, seeds=problems)
+    return run_here(config.model_copy(update={"policy": options}))
+
+
 def test_no_plan_is_wrong_and_few_are_larger_than_they_must_be() -> None:
     pytest.importorskip("ortools")
-    tally = run_campaign(600, 1)
-    assert not tally.findings, tally.examples
-    assert tally.plans["portfolio"] == 600
-    assert tally.instances["aliases or bodies"] > 30
-    assert tally.solved > 400
-    assert sum(count for place, count in tally.gaps["portfolio"].items() if place <= 2) >= 0.99 * tally.solved
+    progress = campaign(600)
+    counts = progress.counts
+    assert progress.verdicts == {"passed": 600}, progress.buckets
+    assert counts["plans portfolio"] == 600
+    assert counts["aliases or bodies"] > 30
+    assert counts["solved"] > 400
+    assert sum(counts[f"gap portfolio {place}"] for place in range(3)) >= 0.99 * counts["solved"]
 
 
-def test_counts_do_not_depend_on_the_cut() -> None:
-    whole, parts = run_campaign(40, 7, exact_every=0), run_campaign(40, 7, exact_every=0)
-    whole.seconds.clear()
-    parts.seconds.clear()
-    assert whole == parts
+def test_a_wrong_planner_is_found_and_its_problem_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_zero(problem: PlanningProblem, planner: Any) -> PlanningResult:
+        result = solve_planning_problem(problem, planner)
+        return replace(result, offsets=[0] * len(problem.values))
+
+    monkeypatch.setattr(bench, "solve_planning_problem", at_zero)
+    made = bench.PlanningBench(CampaignConfig(policy={"planners": ["greedy"], "exact_every": 0}))
+    case = next(one for one in map(made.make, range(100)) if made.check(one).verdict == "failed")
+    number = next(at for at, one in enumerate(made.check(case).failures) if one.symptom == "overlap")
+    analysis = made.analyse(case, number)
+    assert (analysis.culprit, analysis.bucket) == ("greedy", "greedy | overlap")
+    assert analysis.reduced is not None
+    assert analysis.reduced.count("PlannedValue(") == 2
 
 
 def test_problems_come_from_their_number() -> None:

@@ -1,7 +1,7 @@
-"""Planting bugs into the running process: the code of one function is exchanged, and put back afterwards.
+"""Applying mutants in the running process: the code of one function is replaced, and restored afterwards.
 
-The function object stays the same, so that it does not matter who has imported it under which name. Nothing is executed
-when a bug is planted, and no file is touched.
+The function object stays the same, so that it does not matter under which name it is imported. Nothing is executed when
+a mutant is applied, and no file is touched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Reach:
-    """How often the changed place of a planted bug was passed.
+    """How often the changed statement of a mutant was executed.
 
     Attributes:
         count: Times.
@@ -36,41 +36,41 @@ class Reach:
         self.count = 0
 
     def note(self) -> None:
-        """Note that the place is passed."""
+        """Note that the statement is executed."""
         self.count += 1
 
 
 @contextmanager
-def planted(one: Mutant, *, alone: bool = False) -> Iterator[Reach]:
-    """Plant a bug, with those that it needs, for as long as the block lasts.
+def applied(one: Mutant, *, alone: bool = False) -> Iterator[Reach]:
+    """Apply a mutant, with those that it needs, for as long as the block lasts.
 
     Args:
-        one: The bug.
+        one: The mutant.
         alone: Leave out those that it needs.
 
     Yields:
-        Whether the bug itself is reached.
+        How often the mutant itself is reached.
 
     Raises:
-        InternalError: EK881, the function no longer reads as the bug expects.
+        InternalError: EK881, the function no longer reads as the mutant expects.
     """
     with ExitStack() as stack:
         for name in () if alone else one.together:
-            stack.enter_context(_exchanged(mutant(name)))
-        yield stack.enter_context(_exchanged(one))
+            stack.enter_context(_replaced(mutant(name)))
+        yield stack.enter_context(_replaced(one))
 
 
 @contextmanager
-def planted_company(one: Mutant) -> Iterator[None]:
-    """Plant what a bug needs, but not the bug."""
+def applied_companions(one: Mutant) -> Iterator[None]:
+    """Apply what a mutant needs, but not the mutant."""
     with ExitStack() as stack:
         for name in one.together:
-            stack.enter_context(_exchanged(mutant(name)))
+            stack.enter_context(_replaced(mutant(name)))
         yield
 
 
 @contextmanager
-def _exchanged(one: Mutant) -> Iterator[Reach]:
+def _replaced(one: Mutant) -> Iterator[Reach]:
     function = function_of(one)
     code, reach = mutated_code(one), Reach()
     before = function.__code__
@@ -86,18 +86,18 @@ def _exchanged(one: Mutant) -> Iterator[Reach]:
 
 
 def function_of(one: Mutant) -> FunctionType:
-    """Return the function that a bug is planted into."""
-    found = inspect.unwrap(_looked_up(one.module, one.function))
+    """Return the function that a mutant changes."""
+    found = inspect.unwrap(_lookup(one.module, one.function))
     if isinstance(found, property):
         found = found.fget
     found = getattr(found, "__func__", found)
     if not isinstance(found, FunctionType):
-        raise _misfit(one, "it is no function of Python")
+        raise _misfit(one, "it is not a Python function")
     return found
 
 
 def mutated_code(one: Mutant) -> CodeType:
-    """Return the code of the function with the bug, and with a mark in front of the changed statement."""
+    """Return the code of the mutated function, with a mark in front of the changed statement."""
     module = import_module(f"exirkit.{one.module}")
     lines = inspect.getsource(module).splitlines(keepends=True)
     where = _definition(ast.parse("".join(lines)), one)
@@ -144,7 +144,7 @@ def _definition(tree: ast.Module, one: Mutant) -> ast.FunctionDef:
             raise _misfit(one, "there is no such function")
         body = found.body
     if not isinstance(found, ast.FunctionDef):
-        raise _misfit(one, "it is no plain function")
+        raise _misfit(one, "it is not a plain function")
     return found
 
 
@@ -160,17 +160,17 @@ def _code_named(code: CodeType, name: str) -> CodeType | None:
 
 
 def _forget(one: Mutant) -> None:
-    """Empty the caches that may hold what the function said before."""
+    """Empty the caches that may hold what the function returned before."""
     module: ModuleType = sys.modules[f"exirkit.{one.module}"]
     found = [each for each in vars(module).values() if getattr(each, "__module__", None) == module.__name__]
-    found += [_looked_up(*each.split(":")) for each in one.caches]
+    found += [_lookup(*each.split(":")) for each in one.caches]
     for each in found:
         clear = getattr(each, "cache_clear", None)
         if clear is not None:
             clear()
 
 
-def _looked_up(module: str, name: str) -> Any:
+def _lookup(module: str, name: str) -> Any:
     try:
         return reduce(inspect.getattr_static, name.split("."), import_module(f"exirkit.{module}"))
     except (AttributeError, ImportError) as error:
@@ -182,6 +182,6 @@ def _misfit(one: Mutant, why: str) -> InternalError:
         Diagnostic(
             code="EK881",
             message=f"mutant {one.id} does not fit {one.module}:{one.function}: {why}",
-            hint="the function was changed: write the same bug for the function as it is now",
+            hint="the function was changed: write the same mutant for the function as it is now",
         )
     )
