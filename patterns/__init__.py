@@ -39,6 +39,7 @@ from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
 from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .matching.state import FailureTrace
 from .operators.argument_view import normalized_arguments
 from .operators.defined import book_of_operator
 from .operators.facts import FAMILIES, operators_with
@@ -63,6 +64,7 @@ __all__ = [
     "CompiledRule",
     "Condition",
     "Equivalence",
+    "FailureTrace",
     "GraphFacts",
     "Guard",
     "KernelCost",

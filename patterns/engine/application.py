@@ -29,7 +29,7 @@ from exirkit.ir import (
 )
 from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
-from exirkit.patterns.matching.state import State, Trace, numbers_read
+from exirkit.patterns.matching.state import FailureTrace, State, numbers_read
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.operators.seen_through import is_remark, may_pass
 from exirkit.patterns.syntax.expression_syntax import ExpressionError
@@ -81,11 +81,13 @@ class RuleApplication:
         self._mutated = _mutated_inputs(editor)
         self._is_functional = not any(map(_writes, editor.graph.nodes))
 
-    def match(self, rule: CompiledRule, node: Node, trace: Trace | None = None) -> State | None:
+    def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
         state = State(self.facts, {}, trace=trace, sees_through=self._is_functional)
         if not rule.match(node, state):
             return None
+        if trace is not None:
+            trace.is_whole = True
         if not any(root is not None and is_wanted(root) for root in state.roots):
             state.fail("nothing uses the result", node)
             return None

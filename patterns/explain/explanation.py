@@ -16,10 +16,9 @@ from exirkit.patterns.engine.application import Refused, RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.state import State
+from exirkit.patterns.matching.state import FailureTrace, Progress, State
 from exirkit.patterns.operators.table import name_of
 
-from .explaining_matcher import Progress, Search, explaining_match
 from .obstacles import Obstacle, obstacle_of, refused
 from .value_descriptions import described
 
@@ -152,18 +151,17 @@ class _Explainer:
 
     def explain(self, node: Node) -> NodeExplanation:
         """Explain one node."""
-        search = Search()
-        followed = dataclasses.replace(self.rule, match=explaining_match(self.rule, search))
-        state = self.application.match(followed, node, search.note)
+        trace = FailureTrace()
+        state = self.application.match(self.rule, node, trace)
         base = NodeExplanation(self.rule.id, node.name, False, locate(node))
         if state is None:
-            stop = search.stops[0]
+            deepest = trace.failures[0]
             return dataclasses.replace(
                 base,
-                progress=search.progress,
-                obstacle=obstacle_of(self.rule, search.stops, self.facts),
-                bindings=_bindings(stop.names, self.facts),
-                matched=tuple(one.name for one in stop.nodes),
+                progress=trace.progress,
+                obstacle=obstacle_of(self.rule, trace.failures, self.facts),
+                bindings=_bindings(deepest.names, self.facts),
+                matched=tuple(one.name for one in deepest.nodes),
                 starts=() if self.can_start(node) else tuple(self._starts(node)),
             )
         bound = dataclasses.replace(
