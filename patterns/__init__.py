@@ -30,9 +30,9 @@ from .checking.witnesses import StoredRule, WitnessBook, read_witnesses, shipped
 from .engine.bisection import Bisection, bisect_rewrites
 from .engine.history import RewriteHistory
 from .engine.program_facts import ProgramFacts
-from .engine.report import Application, Refusal, RewriteReport, RuleStatistics
+from .engine.report import Application, Rejection, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
-from .explain.explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
+from .explain.explanation import Mismatch, NodeExplanation, RuleExplanation, explain_rule
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .functions.graph import GraphFacts
 from .functions.registered import BuilderTools, builder, predicate
@@ -69,17 +69,17 @@ __all__ = [
     "Guard",
     "KernelCost",
     "LoadedBook",
+    "Mismatch",
     "NearMiss",
     "NodeExplanation",
-    "Obstacle",
     "OperatorDefinition",
     "OperatorTable",
     "PatternInstance",
     "ProgramFacts",
     "ProgramNotation",
     "PythonBook",
-    "Refusal",
     "Registry",
+    "Rejection",
     "Relations",
     "RewriteHistory",
     "RewriteOptions",

@@ -1,6 +1,6 @@
 """Whether a rule matches its own pattern in every dialect that it claims: lowering may change what the pattern says.
 
-Rules are below the chain that lowers programs. Whoever can lower offers it here.
+This room is below the pipelines that lower programs; they register themselves here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def offer_lowering(dialect: str, lower: Lowering) -> None:
 
 
 def unmatched_dialects(rule: CompiledRule, *, seed: int = 0) -> Iterator[Diagnostic]:
-    """Yield a complaint for every claimed dialect in which the rule does not match its own pattern, EK224.
+    """Yield a diagnostic for every claimed dialect in which the rule does not match its own pattern, EK224.
 
     Args:
         rule: The rule.
@@ -98,7 +98,7 @@ def _unmatched(rule: CompiledRule, dialect: str, program: ExportedProgram) -> Di
     ]
     notes = [f"lowered, the pattern is {', '.join(dict.fromkeys(names)) or 'empty'}"]
     nodes = explain_rule(replace(rule), GraphEditor(copy_program(program)), most=1).nodes
-    notes += [f"the match ends here: {one.obstacle.message}" for one in nodes[:1] if one.obstacle is not None]
+    notes += [f"the match ends here: {one.mismatch.message}" for one in nodes[:1] if one.mismatch is not None]
     is_said = "dialect" in rule.rule.model_fields_set
     return rule.texts.rule.diagnostic(
         "EK224",

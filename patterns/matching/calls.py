@@ -148,7 +148,7 @@ def _literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
 
 
 def _differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
-    """Whether a literal is certainly not there; what a node stands for is not looked at."""
+    """Whether a literal is certainly not there; what a node stands for is not compared."""
     for name, wanted, is_dim in fixed:
         found = arguments[name]
         if isinstance(found, Node):

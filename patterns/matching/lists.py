@@ -113,7 +113,7 @@ def compile_element(
 
 
 def compile_splat(compiler: PatternCompiler, splat: Splat, then: Then) -> Matcher:
-    """Match the elements that stand in the place of `*xs`."""
+    """Match the elements that `*xs` stands for."""
     if splat.term is not None:
         return compile_all_results(compiler, splat.term, then)
     if splat.name is None:

@@ -78,7 +78,7 @@ class PatternCompiler:
                 self._watching.setdefault(name, []).append(guard)
 
     def compile(self) -> Callable[[Node, State], bool]:
-        """Return a closure that matches the first root's call; on success the state tells how."""
+        """Return a closure that matches the first root's call; on success the state holds the match."""
         from .roots import compile_roots
 
         return compile_roots(self, self._finish)
@@ -168,7 +168,7 @@ class PatternCompiler:
         needs_kind = tuple(sorted(getattr(variable, "qualifiers", ())))
         wants_value = bool(getattr(variable, "domain", None))
         # Reported whenever what follows fails, so it is formatted once.
-        complaint = f"{name} is not `{variable}`"
+        mismatch = f"{name} is not `{variable}`"
 
         def match(value: Any, state: State) -> bool:
             names = state.names
@@ -190,7 +190,7 @@ class PatternCompiler:
                     return True
                 for key in (name, *fresh):
                     names.pop(key, None)
-            return state.fail(complaint, value, term)
+            return state.fail(mismatch, value, term)
 
         return match
 
