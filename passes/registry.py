@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
@@ -169,12 +168,6 @@ class PassRegistry:
     def names(self) -> list[str]:
         """Return all names, those of plug-ins included."""
         return sorted({*self._known, *find_plugins(PASS_PLUGINS)})
-
-
-def did_you_mean(name: str, known: Collection[str]) -> str | None:
-    """Return a hint with the nearest name, if one is near."""
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"did you mean {close[0]}?" if close else None
 
 
 def plugin_error(error: UsageError) -> tuple[str, tuple[str, ...]]:

@@ -68,7 +68,7 @@ class StandardBench:
         """Return the share of programs that shall have a feature at least, by feature."""
         return {**FLOORS, **policy_of(config.policy).shares}
 
-    def make(self, seed: int) -> Case:
+    def make(self, seed: int) -> Case[Program]:
         """Generate the program of a seed; the patterns of rules under test are planted."""
         made = generate_planted(seed, self._sources, self._around)
         program = made.program
@@ -76,7 +76,7 @@ class StandardBench:
         features = frozenset(features_of(program)) | planted_features(made)
         return Case(seed, program, program_text(program), steps, features)
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case[Program]) -> Checked:
         """Ask the oracles, from cheap to dear, until one finds something."""
         verdict = self._verdict(case)
         told = verdict.comparisons
@@ -95,7 +95,7 @@ class StandardBench:
             return Checked("unsupported", (reason,), *rest)
         return Checked("passed", (), *rest)
 
-    def analyse(self, case: Case, number: int) -> Analysis:
+    def analyse(self, case: Case[Program], number: int) -> Analysis:
         """Reduce a program, find the culprit, and write a script."""
         failure = _different(self._verdict(case).failures)[number]
         made, _ = analysed(case.program, failure, self._compiler(case.seed), case.seed, number)
@@ -105,7 +105,7 @@ class StandardBench:
         """Return why a rule under test never fired, as far as that is known."""
         return why_idle(self._rules[name]) if name in self._rules else []
 
-    def _verdict(self, case: Case) -> Verdict:
+    def _verdict(self, case: Case[Program]) -> Verdict:
         return check(case.program, compiler=self._compiler(case.seed), oracles=self._oracles, seed=case.seed)
 
     def _compiler(self, seed: int) -> Compiler:

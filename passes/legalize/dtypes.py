@@ -13,12 +13,12 @@ from pydantic import BeforeValidator, ValidationInfo
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from exirkit.ir import EdgeOpOverload, GraphEditor, dim_order_from_stride, ops, same_argument, underlying
+from exirkit.ir import EdgeOpOverload, GraphEditor, dim_order_from_stride, has_trait, ops, same_argument, underlying
 from exirkit.passes.analysis.known_values import as_constant
 from exirkit.passes.analysis.stored_values import StoredValues
 from exirkit.passes.contract import ReportingPass
 
-from .dtype_policy import CASTS, DTYPES, DtypePolicy, Treatment, read_dtype_policy, treatments
+from .dtype_policy import DTYPES, DtypePolicy, Treatment, read_dtype_policy, treatments
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class _Casting:
 
     def _behind(self, source: Node, dtype: torch.dtype) -> Node | None:
         """Return what a cast was made from, if casting that gives the same as casting the cast."""
-        if source.op != "call_function" or underlying(source.target) not in CASTS:
+        if source.op != "call_function" or not has_trait(source.target, "cast"):
             return None
         inner, value = source.all_input_nodes[0], source.meta["val"]
         before = inner.meta["val"]

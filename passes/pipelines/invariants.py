@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic
 from exirkit.passes.analysis.graph_calls import graph_call_findings
-from exirkit.passes.to_executorch.out_variants import missing_out_variants, shipped_out_variants
+from exirkit.passes.to_executorch.out_variants import OutVariantTable, missing_out_variants
 from exirkit.verifiers import (
     check_aten_program,
     check_debug_handles,
@@ -132,7 +132,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "out-variants": Check(
             frozenset({"out-variants-known"}),
             lambda program, settings: missing_out_variants(
-                program, shipped_out_variants().with_overrides(settings["out-variant-overrides"])
+                program, OutVariantTable().with_overrides(settings["out-variant-overrides"])
             ),
         ),
     }

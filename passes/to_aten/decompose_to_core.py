@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
@@ -45,8 +45,8 @@ _BATCHING = "torch._functorch.predispatch"
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
 
-    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones and those that
-        write to their arguments.
+    Ensures: no operator of the table, and no composite operator of ATen, is left, apart from preserved ones and those
+        that write to their arguments. Composite operators of other libraries stay (`is_library_composite`).
 
     Args:
         preserve: Operators that stay whole.
@@ -57,9 +57,9 @@ class DecomposeToCore(Pass):
 
     name = "decompose-to-core"
     enters_bodies = True
-    ensures = ("core-operators",)
-    invalidates = ()
-    after = ("inline-grad-regions",)
+    ensures: ClassVar[Collection[str]] = ("core-operators",)
+    invalidates: ClassVar[Collection[str]] = ()
+    after: ClassVar[tuple[str, ...]] = ("inline-grad-regions",)
 
     preserve: frozenset[Overload] = frozenset()
 
@@ -106,7 +106,7 @@ class DecomposeToCore(Pass):
     def _is_composite(self, op: OpOverload) -> bool:
         if op in self._preserved or op._schema.is_mutable:
             return False
-        return op in self._table or op._can_decompose()
+        return op in self._table or (op._can_decompose() and not is_library_composite(op))
 
     def _is_kept(self, recording: Recording) -> bool:
         """Whether a call stays although it can be taken apart like this."""
@@ -138,6 +138,27 @@ class DecomposeToCore(Pass):
         except Exception as error:
             raise WholeGraphNeededError(f"{op}: {type(error).__name__}: {error}") from error
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
+
+
+def is_library_composite(op: OpOverload) -> bool:
+    """Return whether an operator is composite, of a library other than torch's own, and functional.
+
+    Patterns of passes and partitioners name these; see `decompose-library-operators`.
+    """
+    known = _LIBRARY_COMPOSITES.get(op)
+    if known is None:
+        schema = op._schema
+        known = (
+            op.namespace not in _TORCH_LIBRARIES
+            and op._can_decompose()
+            and all(one.alias_info is None for one in (*schema.arguments, *schema.returns))
+        )
+        _LIBRARY_COMPOSITES[op] = known
+    return known
+
+
+_LIBRARY_COMPOSITES: dict[OpOverload, bool] = {}
+_TORCH_LIBRARIES = frozenset({"aten", "prim", "prims", "higher_order", "inductor"})
 
 
 def _uncached_where_sizes_vary(mode: FakeTensorMode, inputs: Sequence[Any]) -> AbstractContextManager[None]:

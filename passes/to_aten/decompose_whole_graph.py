@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.export import ExportedProgram, default_decompositions
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
@@ -16,7 +17,7 @@ from exirkit.passes.delegate.whole_operators import is_kept_whole
 from exirkit.passes.registry import registered
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
-from .decompose_to_core import DecomposeToCore, beyond_core
+from .decompose_to_core import DecomposeToCore, beyond_core, is_library_composite
 
 
 @dataclass(eq=False)
@@ -38,7 +39,8 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
         table: dict[Any, Callable[..., Any]] = default_decompositions()
         table.update(beyond_core())
         whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}
-        for op in (*self.preserve, *whole):
+        libraries = {op for op in table if isinstance(op, OpOverload) and is_library_composite(op)}
+        for op in (*self.preserve, *whole, *libraries):
             table.pop(op, None)
         # Nobody calls the graphs in between, so no code is generated for them.
         with _use_lazy_graph_module(True), warnings.catch_warnings():

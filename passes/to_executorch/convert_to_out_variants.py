@@ -22,7 +22,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 
-from .out_variants import no_out_variant, shipped_out_variants
+from .out_variants import OutVariantTable, no_out_variant
 
 
 @dataclass(eq=False, kw_only=True)
@@ -54,7 +54,7 @@ class ConvertToOutVariants(Pass):
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._table = shipped_out_variants().with_overrides(self.overrides)
+        self._table = OutVariantTable().with_overrides(self.overrides)
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the operators.

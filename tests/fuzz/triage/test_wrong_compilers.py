@@ -160,7 +160,7 @@ run("forward", x=dyadic(1))
 
 
 def test_metadata_that_only_a_later_stage_trips_over() -> None:
-    with mutants.planted(mutants.mutant("copied-value-keeps-strides")):
+    with mutants.applied(mutants.mutant("copied-value-keeps-strides")):
         failure = check(STRIDES).failures[0]
         culprit = find_culprit(STRIDES, failure)
     assert failure.oracle == "lowering"
@@ -182,7 +182,7 @@ run("forward", n=dyadic(1, bits=0))
 
 
 def test_a_program_that_cannot_be_run_long_before_a_check_says_so() -> None:
-    with mutants.planted(mutants.mutant("literal-types-not-told-apart")):
+    with mutants.applied(mutants.mutant("literal-types-not-told-apart")):
         failure = check(POOLED).failures[0]
         culprit = find_culprit(POOLED, failure)
     assert failure.oracle == "lowering"
@@ -207,7 +207,7 @@ inexact(b)
 @pytest.mark.executorch
 def test_a_kernel_of_the_official_runtime_that_is_wrong_about_another_result() -> None:
     assert not check(BESIDE_A_KERNEL, oracles=("official-runtime",)).is_good
-    with mutants.planted(mutants.mutant("outputs-not-copied")):
+    with mutants.applied(mutants.mutant("outputs-not-copied")):
         failure = check(BESIDE_A_KERNEL).failures[0]
         culprit = find_culprit(BESIDE_A_KERNEL, failure)
     assert (failure.oracle, failure.node) == ("poisoned-run", "output 0")
