@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -44,35 +45,51 @@ def reduce(program: Program, is_bad: Callable[[Program], bool], *, trials: int =
             only: see `same_failure`.
         trials: How many programs are tried in total.
     """
-    search = _Search(is_bad, trials)
-    search.seen.add(program_text(program))
+    cuts = [partial(_tidied_cuts, cut) for cut in CUTS]
+    return smallest(program, cuts, is_bad, key=program_text, trials=trials)
+
+
+def _tidied_cuts(cut: Cut, program: Program) -> Iterator[Program]:
+    return (tidied(one) for one in cut(program) if one.runs)
+
+
+T = TypeVar("T")
+
+
+def smallest(
+    value: T,
+    cuts: Sequence[Callable[[T], Iterator[T]]],
+    is_bad: Callable[[T], bool],
+    *,
+    key: Callable[[T], Hashable],
+    trials: int = 2000,
+) -> T:
+    """Return a small value that is still bad: each cut is taken as long as it leads to one.
+
+    Args:
+        value: A bad value.
+        cuts: Each yields values that are smaller in one way, from the largest step to the smallest.
+        is_bad: Whether a value is bad; it is asked once for each key.
+        key: What makes two values the same.
+        trials: How often `is_bad` is asked in total.
+    """
+    seen = {key(value)}
+
+    def accepts(one: T) -> bool:
+        nonlocal trials
+        if trials <= 0 or key(one) in seen:
+            return False
+        seen.add(key(one))
+        trials -= 1
+        return is_bad(one)
+
     has_changed = True
-    while has_changed and search.trials > 0:
+    while has_changed and trials > 0:
         has_changed = False
-        for cut in CUTS:
-            while search.trials > 0:
-                smaller = next((one for one in map(tidied, cut(program)) if search.accepts(one)), None)
-                if smaller is None:
-                    break
-                program, has_changed = smaller, True
-    return program
-
-
-class _Search:
-    def __init__(self, is_bad: Callable[[Program], bool], trials: int) -> None:
-        self.is_bad = is_bad
-        self.trials = trials
-        self.seen: set[str] = set()
-
-    def accepts(self, program: Program) -> bool:
-        if self.trials <= 0 or not program.runs:
-            return False
-        text = program_text(program)
-        if text in self.seen:
-            return False
-        self.seen.add(text)
-        self.trials -= 1
-        return self.is_bad(program)
+        for cut in cuts:
+            while trials > 0 and (smaller := next(filter(accepts, cut(value)), None)) is not None:
+                value, has_changed = smaller, True
+    return value
 
 
 def same_failure(

@@ -9,9 +9,9 @@ import pytest
 from exirkit.fuzz.mutants import (
     MutantResult,
     MutationBenchOptions,
+    applied,
     bench,
     mutant,
-    planted,
     run_mutant,
     run_mutation_bench,
 )
@@ -69,7 +69,7 @@ run("decode", y=dyadic(1), w=dyadic(2))
 
 def test_a_bug_that_shows_in_the_second_method_is_blamed_there() -> None:
     program = parse_program(TWO_METHODS)
-    with planted(mutant("cat-drops-single-rows")):
+    with applied(mutant("cat-drops-single-rows")):
         failure = check(program, oracles=("lowering",)).failures[0]
         culprit = find_culprit(program, failure)
     assert culprit.part == "remove-noops"
