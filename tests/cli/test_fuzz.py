@@ -21,7 +21,7 @@ from tests.cli.conftest import Invoke, Spawn
 from tests.fuzz.campaigns.stand_in import BENCH
 from tests.fuzz.campaigns.test_campaign import Here
 
-import exirkit.cli.fuzzing
+import exirkit.fuzz
 
 
 class HereForPool(Here):
@@ -34,7 +34,7 @@ class HereForPool(Here):
 @pytest.fixture
 def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A policy with failures; the work is done in this process."""
-    monkeypatch.setattr(exirkit.cli.fuzzing, "ProcessPool", HereForPool)
+    monkeypatch.setattr(exirkit.fuzz, "ProcessPool", HereForPool)
     path = tmp_path / "policy.yaml"
     path.write_text(yaml.safe_dump({"fail": [3, 8], "unsupported": [5], "raise": [12]}))
     return path

@@ -1,22 +1,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tests.cli.conftest import Invoke, write_program
+from tests.cli.conftest import Invoke, document, write_program
 from tests.emit.sample_programs import full_program
 from tests.runtime_ref.assembly import Assembly
 
-from exirkit.cli.reports import InspectReport
 from exirkit.emit import KernelCall
 
 
-def report(invoke: Invoke, *args: str | Path) -> InspectReport:
+def report(invoke: Invoke, *args: str | Path) -> Any:
     result = invoke("inspect", *args, "--json")
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
-    return InspectReport.model_validate_json(result.stdout)
+    return document(result.stdout)
 
 
 def test_everything_is_reported(invoke: Invoke, program_file: Path) -> None:

@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tests.cli.conftest import Invoke, write_program
+from tests.cli.conftest import Invoke, document, write_program
 from tests.runtime_ref.assembly import Assembly
 
-from exirkit.cli.memory_reports import MemoryReport
 from exirkit.emit import read_program
 
 
-def report(invoke: Invoke, *args: str | Path) -> MemoryReport:
+def report(invoke: Invoke, *args: str | Path) -> Any:
     result = invoke("memory", *args, "--json")
     assert result.exit_code == 0, result.stderr
-    return MemoryReport.model_validate_json(result.stdout)
+    return document(result.stdout)
 
 
 def test_a_program_file(invoke: Invoke, program_file: Path) -> None:
