@@ -223,3 +223,17 @@ def _as_int(dim: Dim) -> Dim:
         known = dim.node.maybe_as_int()
         return dim if known is None else known
     return dim
+
+
+def has_form_of(argument: TensorSpec, result: TensorSpec) -> bool:
+    """Return whether an argument is laid out like a result in every run: element by element at the same place.
+
+    Sizes must be known: dynamic ones with equal bounds may differ when the program runs.
+    """
+    return (
+        argument.dtype == result.dtype
+        and argument.is_static_shape_tensor
+        and result.is_static_shape_tensor
+        and list(argument.shape) == list(result.shape)
+        and list(argument.dim_order) == list(result.dim_order)
+    )

@@ -1,12 +1,14 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
+from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, read_yaml
+
 from .books.bound_patterns import bind_pattern_to_op, bound_book
 from .books.key_reference import rule_keys_page
 from .books.loading import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
 from .books.model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
 from .books.pages import rule_pages
 from .books.python_books import PythonBook
-from .books.schema import describe_model, rulebook_schema, rulebook_schema_text
+from .books.schema import rulebook_schema, rulebook_schema_text
 from .books.traced_literals import TracedLiteral
 from .books.traces import TracedRule, trace_rule
 from .books.unfusing import unfuse
@@ -45,8 +47,6 @@ from .operators.targets import KernelCost, Registry, Target, read_target, shippe
 from .operators.work import Work, work_of
 from .syntax.conditions import Condition, compile_condition
 from .syntax.program_compiler import Builder
-from .syntax.source_text import SourceText
-from .syntax.yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 from .types.reference import variable_types_page
 
 __all__ = [

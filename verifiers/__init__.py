@@ -1,16 +1,13 @@
 """What must hold: invariants of programs, checked without the passes that establish them."""
 
-from .dialects.dtype_catalogue import ALL as ALL_DTYPES
-from .dialects.dtype_catalogue import AS_TORCH, OperatorDtypes, expand_rule, known_dtypes, word_for
 from .dialects.legality import (
     check_aten_program,
     check_backend_program,
     check_edge_program,
     check_executorch_program,
     is_core,
-    returns_view,
 )
-from .dialects.operator_dtypes import argument_names, catalogue_name, check_dtypes
+from .dialects.operator_dtypes import check_dtypes
 from .dialects.reference_verifiers import (
     EXIRATenDialectVerifier,
     EXIRATenDialectVerifierBase,
@@ -38,8 +35,6 @@ from .metadata.recorded_values import check_layouts, check_metadata
 from .program_check import check_form, check_program
 
 __all__ = [
-    "ALL_DTYPES",
-    "AS_TORCH",
     "CONDITION_FUNCTIONS",
     "UNKNOWN",
     "CallFacts",
@@ -50,11 +45,8 @@ __all__ = [
     "Fact",
     "KernelCondition",
     "KernelTable",
-    "OperatorDtypes",
     "TensorFacts",
-    "argument_names",
     "broken_conditions",
-    "catalogue_name",
     "check_aten_program",
     "check_backend_program",
     "check_calls",
@@ -79,12 +71,8 @@ __all__ = [
     "check_structure",
     "check_symbols",
     "check_written_back",
-    "expand_rule",
     "facts_of_call",
     "get_aten_verifier",
     "is_core",
-    "known_dtypes",
     "read_condition",
-    "returns_view",
-    "word_for",
 ]

@@ -7,9 +7,10 @@ from torch.fx import GraphModule
 
 from .integers import LegalizeIntegers
 from .sorts import LegalizeSorts
+from .splits import LegalizeSplits
 from .volumes import LegalizeVolumes
 
-_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers)
+_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers, LegalizeSplits)
 
 
 def needs_legalizing(program: ExportedProgram) -> bool:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from exirkit.ir import Diagnostic, Location, ModelError, UsageError, choices_hint
+from exirkit.ir import (
+    Diagnostic,
+    DocumentCodes,
+    ModelError,
+    SourceText,
+    UsageError,
+    YamlPath,
+    YamlSource,
+    choices_hint,
+    read_document,
+    read_text,
+)
 from exirkit.patterns.checking.dialect_operators import illegal_operators
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from exirkit.patterns.operators.defined import define_operator
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.scope import MACROS, Scope
-from exirkit.patterns.syntax.source_text import SourceText
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.syntax.undecided_literals import undecided
-from exirkit.patterns.syntax.yaml_source import YamlError, YamlPath, YamlSource, read_yaml
 
 from .model import OperatorDefinition, Rule, RuleBook
 
 SHIPPED = "rules"
 _DEEPEST_IMPORT = 10
+_LARGEST_CHARACTERS = 8 << 20
+_CODES = DocumentCodes(syntax="EK201", form="EK202")
 
 
 @dataclass
@@ -121,27 +128,19 @@ def _load(path: str | Path, above: tuple[str, ...]) -> LoadedBook:
     if name in shipped_books():
         resource = files("exirkit.patterns").joinpath(SHIPPED, f"{name}.yaml")
         return _parse(resource.read_text(encoding="utf-8"), f"{name}.yaml", above)
-    file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        message = f"this is no text in UTF-8: byte {error.start}"
-        return LoadedBook(None, name, found=[Diagnostic(code="EK201", message=message, location=Location(file=name))])
+        text = read_text(path, _CODES.syntax)
+    except ModelError as error:
+        return LoadedBook(None, name, found=list(error.diagnostics))
     return _parse(text, name, above)
 
 
 def _parse(text: str, file: str, above: tuple[str, ...]) -> LoadedBook:
     try:
-        source = read_yaml(text, file)
-    except YamlError as error:
-        lines = text.splitlines()
-        line = lines[error.line - 1] if error.line <= len(lines) else None
-        place = Location(file=file, line=error.line, column=error.column, text=line, span=1)
-        return LoadedBook(None, file, found=[Diagnostic(code="EK201", message=error.message, location=place)])
-    try:
-        book = RuleBook.model_validate(source.data)
-    except ValidationError as error:
-        return LoadedBook(None, file, found=[_invalid(each, source) for each in error.errors()], source=source)
+        document = read_document(text, RuleBook, _CODES, file=file, largest=_LARGEST_CHARACTERS)
+    except ModelError as error:
+        return LoadedBook(None, file, found=list(error.diagnostics))
+    book, source = document.model, document.source
     imported: list[LoadedBook] = []
     found: list[Diagnostic] = []
     for index, name in enumerate(book.libraries):
@@ -303,30 +302,3 @@ def _texts(source: YamlSource, book: RuleBook, rule: Rule) -> RuleTexts:
         gen=one(("gen",), rule.gen),
         cases=cases,
     )
-
-
-def _invalid(error: Any, source: YamlSource) -> Diagnostic:
-    """Turn one complaint of pydantic into one with a place."""
-    path = tuple(part for part in error["loc"] if part in _existing(source, error["loc"]))
-    kind, message = error["type"], error["msg"]
-    name = str(error["loc"][-1]) if error["loc"] else ""
-    hint = None
-    if kind == "extra_forbidden":
-        message = f"there is no key {name!r} here"
-        known = [*Rule.model_fields, *RuleBook.model_fields, *OperatorDefinition.model_fields, "schema", "expr", "why"]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else None
-        return source.key(path).diagnostic("EK202", message, length=len(name), hint=hint)
-    if kind == "missing":
-        message = f"the key {name!r} is missing"
-    text = source.text(path)
-    return text.diagnostic("EK202", message[:1].lower() + message[1:], length=max(1, len(text.value.split("\n")[0])))
-
-
-def _existing(source: YamlSource, location: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the parts of a pydantic location that are keys of the file, not names of models."""
-    path: YamlPath = ()
-    for part in location:
-        if (*path, part) in source.places or (*path, part) in source.keys:
-            path = (*path, part)
-    return path

@@ -22,9 +22,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from exirkit.ir import Diagnostic, Location, UsageError
+from exirkit.ir import Diagnostic, Location, SourceText, UsageError
 from exirkit.patterns.matching.compiled_rule import RuleTexts
-from exirkit.patterns.syntax.source_text import SourceText
 
 from .loading import LoadedBook, compile_book
 from .model import OperatorDefinition, Rule, RuleBook

@@ -24,12 +24,11 @@ from torch.fx.experimental.symbolic_shapes import (
     _ShapeEnvGuardError,
 )
 
-from exirkit.ir import Diagnostic, infer_value, no_torch_logs
+from exirkit.ir import Diagnostic, SourceText, infer_value, no_torch_logs
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.syntax.expression_syntax import ExpressionError, parse_statements
 from exirkit.patterns.syntax.program_compiler import FACTS, Builder
-from exirkit.patterns.syntax.source_text import SourceText
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.syntax.undecided import UndecidedError, surely_true, truth
 

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.syntax.source_text import SourceText
 
 from .abstract_evaluation import abstract_findings
 from .claimed_dialects import unmatched_dialects

@@ -6,13 +6,12 @@ import ast
 import difflib
 from collections.abc import Iterator
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import definition_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError, dotted_name, name_of
 from exirkit.patterns.syntax.expression_syntax import ExpressionError, parse_statements
 from exirkit.patterns.syntax.scope import place_of
-from exirkit.patterns.syntax.source_text import SourceText
 from exirkit.patterns.syntax.terms import Operator
 
 _ONLY_EDGE = {"dim_order_ops._to_dim_order_copy": "aten._to_copy", "dim_order_ops._clone_dim_order": "aten.clone"}

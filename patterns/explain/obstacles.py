@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, locate, underlying
+from exirkit.ir import Diagnostic, SourceText, locate, underlying
 from exirkit.patterns.engine.application import Refused
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
@@ -20,12 +20,11 @@ from exirkit.patterns.syntax.expression_syntax import ExpressionError, parse_exp
 from exirkit.patterns.syntax.expressions import ExpressionCompiler
 from exirkit.patterns.syntax.program_calls import ProgramCalls
 from exirkit.patterns.syntax.scope import Scope
-from exirkit.patterns.syntax.source_text import SourceText
 from exirkit.patterns.syntax.terms import Call, Item, Literal, OperatorCall, Place, Symbol, Variable, walk
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.sizes import dims_text
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .explaining_matcher import Stop
 from .value_descriptions import described, shape_text, shown

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import underlying
+from exirkit.ir import SourceText, underlying
 from exirkit.patterns.books.model import OperatorDefinition
 from exirkit.patterns.syntax.expression_syntax import ExpressionError
 from exirkit.patterns.syntax.program_compiler import Program, compile_program
 from exirkit.patterns.syntax.scope import Scope
-from exirkit.patterns.syntax.source_text import SourceText
 from exirkit.patterns.syntax.terms import Operator
 
 _KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}

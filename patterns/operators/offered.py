@@ -8,10 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exirkit.ir import Diagnostic, ModelError, UsageError, find_plugins, load_plugin
+from exirkit.ir import Diagnostic, ModelError, SourceText, UsageError, find_plugins, load_plugin
 from exirkit.patterns.books.model import OperatorDefinition
 from exirkit.patterns.syntax.scope import Scope
-from exirkit.patterns.syntax.source_text import SourceText
 from exirkit.patterns.syntax.terms import Operator
 
 from .defined import define_operator

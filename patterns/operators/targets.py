@@ -12,9 +12,8 @@ import yaml
 from pydantic import Field, TypeAdapter
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, Location, UsageError, underlying
+from exirkit.ir import Diagnostic, DocumentCodes, Location, ModelError, UsageError, read_document, underlying
 from exirkit.patterns.books.model import Strict
-from exirkit.patterns.syntax.yaml_source import YamlError, read_yaml
 
 from .table import name_of
 from .work import Work, work_of
@@ -164,9 +163,9 @@ def _shipped_registry(name: str) -> Mapping[str, tuple[str, ...]]:
 @lru_cache(maxsize=8)
 def _parsed(text: str, name: str) -> Target:
     try:
-        return Target.model_validate(read_yaml(text, name).data)
-    except (YamlError, ValueError) as error:
-        raise _wrong(name, str(error).splitlines()[0], "`target: 1`, `name`, and `kernels` by operator name") from error
+        return read_document(text, Target, DocumentCodes("EK209", "EK209"), file=name).model
+    except ModelError as error:
+        raise UsageError(error.diagnostics) from None
 
 
 def _wrong(name: str, message: str, hint: str) -> UsageError:

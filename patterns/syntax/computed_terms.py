@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.ir import SourceText
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .program_compiler import FACTS, compile_guard
 from .scope import Scope
-from .source_text import SourceText
 from .terms import Computed, Literal, Place, Term
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from exirkit.ir import ModelError
+from exirkit.ir import ModelError, SourceText
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.operators.table import OperatorTable
 
@@ -14,7 +14,6 @@ from .expression_syntax import ExpressionError
 from .expressions import Compiled
 from .program_compiler import FACTS, compile_guard
 from .scope import Scope
-from .source_text import SourceText
 from .undecided import truth
 
 

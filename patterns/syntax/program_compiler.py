@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from exirkit.ir import SourceText
+
 from .expression_syntax import ExpressionError, parse_expression, parse_statements
 from .expressions import Compiled, ExpressionCompiler, Names
 from .program_calls import BUILDER, ProgramCalls
 from .program_calls import FACTS as FACTS
 from .scope import Scope
-from .source_text import SourceText
 from .terms import Operator
 
 

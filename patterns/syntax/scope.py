@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.operators.table import OperatorTable
 
 from .expression_syntax import ExpressionError
-from .source_text import SourceText
 from .terms import Place
 
 MACROS: dict[str, str] = {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.matching.compiled_rule import RuleTexts
 
 from .expression_syntax import ExpressionError, parse_statements
 from .scope import place_of
-from .source_text import SourceText
 
 MARK = "DECIDE"
 

@@ -118,7 +118,7 @@ def test_several_findings_are_counted(invoke: Invoke, tmp_path: Path) -> None:
         ("models:raises", "EK715", 1, "models.py:"),
         ("models.py:number", "EK716", 1, "the factory returned something of type int for forward"),
         ("models.py:module", "EK716", 1, "a model without example inputs"),
-        ("models.py:bare_tensor", "EK716", 1, "(write (x,) for one input)"),
+        ("models.py:empty_meta_tensor", "EK716", 1, "(write (x,) for one input)"),
         ("models.py:nothing", "EK716", 1, "a dict without method names"),
         ("models.py:refused_by_export", "EK717", 1, "torch.export failed for method forward"),
     ],
@@ -183,7 +183,7 @@ def test_inputs_that_are_none(invoke: Invoke, program_file: Path, tmp_path: Path
     torch.save(Path("x"), tmp_path / "pickle.pt")
     for name in ("x.npy", "x.npz", "x.pt", "pickle.npy", "pickle.pt"):
         line = fails(invoke, "run", program_file, "--input", name, code="EK721", exit_code=1)
-        assert line.startswith(f"error[EK721]: {name}: this file holds no inputs:")
+        assert line.startswith(f"error[EK721]: {name}: this file does not hold inputs:")
     fails(invoke, "run", program_file, "--input", "x.txt", code="EK721", exit_code=2)
     fails(invoke, "run", program_file, "--input", "none.npy", code="EK712", exit_code=1)
 

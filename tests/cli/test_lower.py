@@ -22,7 +22,7 @@ def report(invoke: Invoke, *args: str | Path) -> Any:
 def test_a_factory_of_a_file(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
     found = report(invoke, "models.py:tiny", "-o", "tiny.pte")
     path = tmp_path / "tiny.pte"
-    assert found.nbytes == path.stat().st_size == sum(found.bytes_by_kind.model_dump().values())
+    assert found.nbytes == path.stat().st_size == sum(vars(found.bytes_by_kind).values())
     (method,) = found.methods
     assert method.name == "forward"
     assert min(method.nodes_exported, method.nodes_edge, method.nodes_lowered, method.instructions) > 0

@@ -127,7 +127,7 @@ def test_methods_are_chosen_by_name(invoke: Invoke, tmp_path: Path) -> None:
     assert result.stderr == "error[EK723]: there is no method 'forward' (methods: one, two)\n"
 
 
-def test_knowing_run_finds_two_tensors_in_one_place(invoke: Invoke, tmp_path: Path) -> None:
+def test_the_sanitizer_finds_two_tensors_in_one_place(invoke: Invoke, tmp_path: Path) -> None:
     made = Assembly()
     x, first, second = made.tensor([4]), made.tensor([4]), made.tensor([4], at=24)
     for out in (first, second):
@@ -135,10 +135,10 @@ def test_knowing_run_finds_two_tensors_in_one_place(invoke: Invoke, tmp_path: Pa
     path = tmp_path / "overlap.pte"
     path.write_bytes(made.to_bytes([x], [first, second]))
     assert invoke("run", path).exit_code == 0
-    result = invoke("run", path, "--knowing")
+    result = invoke("run", path, "--sanitize")
     assert result.exit_code == 1
     assert "error[EK663]" in result.stderr
 
 
-def test_knowing_run_of_a_right_program(invoke: Invoke, program_file: Path) -> None:
-    assert report(invoke, program_file, "--knowing").outputs == report(invoke, program_file).outputs
+def test_the_sanitizer_accepts_a_right_program(invoke: Invoke, program_file: Path) -> None:
+    assert report(invoke, program_file, "--sanitize").outputs == report(invoke, program_file).outputs

@@ -12,12 +12,12 @@ from tests.official.oracle import OfficialRuntime
 from tests.runtime_ref.assembly import Assembly
 from tests.runtime_ref.test_operators import torch_op
 
-from exirkit.ir import in_place_table
+from exirkit.ir import in_place_operators
 from exirkit.runtime_ref import Runtime
 
 pytestmark = [pytest.mark.slow, pytest.mark.executorch]
 
-TABLE = in_place_table().operators
+TABLE = in_place_operators()
 CASES = [
     (name, result, argument)
     for name, results in TABLE.items()

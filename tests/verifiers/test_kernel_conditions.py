@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from benchmarks.kernel_calls import Kernels, KernelUnderTest, kernels_under_test
-from benchmarks.kernel_conditions import REGISTRY, Probe, read_registry
-from benchmarks.kernel_inference import Tried, infer
 from tests.thoroughness import TRIES_ALL
+from tools.kernels.calls import Kernels, KernelUnderTest, kernels_under_test
+from tools.kernels.conditions import REGISTRY, Probe, read_registry
+from tools.kernels.inference import Tried, infer
 
 from exirkit.verifiers import UNKNOWN, Fact, TensorFacts, read_condition
 

@@ -11,8 +11,8 @@ from tests.verifiers.corruption_programs import call_in
 from torch.export import Dim, ExportedProgram
 
 from exirkit import ExecutorchBackendConfig, to_edge
+from exirkit.ir import functional_variant
 from exirkit.verifiers import check_metadata
-from exirkit.verifiers.metadata.functional_variants import functional_twin
 
 
 def exported(function: Any, *inputs: torch.Tensor, dynamic: Any = None) -> ExportedProgram:
@@ -76,9 +76,9 @@ def test_layouts_are_compared_on_demand() -> None:
         ("sum.IntList_out", "sum.dim_IntList"), ("where.self_out", "where.self"), ("full.out", "full.default"),
     ],
 )  # fmt: skip
-def test_functional_twins(out: str, functional: str) -> None:
+def test_functional_variants(out: str, functional: str) -> None:
     def found(name: str) -> Any:
         base, _, overload = name.partition(".")
         return getattr(getattr(torch.ops.aten, base), overload)
 
-    assert functional_twin(found(out)) is found(functional)
+    assert functional_variant(found(out)) is found(functional)

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.dtype_rules import rules_for
-from benchmarks.dtype_samples import operators
-from benchmarks.operator_dtypes import CATALOGUE, catalogue, outcomes, read_entries, text_of
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.dtypes.measure import CATALOGUE, catalogue, outcomes, read_entries, text_of
+from tools.dtypes.rules import rules_for
+from tools.dtypes.samples import operators
 
 from exirkit import to_edge
-from exirkit.ir import edge_operator
-from exirkit.verifiers import (
+from exirkit.ir import (
     ALL_DTYPES,
     OperatorDtypes,
-    argument_names,
-    catalogue_name,
-    check_dtypes,
+    dtype_arguments,
+    edge_operator,
     expand_rule,
     known_dtypes,
+    operator_name,
     word_for,
 )
+from exirkit.verifiers import check_dtypes
 
 DTYPES = [getattr(torch, name) for name in ALL_DTYPES]
 
@@ -62,7 +62,7 @@ def test_whole_products_are_one_rule() -> None:
 def test_the_catalogue_is_large_and_known_to_torch() -> None:
     known = known_dtypes()
     assert len(known) >= 200
-    names = {catalogue_name(op): argument_names(op) for op in operators().values()}
+    names = {operator_name(op): dtype_arguments(op) for op in operators().values()}
     assert {name: entry.arguments for name, entry in known.items()}.items() <= names.items()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -21,57 +21,17 @@ from exirkit.ir import (
     Dialect,
     EdgeOpOverload,
     alloc,
+    facts_of,
     free,
+    has_trait,
+    is_out_variant,
+    named_arguments,
+    operator_name,
+    returns_view,
     underlying,
     view,
 )
-from exirkit.verifiers.graph.call_arguments import arguments_by_name
 from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
-
-# Not tagged as core by torch, but what its decompositions leave over, and known to every ExecuTorch runtime.
-_ACCEPTED_IN_CORE = frozenset(
-    {
-        torch.ops.aten._upsample_bilinear2d_aa.default,
-        torch.ops.aten.full_like.default,
-        torch.ops.aten.max.default,
-        torch.ops.aten.min.default,
-        torch.ops.aten.mkldnn_rnn_layer.default,
-        torch.ops.aten.quantize_per_tensor.default,
-        torch.ops.aten.dequantize.self,
-        torch.ops.aten.unfold.default,
-        torch.ops.aten.var_mean.correction,
-        torch.ops.aten.sym_size.int,
-        torch.ops.aten.sym_stride.int,
-        torch.ops.aten.sym_numel.default,
-        torch.ops.aten.sym_storage_offset.default,
-        torch.ops.aten._assert_scalar.default,
-        torch.ops.aten._assert_async.msg,
-        torch.ops.aten._assert_tensor_metadata.default,
-        torch.ops.aten.sym_constrain_range.default,
-        torch.ops.aten.sym_constrain_range_for_size.default,
-        torch.ops.aten.scalar_tensor.default,
-        torch.ops.aten.lift_fresh_copy.default,
-    }
-)
-
-_ASSERTIONS = frozenset(
-    {
-        torch.ops.aten._assert_scalar.default,
-        torch.ops.aten._assert_async.msg,
-        torch.ops.aten.sym_constrain_range.default,
-        torch.ops.aten.sym_constrain_range_for_size.default,
-    }
-)
-
-_SIZES = frozenset(
-    {
-        torch.ops.aten.sym_size.int,
-        torch.ops.aten.sym_stride.int,
-        torch.ops.aten.sym_numel.default,
-        torch.ops.aten._local_scalar_dense.default,
-        torch.ops.aten.scalar_tensor.default,
-    }
-)
 
 # Arithmetic on sizes and numbers, as torch leaves it in graphs.
 _FUNCTIONS = frozenset(
@@ -177,7 +137,7 @@ def _functional_findings(graph: ProgramGraph, node: Node, dialect: Dialect) -> I
             yield _view(graph, node, target)
         yield from _numbers_for_tensors(graph, node)
     elif isinstance(target, OpOverload | DefinedOperator):
-        if target not in _ASSERTIONS:
+        if not _is_assertion(target):
             yield _not_edge(graph, node, "not an operator of the Edge dialect")
     elif target not in _FUNCTIONS and underlying(target) is target:
         yield _illegal(graph, node, dialect)
@@ -193,7 +153,7 @@ def _executorch_findings(graph: ProgramGraph, node: Node, allow_missing_out: boo
     if isinstance(target, BackendOpOverload) or not isinstance(target, OpOverload | DefinedOperator):
         if not (allow_missing_out and isinstance(target, BackendOpOverload)):
             yield _illegal(graph, node, EXECUTORCH)
-    elif not _writes_into_out(target) and _returns_tensors(target) and not allow_missing_out:
+    elif not is_out_variant(target) and _returns_tensors(target) and not allow_missing_out:
         yield graph.finding(
             "EK313",
             node,
@@ -203,33 +163,26 @@ def _executorch_findings(graph: ProgramGraph, node: Node, allow_missing_out: boo
         )
 
 
-def _writes_into_out(op: Any) -> bool:
-    return any(argument.is_out for argument in op._schema.arguments)
+def _is_assertion(target: Any) -> bool:
+    return has_trait(target, "assertion") and has_trait(target, "any_dialect")
 
 
 def _returns_tensors(op: Any) -> bool:
     return any("Tensor" in str(result.type) for result in op._schema.returns)
 
 
-def returns_view(op: Any) -> bool:
-    """Tell whether an operator returns a tensor that lies in the memory of an argument, without writing to it."""
-    return any(
-        result.alias_info is not None and not result.alias_info.is_write for result in underlying(op)._schema.returns
-    )
-
-
 def is_core(op: OpOverload) -> bool:
     """Tell whether an ATen operator may be left over by decomposition."""
-    return torch.Tag.core in op.tags or torch.Tag.view_copy in op.tags or op in _ACCEPTED_IN_CORE
+    return torch.Tag.core in op.tags or torch.Tag.view_copy in op.tags or has_trait(op, "accepted_in_core")
 
 
 def is_left_to_runtime(op: Any) -> bool:
     """Tell whether an operator is legal in any dialect as it is: assertions, and arithmetic on sizes."""
-    return op in _ASSERTIONS or op in _SIZES or op._schema.name.startswith("executorch_prim::")
+    return has_trait(op, "any_dialect") or op._schema.name.startswith("executorch_prim::")
 
 
 def _numbers_for_tensors(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
-    given = arguments_by_name(node)
+    given = named_arguments(node)
     for argument in underlying(node.target)._schema.arguments:
         if not isinstance(argument.type, torch.TensorType) or argument.name not in given:
             continue
@@ -244,7 +197,7 @@ def _numbers_for_tensors(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic
 
 
 def _missing_value(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
-    if "val" not in node.meta and node.target not in _ASSERTIONS:
+    if "val" not in node.meta and not _is_assertion(node.target):
         yield graph.finding(
             "EK305",
             node,
@@ -254,28 +207,15 @@ def _missing_value(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         )
 
 
-# What to write instead, or what is missing in the call: where this is not to be guessed.
-_WAYS_OUT: Mapping[str, str] = {
-    "aten::_unique2": "it is decomposed if no size of its input varies and there is an element",
-    "aten::unique_consecutive": "it is decomposed without `dim` if no size of its input varies and there is an element",
-    "aten::unique_dim": "`unique` without `dim` is decomposed; number the rows first: `(rows * weights).sum(1)`",
-    "aten::bincount": "it is decomposed if the size of its input does not vary and there is an element",
-    "aten::repeat_interleave": "it is decomposed if it is told `output_size`",
-    "aten::_fft_c2c": "runtimes compute no complex numbers; multiply with matrices of cosines and sines",
-    "aten::searchsorted": "it is decomposed for tensors of values and without `sorter`",
-    "aten::_grouped_mm": "it is decomposed for rows in groups and for two batches, without bias",
-}
-
-
 def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
-    way_out = _WAYS_OUT.get(op._schema.name)
+    advice = facts_of(op).advice
     return graph.finding(
         "EK301",
         node,
         f"{op.name()} is not a core ATen operator",
         notes=(
             "torch has no decomposition for it, or it was preserved on purpose",
-            *(() if way_out is None else (way_out,)),
+            *(() if advice is None else (advice,)),
         ),
         hint=f"if your runtime has a kernel: EdgeCompileConfig(_core_aten_ops_exception_list=[torch.ops.{op}])",
     )
@@ -283,19 +223,14 @@ def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
 
 def _not_edge(graph: ProgramGraph, node: Node, what: str) -> Diagnostic:
     target: Any = node.target
+    name = operator_name(target)
     return graph.finding(
         "EK303",
         node,
         f"{target.name()} is {what}",
-        expected=f"the handle `exirkit.ops.edge.{_dotted(target)}`",
-        hint=f"passes on Edge programs call `exirkit.ops.edge.{_dotted(target)}`, not `torch.ops.{_dotted(target)}`",
+        expected=f"the handle `exirkit.ops.edge.{name}`",
+        hint=f"passes on Edge programs call `exirkit.ops.edge.{name}`, not `torch.ops.{name}`",
     )
-
-
-def _dotted(target: Any) -> str:
-    """Return an overload as Python looks it up, `aten.add.Tensor`."""
-    namespace, _, name = target._schema.name.partition("::")
-    return f"{namespace}.{name}.{target._schema.overload_name or 'default'}"
 
 
 def _illegal(graph: ProgramGraph, node: Node, dialect: Dialect) -> Diagnostic:

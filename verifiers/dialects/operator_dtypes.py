@@ -10,12 +10,18 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import DefinedOperator, Diagnostic, underlying
-from exirkit.verifiers.graph.call_arguments import arguments_by_name
+from exirkit.ir import (
+    DefinedOperator,
+    Diagnostic,
+    OperatorDtypes,
+    functional_variant,
+    is_out_variant,
+    known_dtypes,
+    named_arguments,
+    operator_name,
+    underlying,
+)
 from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of, value_of
-from exirkit.verifiers.metadata.functional_variants import functional_twin
-
-from .dtype_catalogue import Dtypes, OperatorDtypes, known_dtypes
 
 
 def check_dtypes(program: ExportedProgram | GraphModule, *, runtime: bool = False) -> list[Diagnostic]:
@@ -34,38 +40,24 @@ def check_dtypes(program: ExportedProgram | GraphModule, *, runtime: bool = Fals
     for graph in graphs_of(program):
         for node in graph.calls():
             op = _functional(node)
-            entry = None if op is None else known.get(catalogue_name(op))
+            entry = None if op is None else known.get(operator_name(op))
             if entry is not None:
                 findings += _findings(graph, node, entry, runtime)
     return findings
-
-
-def catalogue_name(op: OpOverload | DefinedOperator) -> str:
-    """Return the name under which the catalogue lists an operator, `aten.add.Tensor`."""
-    return f"{op._schema.name.replace('::', '.')}.{op._overloadname}"
-
-
-def argument_names(op: Any) -> tuple[str, ...]:
-    """Return the arguments of an operator that have a dtype, or are one, in the order of its schema."""
-    return tuple(
-        argument.name
-        for argument in op._schema.arguments
-        if "Tensor" in str(argument.real_type) or "ScalarType" in str(argument.real_type)
-    )
 
 
 def _functional(node: Node) -> OpOverload | DefinedOperator | None:
     op = underlying(node.target)
     if not isinstance(op, OpOverload | DefinedOperator):
         return None
-    if any(argument.is_out for argument in op._schema.arguments):
-        twin: OpOverload | DefinedOperator | None = functional_twin(op)
-        return twin
+    if is_out_variant(op):
+        functional: OpOverload | DefinedOperator | None = functional_variant(op)
+        return functional
     return op
 
 
 def _findings(graph: ProgramGraph, node: Node, entry: OperatorDtypes, runtime: bool) -> Iterator[Diagnostic]:
-    arguments = arguments_by_name(node)
+    arguments = named_arguments(node)
     given = tuple(_dtype(arguments.get(name)) for name in entry.arguments)
     if None in given or not entry.is_known(given) or _is_weak(arguments.values()):  # type: ignore[arg-type]
         return
@@ -100,11 +92,10 @@ def _is_weak(arguments: Iterable[Any]) -> bool:
 
 def _says_dtype(node: Node) -> bool:
     """Tell whether the dtype of the result follows from the arguments: not if it went with the conversion to `out`."""
-    op = underlying(node.target)
-    return not any(argument.is_out for argument in op._schema.arguments)
+    return not is_out_variant(underlying(node.target))
 
 
-def _returned(node: Node) -> Dtypes | None:
+def _returned(node: Node) -> tuple[str, ...] | None:
     value = node.meta.get("val")
     values: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     if not values or not all(isinstance(one, torch.Tensor) for one in values):

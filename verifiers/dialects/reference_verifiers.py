@@ -24,10 +24,11 @@ from exirkit.ir import (
     alloc,
     called_graphs,
     copy_graph_module,
+    returns_view,
     underlying,
 )
 
-from .legality import is_core, is_left_to_runtime, returns_view
+from .legality import is_core, is_left_to_runtime
 from .operator_dtypes import check_dtypes
 
 _GETATTR = (GraphModule, torch.nn.Module, torch.Tensor, torch.ScriptObject)

@@ -61,12 +61,6 @@ def check_calls(program: ExportedProgram | GraphModule) -> list[Diagnostic]:
     ]
 
 
-def arguments_by_name(node: Node) -> dict[str, Any]:
-    """Return the arguments that a call gives, by the names that its schema has for them; empty without a schema."""
-    form = _form(underlying(node.target))
-    return {} if form is None else {**dict(zip(form.positional, node.args, strict=False)), **node.kwargs}
-
-
 _Fits = Callable[[Any], bool]
 """Whether an argument as it stands in a graph is of a kind."""
 

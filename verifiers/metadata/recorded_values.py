@@ -22,6 +22,7 @@ from exirkit.ir import (
     dim_order_from_stride,
     fake_mode_of,
     free,
+    functional_call,
     same_argument,
     same_value,
     underlying,
@@ -30,7 +31,6 @@ from exirkit.ir import (
 from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
 
 from .confirmed_calls import Recorded
-from .functional_variants import twin_call
 from .numeric_agreement import Agreement, agreement
 
 # Memory is what its spec says.
@@ -53,7 +53,7 @@ def check_metadata(program: ExportedProgram | GraphModule, *, layouts: bool = Fa
     """
     graphs = graphs_of(program)
     # Values of bodies belong to the mode of the program.
-    comparison = _Comparison(Inference(fake_mode_of(graphs[0].module), asks_kernels=False), layouts)
+    comparison = _Comparison(Inference(fake_mode_of(graphs[0].module), ("fake",)), layouts)
     return [finding for graph in graphs for node in graph.calls() for finding in comparison.findings(graph, node)]
 
 
@@ -77,7 +77,7 @@ class _Comparison:
     def findings(self, graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         if isinstance(node.target, HigherOrderOperator) or node.target in _MEMORY or not _is_recorded(node):
             return
-        target, args, kwargs, keeps_dtype = twin_call(node)
+        target, args, kwargs, keeps_dtype = functional_call(node)
         if target is None:
             return
         call = Recorded(underlying(target), args, kwargs, node.meta["val"])

@@ -28,6 +28,9 @@ _ATTEMPTS = 5
 """How often an optimization is repeated with less memory. Each time the excess is taken off, so few are needed."""
 
 
+_SPLITTING = ("aten::split_copy.Tensor_out", "aten::unbind_copy.int_out")
+
+
 def check_optimization(config: ExecutorchBackendConfig) -> None:
     """Refuse choices that make no sense.
 
@@ -134,7 +137,8 @@ class MethodLowering:
         if kernels is None or not needs_legalizing(program):
             return program
         features = {name: target.has(name) for name in ("volumes", "integers")}
-        settings = {**self.settings, **features, "sorts": kernels.has("aten::sort.values")}
+        splits = all(kernels.resizes(name) for name in _SPLITTING)
+        settings = {**self.settings, **features, "sorts": kernels.has("aten::sort.values"), "splits": splits}
         return Pipeline.shipped("legalize").run(program, settings=settings, progress=self._say).program
 
     def _exactly(self, program: ExportedProgram) -> ExportedProgram:

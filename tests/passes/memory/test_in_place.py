@@ -10,7 +10,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 import exirkit
-from exirkit.ir import in_place_table
+from exirkit.ir import in_place_operators
 from exirkit.passes.memory import MemoryPlanningPass, naive
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_memory_plan
@@ -29,7 +29,7 @@ def planned(module: Any, signature: Any, **options: Any) -> int:
 
 
 def test_every_entry_names_arguments_of_an_operator() -> None:
-    for name, results in in_place_table().operators.items():
+    for name, results in in_place_operators().items():
         base, _, overload = name.removeprefix("aten::").partition(".")
         schema = getattr(getattr(ATEN, base), overload)._schema
         outs = {argument.name for argument in schema.arguments if argument.is_out}

@@ -262,6 +262,7 @@ def lower_exported(
         manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
         manager.save(output)
+        manager.write_tensor_data_to_file(output.parent)
     nbytes = output.stat().st_size
     with open_program(output) as file:
         kinds = bytes_by_kind(file, nbytes)

@@ -101,7 +101,10 @@ def fuzz(
     db: Annotated[Path, typer.Option(metavar="FILE.db", help="Where results are kept, and where to continue.")] = Path(
         "fuzz.db"
     ),
-    rungs: Annotated[str | None, typer.Option(metavar="ID,ID...", help="Only these oracles: O0,O3,O5.")] = None,
+    oracles: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Only these oracles: dialect-agreement,poisoned-run.")
+    ] = None,
+    rungs: Annotated[str | None, typer.Option(hidden=True, help="Deprecated name of --oracles.")] = None,
     optimize: Annotated[
         list[int] | None,
         typer.Option("-O", min=0, max=2, help="Levels; each program gets one.", show_default="all; 1 if usual"),
@@ -117,7 +120,7 @@ def fuzz(
         int | None, typer.Option(min=1, help="Seeds in a unit of work; else as many as take a second.")
     ] = None,
     seed_seconds: Annotated[float, typer.Option(min=0.1, help="End a seed that takes longer.")] = 60.0,
-    analyses: Annotated[int, typer.Option(min=0, help="Failures of each bucket to analyse and reduce.")] = 2,
+    analyses: Annotated[int, typer.Option(min=0, help="Failures of each bucket to localize and reduce.")] = 2,
     bench: Annotated[
         str | None, typer.Option(metavar="MODULE:CLASS", help="What makes and checks programs.", show_default=False)
     ] = None,
@@ -143,7 +146,7 @@ def fuzz(
         target=target,
         pipelines=tuple(Attachment.of(file) for file in pipeline or ()),
         rules=tuple(Attachment.of(file) for file in expand_books(rules)),
-        rungs=tuple(rungs.split(",")) if rungs is not None else None,
+        oracles=tuple(chosen.split(",")) if (chosen := oracles or rungs) is not None else None,
         policy=_read_policy(policy),
         optimization_levels=tuple(dict.fromkeys(optimize or levels)),
         choices=choices,

@@ -121,15 +121,15 @@ def _print_summary(summary: CampaignSummary) -> None:
         ["speed", f"{summary.per_second:.1f} programs/s, {summary.per_core:.1f} for each worker"],
     ]
     print_table(["", ""], facts)
-    if summary.rungs:
+    if summary.oracles:
         rows = [
             [
-                one.rung,
+                one.oracle,
                 f"{one.programs:,}",
                 *(f"{each:.2f}" for each in (one.mean, one.median, one.p95)),
                 f"{one.share:.1%}",
             ]
-            for one in summary.rungs
+            for one in summary.oracles
         ]
         print_table(["oracle", ">programs", ">mean ms", ">median", ">95 %", ">of the time"], rows, title="\nOracles")
     if summary.features:
@@ -156,7 +156,7 @@ def _print_bucket(bucket: Bucket) -> None:
     print_line()
     print_line(f"{bucket.failures:>6,}  {one_line(bucket.bucket)}")
     details = [f"seeds {', '.join(map(str, bucket.seeds))}"]
-    details += [f"culprit: {one_line(one)}" for one in bucket.guilty]
+    details += [f"culprit: {one_line(one)}" for one in bucket.culprit]
     details += [f"reduced: {one_line(one)}" for one in bucket.causes]
     for line in [*details, one_line(bucket.message)[:200]]:
         print_line(f"        {line}")
@@ -167,13 +167,13 @@ def _print_shown(shown: Shown) -> None:
     print_line(f"# campaign {shown.campaign}, seed {shown.seed}, -O{shown.level}: {shown.verdict}")
     print_text(shown.program or "# no program was generated")
     for found in shown.failures:
-        print_text(f"\n# {found.rung} {one_line(found.bucket)}")
+        print_text(f"\n# {found.oracle} {one_line(found.bucket)}")
         place = ", ".join(part for part in (found.stage, found.node) if part)
         print_text("\n".join(f"#   {line}" for line in [*([place] if place else []), *found.message.splitlines()]))
     for made in shown.analyses:
         print_text(f"\n# failure {made.number}: {one_line(made.bucket)}")
-        if made.guilty:
-            print_line(f"# culprit: {one_line(made.guilty)}{f', rule {made.rule}' if made.rule else ''}")
+        if made.culprit:
+            print_line(f"# culprit: {one_line(made.culprit)}{f', rule {made.rule}' if made.rule else ''}")
         if made.note:
             print_line(f"# note: {one_line(made.note)}")
         for title, text in (("reduced", made.reduced), ("repro.py", made.repro)):

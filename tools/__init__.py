@@ -1,0 +1,1 @@
+"""Scripts that generate files of the repository, and measure it."""

@@ -1,0 +1,1 @@
+"""Measure which dtypes operators take, and write the catalogue of dtypes."""

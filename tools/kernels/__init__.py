@@ -1,0 +1,1 @@
+"""Measure what kernels of the official runtime take, and what they cost."""
