@@ -27,7 +27,7 @@ def test_a_factory_of_a_file(invoke: Invoke, model_file: Path, tmp_path: Path) -
     assert method.name == "forward"
     assert min(method.nodes_exported, method.nodes_edge, method.nodes_lowered, method.instructions) > 0
     assert sum(each.calls for each in method.operators) == method.instructions
-    assert list(found.seconds) == ["load", "export", "to_edge", "to_executorch", "write"]
+    assert list(vars(found.seconds)) == ["load", "export", "to_edge", "to_executorch", "write"]
     (result,) = Runtime.get().load_program(path).load_method("forward").execute([torch.ones(2, 4)])
     assert result.shape == (2, 3)
 
