@@ -59,7 +59,7 @@ class FuzzReport:
         verdicts: Seeds by verdict.
         buckets: The largest ones first.
         tested: What was under test, and in how many programs it did something: `kind` (`rule`, `pipeline` or `stage`),
-            `name`, the number of programs that it `changed`, that were `planted` with its pattern, and that are `near`
+            `name`, the number of programs that it `changed`, those `with_pattern` of the rule, and those that are `near`
             misses.
         diagnostics: Rules that fired in no program, and pipelines that changed none.
         notes: What went wrong with workers.
@@ -285,7 +285,7 @@ def _print_campaign(report: FuzzReport) -> None:
     columns = ["under test", "", ">programs it changed", *([">with its pattern", ">near misses"] if has_rules else [])]
     rows = []
     for one in report.tested:
-        patterns = [f"{one['planted']:,}", f"{one['near']:,}"] if one["kind"] == "rule" else ["", ""]
+        patterns = [f"{one['with_pattern']:,}", f"{one['near']:,}"] if one["kind"] == "rule" else ["", ""]
         changed = f"{one['changed']:,} of {report.done:,}"
         rows.append([one["kind"], one["name"], changed, *(patterns if has_rules else [])])
     if rows:

@@ -26,10 +26,10 @@ def mutants(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Test mutants of the compiler, one at a time, and report which are found: exit code 0 if all are.
+    """Apply known mutants to the compiler, one at a time, and report which are found: exit code 0 if all are.
 
     For each: whether programs reached it, whether any result differed, the oracle that found it, after how many
-    programs and seconds, and what was blamed.
+    programs and seconds, and which culprit was found.
     """
     check_writable(file, ".json")
     with Steps() as steps:
