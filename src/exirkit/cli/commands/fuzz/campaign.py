@@ -59,7 +59,7 @@ class FuzzReport:
         verdicts: Seeds by verdict.
         buckets: The largest ones first.
         tested: What was under test, and in how many programs it did something: `kind` (`rule`, `pipeline` or `stage`),
-            `name`, the number of programs that it `changed`, those `with_pattern` of the rule, and those that are `near`
+            `name`, in how many it `changed` something, how many are `with_pattern` of the rule, and how many are `near`
             misses.
         diagnostics: Rules that fired in no program, and pipelines that changed none.
         notes: What went wrong with workers.
