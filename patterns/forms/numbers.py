@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.syntax.undecided import compare
 
 from .readers import Found, Reader, Values, rank_of, recorded, renaming, same

@@ -12,9 +12,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from exirkit.ir import underlying
+from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Operator
-
-from .table import OperatorTable
 
 Family = Literal[
     "unary_pointwise",
