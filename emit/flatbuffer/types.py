@@ -1,4 +1,7 @@
-"""Scalars, blobs and the base model of which the program schema is made."""
+"""Scalars, blobs and the base models of which schemas are made.
+
+The number types of the flatbuffers runtime give widths, ranges and formats.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, get_args
 
+from flatbuffers import number_types
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -23,24 +27,37 @@ from pydantic_core import core_schema
 
 @dataclass(frozen=True)
 class Wire:
-    """How a scalar is written: its `struct` format letter (little-endian)."""
+    """How a scalar is written: its number type in the flatbuffers runtime."""
 
-    letter: str
+    number: Any
+
+    @property
+    def letter(self) -> str:
+        """Its `struct` format without the byte order."""
+        letter: str = self.number.packer_type.format[-1]
+        return letter
 
 
 def _read_number(value: object) -> object:
-    """Read the texts that stand in JSON for numbers that JSON does not have."""
+    """Read the strings that replace numbers that JSON does not have."""
     return float(value) if isinstance(value, str) and value in ("Infinity", "-Infinity", "NaN") else value
 
 
-Int8 = Annotated[int, Field(strict=True, ge=-(2**7), lt=2**7), Wire("b")]
-UInt8 = Annotated[int, Field(strict=True, ge=0, lt=2**8), Wire("B")]
-Int32 = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31), Wire("i")]
-UInt32 = Annotated[int, Field(strict=True, ge=0, lt=2**32), Wire("I")]
-Int64 = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63), Wire("q")]
-UInt64 = Annotated[int, Field(strict=True, ge=0, lt=2**64), Wire("Q")]
-Float64 = Annotated[float, Field(strict=True), BeforeValidator(_read_number), Wire("d")]
-Flag = Annotated[bool, Field(strict=True), Wire("?")]
+_INT8 = number_types.Int8Flags
+_UINT8 = number_types.Uint8Flags
+_INT32 = number_types.Int32Flags
+_UINT32 = number_types.Uint32Flags
+_INT64 = number_types.Int64Flags
+_UINT64 = number_types.Uint64Flags
+
+Int8 = Annotated[int, Field(strict=True, ge=_INT8.min_val, lt=_INT8.max_val + 1), Wire(_INT8)]
+UInt8 = Annotated[int, Field(strict=True, ge=_UINT8.min_val, lt=_UINT8.max_val + 1), Wire(_UINT8)]
+Int32 = Annotated[int, Field(strict=True, ge=_INT32.min_val, lt=_INT32.max_val + 1), Wire(_INT32)]
+UInt32 = Annotated[int, Field(strict=True, ge=_UINT32.min_val, lt=_UINT32.max_val + 1), Wire(_UINT32)]
+Int64 = Annotated[int, Field(strict=True, ge=_INT64.min_val, lt=_INT64.max_val + 1), Wire(_INT64)]
+UInt64 = Annotated[int, Field(strict=True, ge=_UINT64.min_val, lt=_UINT64.max_val + 1), Wire(_UINT64)]
+Float64 = Annotated[float, Field(strict=True), BeforeValidator(_read_number), Wire(number_types.Float64Flags)]
+Flag = Annotated[bool, Field(strict=True), Wire(number_types.BoolFlags)]
 
 
 def read_blob(value: object) -> bytes | memoryview:
@@ -75,13 +92,13 @@ SmallBlob = Annotated[bytes, _bytes_schema(lambda value: bytes(read_blob(value))
 
 
 class Table(BaseModel):
-    """Base of all tables: unknown fields are refused, integers must fit their width."""
+    """Base of all tables: unknown fields are rejected, integers must fit their width."""
 
     model_config = ConfigDict(extra="forbid", revalidate_instances="never", ser_json_inf_nan="strings")
 
 
 def member_name(value: object) -> str:
-    """Return the name under which a value stands in a union: that of its class."""
+    """Return the name of a member of a union: that of its class."""
     return type(value).__name__
 
 
