@@ -9,7 +9,7 @@ from typing import Any
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
-from exirkit.ir.analysis.walk import graph_argument
+from exirkit.ir.analysis.interface import graph_argument
 
 COND = "cond"
 MAP = "map_impl"

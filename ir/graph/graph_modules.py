@@ -25,9 +25,9 @@ from torch.export.graph_signature import (
 from torch.fx import GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
-from exirkit.ir.analysis.purity import is_pure
+from exirkit.ir.analysis.nodes import is_pure
 from exirkit.ir.inference.fake import fake_like
-from exirkit.ir.operators.edge_operators import underlying
+from exirkit.ir.operators.handles import underlying
 
 from .programs import copy_graph_module, fake_mode_of
 

@@ -14,7 +14,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from torch.fx.node import map_aggregate, map_arg
 
 from exirkit.ir.operators.defined_operators import DefinedOperator
-from exirkit.ir.operators.edge_operators import EdgeOpOverload
+from exirkit.ir.operators.handles import EdgeOpOverload
 from exirkit.ir.operators.memory_ops import free
 from exirkit.ir.tensor_spec import TensorSpec
 

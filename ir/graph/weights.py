@@ -16,13 +16,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 
-from exirkit.ir.analysis.interface import STORED_KINDS, stored_tensor
-from exirkit.ir.analysis.walk import called_graphs
+from exirkit.ir.analysis.interface import STORED_KINDS, called_graphs, stored_tensor
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.provenance import locate
 
 from .editor import GraphEditor
-from .editor_state import open_editor
+from .journal import open_editor
 from .metadata import attribute_of
 from .signatures import input_specs_by_node
 from .subgraph_editor import BodyEditor

@@ -28,8 +28,7 @@ from exirkit.ir import (
     underlying,
 )
 
-from .legality import is_core, is_left_to_runtime
-from .operator_dtypes import check_dtypes
+from .legality import check_dtypes, is_core, is_left_to_runtime
 
 _GETATTR = (GraphModule, torch.nn.Module, torch.Tensor, torch.ScriptObject)
 _WITH_DIM_ORDER_TWIN = ("aten::_to_copy", "aten::empty.memory_format", "aten::clone")

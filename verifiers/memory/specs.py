@@ -18,8 +18,8 @@ from exirkit.ir import (
     dim_order_from_stride,
     stride_from_dim_order,
 )
-from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
-from exirkit.verifiers.graph.value_types import is_bound, type_of
+from exirkit.verifiers.graph.control_flow import is_bound, type_of
+from exirkit.verifiers.graph.structure import ProgramGraph, graphs_of
 
 _COPY = torch.ops.aten.copy_.default
 
