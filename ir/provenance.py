@@ -35,13 +35,13 @@ _ROOMS = (
 
 
 def is_torch_file(path: str) -> bool:
-    """Tell whether a file is one of torch's, where models are carried out, not written."""
+    """Return whether a file is one of torch's, where models are carried out, not written."""
     plain = path.replace("\\", "/")
     return path.startswith(_TORCH + os.sep) or any(part in plain for part in _TORCH_PARTS)
 
 
 def _is_made(path: str) -> bool:
-    """Tell whether code was generated from a graph, which has no file."""
+    """Return whether code was generated from a graph, which has no file."""
     return path.startswith("<eval_with_key>")
 
 
@@ -59,7 +59,7 @@ def _python_directories() -> tuple[str, ...]:
 
 
 def is_users_file(path: str) -> bool:
-    """Tell whether a file is a user's, or at least that of a package which users choose beside exirkit."""
+    """Return whether a file is a user's, or at least that of a package which users choose beside exirkit."""
     if path.startswith("<") or is_torch_file(path):
         return False
     full = os.path.abspath(path)
@@ -123,7 +123,7 @@ def line_of_definition(thing: object) -> Location:
     return Location(file=path, line=line)
 
 
-# Keys that say where a node came from; all others say what it is, and are made anew.
+# Keys that record where a node came from; all others record what it is, and are made again.
 PROVENANCE_KEYS = (
     "stack_trace",
     "nn_module_stack",

@@ -17,7 +17,7 @@ from exirkit.ir.operators.memory_ops import free
 
 
 def is_pure(node: Node) -> bool:
-    """Tell whether a node does nothing but return its value, so that it may be erased if that is unused.
+    """Return whether a node does nothing but return its value, so that it may be erased if that is unused.
 
     Not pure are inputs and outputs, operators that write to an argument, assert or constrain, return nothing, or draw
     random numbers (an unused draw moves the state of the generator, so what is drawn later depends on it), and control
@@ -46,9 +46,9 @@ def _has_effect(op: OpOverload) -> bool:
 
 
 def has_effect(node: Node) -> bool:
-    """Tell whether a call does something that others see even if nothing uses its value.
+    """Return whether a call does something that others see even if nothing uses its value.
 
-    That is less than not to be pure: a random draw has no effect in this sense, since whoever replaces the call
+    That is less than not to be pure: a random draw has no effect in this sense, since what replaces the call
     replaces the draw.
     """
     if node.op != "call_function":

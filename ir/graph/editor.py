@@ -173,7 +173,7 @@ class GraphEditor:
         self._forget()
         module = self.program.graph_module
         if isinstance(module, _LazyGraphModule):
-            # Somebody may have run or printed the module between two edits; its code is made again when next needed.
+            # The module may have been run or printed between two edits; its code is generated again when next needed.
             module.recompile()
         self._scalar_constants = {key: node for key, node in self._scalar_constants.items() if not node._erased}
         for body in self._bodies.values():
@@ -202,7 +202,7 @@ class GraphEditor:
             self._journal.watch.accept(change)
 
     def _is_first(self, thing: Any) -> bool:
-        """Tell whether the innermost transaction has not saved the state of this thing yet."""
+        """Return whether the innermost transaction has not saved the state of this thing yet."""
         if not self._open or thing in self._open[-1]._saved:
             return False
         self._open[-1]._saved.add(thing)
@@ -555,7 +555,7 @@ class GraphEditor:
         self._stale.pop(node, None)
 
     def set_value(self, node: Node, value: Any) -> None:
-        """Record what a node computes; users are looked at again if it differs from before."""
+        """Record what a node computes; values of users are inferred again if it differs."""
         self._check(node)
         old = node.meta.get("val", MISSING)
         if same_value(None if old is MISSING else old, value):
@@ -631,7 +631,7 @@ class GraphEditor:
 
         Raises:
             UsageError: EK114, a node is not in the graph; EK115, something uses it, or the program writes to it;
-                EK116, it is no stored tensor.
+                EK116, it is not a stored tensor.
         """
         outputs = self.program._graph_signature.output_specs
         written = {spec.target for spec in outputs if spec.kind not in TO_USER_INPUT}
@@ -660,7 +660,7 @@ class GraphEditor:
                 self._drop_entry(self.program._constants, spec.target)
 
     def _is_removable(self, node: Node) -> bool:
-        """Tell whether an unused input is a stored tensor that the program does not write to."""
+        """Return whether an unused input is a stored tensor that the program does not write to."""
         spec = self._specs().get(node)
         written = {one.target for one in self.program._graph_signature.output_specs if one.kind not in TO_USER_INPUT}
         return spec is not None and spec.kind in _STORED and spec.target not in written
@@ -671,7 +671,7 @@ class GraphEditor:
         Other placeholders of the same tensor, if there are any, have the new one too.
 
         Raises:
-            UsageError: EK114, the node is not in the graph; EK116, it is no stored tensor.
+            UsageError: EK114, the node is not in the graph; EK116, it is not a stored tensor.
         """
         target = str(self._stored_spec(node).target)
         for table in (self.program._state_dict, self.program._constants):
@@ -749,7 +749,7 @@ class GraphEditor:
     def _specs(self) -> dict[Node, InputSpec]:
         """Return the input specs by placeholder; nodes may have been renamed since the signature agreed with them."""
         if not self._open:
-            # Outside transactions nobody tells when they become wrong.
+            # Outside transactions nothing reports when they become wrong.
             self._forget()
         if not self._input_specs:
             self._input_specs = input_specs_by_node(self.graph, self.program._graph_signature.input_specs)
@@ -762,7 +762,7 @@ class GraphEditor:
             raise UsageError(
                 Diagnostic(
                     code="EK116",
-                    message=f"%{node.name} is no stored tensor",
+                    message=f"%{node.name} is not a stored tensor",
                     location=locate(node),
                     expected="the placeholder of a parameter, buffer or constant",
                 )

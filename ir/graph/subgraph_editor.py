@@ -25,7 +25,7 @@ from .journal import Moved, Transaction
 
 
 class SealedBodyError(ModelError):
-    """A body of control flow cannot be given another operand, which is nobody's fault."""
+    """A subgraph of control flow cannot be given another operand; not an error of the caller."""
 
 
 @dataclass(frozen=True)

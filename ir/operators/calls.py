@@ -115,7 +115,7 @@ def _kinds(op: Any) -> dict[str, str]:
 
 @contextmanager
 def without_machine_libraries() -> Iterator[None]:
-    """Keep torch from kernels of oneDNN: they are no core operators, and what they take depends on the processor."""
+    """Keep torch from kernels of oneDNN: they are not core operators, and what they take depends on the processor."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:

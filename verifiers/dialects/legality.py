@@ -161,7 +161,7 @@ def _executorch_findings(graph: ProgramGraph, node: Node, allow_missing_out: boo
         yield graph.finding(
             "EK313",
             node,
-            f"{target.name()} returns a new tensor, for which nobody has planned memory",
+            f"{target.name()} returns a new tensor, for which no memory is planned",
             expected="an out variant, which writes into a tensor that it is given",
             hint="register an out variant in the library of the operator, or decompose it before lowering",
         )
@@ -176,12 +176,12 @@ def _returns_tensors(op: Any) -> bool:
 
 
 def is_core(op: OpOverload) -> bool:
-    """Tell whether an ATen operator may be left over by decomposition."""
+    """Return whether an ATen operator may be left over by decomposition."""
     return torch.Tag.core in op.tags or torch.Tag.view_copy in op.tags or has_trait(op, "accepted_in_core")
 
 
 def is_left_to_runtime(op: Any) -> bool:
-    """Tell whether an operator is legal in any dialect as it is: assertions, and arithmetic on sizes."""
+    """Return whether an operator is legal in any dialect as it is: assertions, and arithmetic on sizes."""
     return has_trait(op, "any_dialect") or op._schema.name.startswith("executorch_prim::")
 
 
@@ -242,7 +242,7 @@ def _illegal(graph: ProgramGraph, node: Node, dialect: Dialect) -> Diagnostic:
     return graph.finding(
         "EK312",
         node,
-        f"{name} is no legal call target of the {dialect.name} dialect",
+        f"{name} is not a legal call target of the {dialect.name} dialect",
         expected=f"operators of these kinds: {', '.join(sorted(dialect.targets))}; or arithmetic on sizes",
         hint="register a function of your own as a torch operator, and call that",
     )
@@ -330,13 +330,13 @@ def _findings(graph: ProgramGraph, node: Node, entry: OperatorDtypes, runtime: b
 
 
 def _is_weak(arguments: Iterable[Any]) -> bool:
-    """Tell whether tensors without dims stand beside others of another dtype, which they do not widen in their kind."""
+    """Return whether tensors without dims stand beside others of another dtype, which they may not widen."""
     tensors = [value for one in arguments if isinstance(value := value_of(one), torch.Tensor)]
     return len({one.dtype for one in tensors}) > 1 and len({one.dim() == 0 for one in tensors}) > 1
 
 
 def _says_dtype(node: Node) -> bool:
-    """Tell whether the dtype of the result follows from the arguments: not if it went with the conversion to `out`."""
+    """Return whether the dtype of the result follows from the arguments: it is lost for some out variants."""
     return not is_out_variant(underlying(node.target))
 
 

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import Diagnostic, all_sizes, evaluated, graph_argument, results_of_graph, sorted_symbols, value_of
 from exirkit.verifiers.graph.structure import ProgramGraph, graphs_of
 
-# So many combinations of sizes are looked at, and ends and some in between where there are more.
+# So many combinations of sizes are examined, and ends and some in between where there are more.
 _MOST_TRIALS = 512
 
 # What torch says of a size that only data decide, where it does not say that there is no greatest one.
@@ -39,7 +39,7 @@ def type_of(value: Any) -> Any:
 
 
 def row_of(kind: Any) -> Any:
-    """Return the type of one row of a tensor; what is no tensor with rows is returned as it is."""
+    """Return the type of one row of a tensor; what is not a tensor with rows is returned as it is."""
     return TensorType(kind.dtype, kind.sizes[1:]) if isinstance(kind, TensorType) and kind.sizes else kind
 
 
@@ -66,7 +66,7 @@ def disagreement(left: Sequence[Any], right: Sequence[Any]) -> str | None:
 
 
 def is_bound(bound: Any, size: Any) -> bool:
-    """Tell whether a size never exceeds a bound, as far as that is known; a fixed size is its own bound."""
+    """Return whether a size never exceeds a bound, as far as that is known; a fixed size is its own bound."""
     if type(bound) is not int:
         return True
     if isinstance(size, torch.SymInt):
@@ -82,7 +82,7 @@ def is_bound(bound: Any, size: Any) -> bool:
 
 
 def _never_exceeds(size: torch.SymInt, bound: int) -> bool:
-    """Tell whether numbers say what intervals cannot: `s * s // s` is no larger than `s`."""
+    """Return whether numbers say what intervals cannot: `s * s // s` is no larger than `s`."""
     symbols = sorted_symbols(size.node.expr)
     ranges = {one: size.node.shape_env.var_to_range[one] for one in symbols}
     if not all(isinstance(end, sympy.Integer) for known in ranges.values() for end in (known.lower, known.upper)):
@@ -246,7 +246,7 @@ def _operands(
                 node,
                 f"what %{node.name} hands to input %{wanted.name} of {name} is not what that takes: {wrong}",
                 expected="the same dtype and sizes",
-                hint="infer the body anew with the operands that it is given",
+                hint="infer the subgraph again with the operands that it is given",
             )
 
 
@@ -296,4 +296,4 @@ def _truth(graph: ProgramGraph, node: Node, given: Any, what: str) -> Iterator[D
 
 
 def _no_truth(graph: ProgramGraph, node: Node, what: str, found: str) -> Diagnostic:
-    return graph.finding("EK332", node, f"{what} of %{node.name} is {found}", expected="one truth value")
+    return graph.finding("EK332", node, f"{what} of %{node.name} is {found}", expected="one bool")

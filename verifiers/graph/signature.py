@@ -239,7 +239,7 @@ def _dangling(graph: ProgramGraph, node: Node, symbols: list[Any]) -> Diagnostic
         node,
         f"%{node.name} speaks of {names}, which no input has and no node before it finds out",
         expected="sizes in terms of the sizes of inputs",
-        hint="a value of another program, or of a node that is gone, was taken over: infer it anew",
+        hint="a value of another program, or of a node that is gone, was taken over: infer it again",
     )
 
 
@@ -275,7 +275,7 @@ def _impossible_ranges(program: ExportedProgram, graph: ProgramGraph) -> Iterato
 
 
 def _fixed_sizes(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diagnostic]:
-    """Find symbols that torch has replaced by numbers, because somebody asked for the number of a size."""
+    """Find symbols that torch has replaced by numbers, because the model asked for the number of a size."""
     env = fake_mode_of(graph.module).shape_env
     if env is None:
         return
@@ -297,7 +297,7 @@ def _fixed_sizes(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diag
 
 def _symbols_as_recorded(value: Any) -> set[Any]:
     sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
-    # The public attribute has the number in the place of the symbol.
+    # The public attribute has the number instead of the symbol.
     return {symbol for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node._expr.free_symbols}
 
 
@@ -313,7 +313,7 @@ def check_debug_handles(program: ExportedProgram | GraphModule, *, bodies: bool 
 
     Args:
         program: Program of any dialect.
-        bodies: Also look at bodies of control flow.
+        bodies: Also examine bodies of control flow.
 
     Returns:
         All findings (EK350: no handle, EK351: no number, EK352: one for nodes of different origin), in graph order.

@@ -276,7 +276,7 @@ def _wrong_number(node: Node, form: _Form) -> Iterator[str]:
 
 
 def _fits(kind: Any) -> _Fits:
-    """Return what tells whether an argument is of the kind of a schema; a node of which nothing is recorded is."""
+    """Return a test whether an argument is of the kind of a schema; a node without a recorded value is."""
     if isinstance(kind, torch.OptionalType):
         inner = _fits(kind.getElementType())
         return lambda given: given is None or _recorded(given) is None or inner(given)

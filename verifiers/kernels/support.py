@@ -158,7 +158,7 @@ def _kernel(target: Any, table: KernelTable) -> _Kernel | None:
 
 
 def _is_kept(op: Any, name: str, table: KernelTable) -> bool:
-    """Tell whether an operator writes nothing: lowering leaves such ones only where it was asked to."""
+    """Return whether an operator writes nothing: lowering leaves such ones only where it was asked to."""
     arguments = op._schema.arguments
     return not table.has(name) and not any(one.alias_info and one.alias_info.is_write for one in arguments)
 
@@ -294,7 +294,7 @@ def _given(node: Node, names: list[str]) -> list[tuple[str, Any]]:
 
 
 def _may_be_left_out(node: Node, number: int) -> bool:
-    # Some results of operators for training are not computed; there is None in their place.
+    # Some results of operators for training are not computed; they are None.
     value = node.meta.get("val")
     return number > 1 and isinstance(value, list | tuple) and None in [type_of(one) for one in value]
 
@@ -369,7 +369,7 @@ def _sizes(graph: ProgramGraph, node: Node, outs: list[Any]) -> Iterator[Diagnos
 
 def _misfit(graph: ProgramGraph, out: Node, message: str, expected: str) -> Diagnostic:
     return graph.finding(
-        "EK337", out, message, expected=expected, hint="make the alloc anew when the result of an operator changes"
+        "EK337", out, message, expected=expected, hint="replace the alloc when the result of an operator changes"
     )
 
 

@@ -73,7 +73,7 @@ class Ownership:
                 self._join_view(specs_of(node), specs_of(node.args[0]))
 
     def owner(self, spec: TensorSpec) -> TensorSpec:
-        """Return the spec whose memory this one uses, itself if it is no view; a circle is entered once."""
+        """Return the spec whose memory this one uses, itself if it is not a view; a cycle is entered once."""
         seen = {spec}
         while spec in self._base and self._base[spec] not in seen:
             spec = self._base[spec]
@@ -125,13 +125,13 @@ def find_overlaps(
     """Execute a graph on paper and return every clash of live memory.
 
     What a call of branches is given and nothing needs after it lives as long as the branch says that is taken, and a
-    result lives from where the branch makes it; so branches are looked at by themselves, with what is live around them.
+    result lives from where the branch makes it; so branches are examined by themselves, with what is live around them.
 
     Args:
         graph_module: A graph with placed specs; graphs called by a loop count as one user of all their memory.
         ownership: That of this graph.
         immortal: Owners that are needed to the end: whatever the program mutates for later calls.
-        arenas: Number of arenas; places in others are not looked at.
+        arenas: Number of arenas; places in others are not examined.
         may_overwrite: Whether the first range may take the place of the second, all of it, which is gone then.
         around: What is live all the time, if this graph is a branch.
     """
@@ -207,7 +207,7 @@ def _let_die(schedule: _Schedule, step: int, node: Node, ownership: Ownership) -
 
 
 def _arguments(node: Node) -> list[Node]:
-    # `getitem` is no instruction: it names one tensor of several and touches none.
+    # `getitem` is not an instruction: it names one tensor of several and touches none.
     return [] if node.target is operator.getitem and specs_of(node) else node.all_input_nodes
 
 

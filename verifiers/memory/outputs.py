@@ -57,7 +57,7 @@ def _findings(program: ExportedProgram, plans_inputs: bool, plans_outputs: bool)
 
 
 def check_separate_body_results(program: ExportedProgram) -> list[Diagnostic]:
-    """Check that results of branches can be computed in the place of the result of the call.
+    """Check that results of branches can be computed into the result of the call.
 
     Returns:
         All findings (EK357): a result of a branch is one of its inputs, a constant, or another of its results; or what

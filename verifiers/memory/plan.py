@@ -168,7 +168,7 @@ class _PlaceChecker:
     def check(self) -> Iterator[Diagnostic]:
         for spec, node in self._ownership.first_node.items():
             if self._ownership.is_circular(spec):
-                yield self._finding("EK346", "the bases of a view form a circle", spec, node)
+                yield self._finding("EK346", "the bases of a view form a cycle", spec, node)
             elif (owner := self._ownership.owner(spec)) is not spec:
                 yield from self._check_view(spec, owner, node)
             elif spec in self._rules.outer:

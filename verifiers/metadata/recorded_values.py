@@ -71,7 +71,7 @@ class Recorded:
             self._key = None
 
     def is_confirmed(self, layouts: bool) -> bool:
-        """Tell whether the call was found in order before, and all values are the same objects still."""
+        """Return whether the call was found in order before, and all values are the same objects still."""
         known = None if self._key is None else _CONFIRMED.get(self._key)
         # A reference that is dead may have lent its identity to another object.
         return known is not None and known[0] >= layouts and all(one() is not None for one in known[1])
@@ -96,7 +96,7 @@ class Recorded:
 
     def _argument(self, given: Any) -> Any:
         if isinstance(given, Node):
-            return self._value(given.meta["val"]) if "val" in given.meta else _refuse(given)
+            return self._value(given.meta["val"]) if "val" in given.meta else _unknown_form(given)
         return _described(given, self._argument)
 
 
@@ -113,10 +113,10 @@ def _described(given: Any, part: Callable[[Any], Any]) -> Any:
 
 
 def _memory_format(given: Any) -> Any:
-    return given if isinstance(given, torch.memory_format) else _refuse(given)
+    return given if isinstance(given, torch.memory_format) else _unknown_form(given)
 
 
-def _refuse(given: Any) -> Any:
+def _unknown_form(given: Any) -> Any:
     raise _UnknownFormError(type(given).__name__)
 
 
@@ -259,7 +259,7 @@ class _Comparison:
         except DiagnosticError as error:
             # An operator that asks torch for a guard may well take all sizes that the program promises.
             if not isinstance(error.__cause__, _ShapeEnvGuardError):
-                yield from _refusal(graph, node, error)
+                yield from _rejection(graph, node, error)
             return
         if bindings or node.meta.get("unbacked_bindings"):
             # The symbols of a value that data decide are new each time.
@@ -305,7 +305,7 @@ class _Comparison:
 
 
 def _is_empty(value: torch.Tensor) -> bool:
-    """Tell whether a tensor surely has no elements: it has no layout, whatever its strides say."""
+    """Return whether a tensor surely has no elements: it has no layout, whatever its strides say."""
     return any(isinstance(size, int) and size == 0 for size in value.shape)
 
 
@@ -313,7 +313,7 @@ def _is_empty(value: torch.Tensor) -> bool:
 def _forgetful(node: Node) -> Iterator[None]:
     """Keep torch from noting on the arguments of a call the symbols that checking it makes.
 
-    Whoever infers the call afterwards would be given symbols that no program knows.
+    Inferring the call afterwards would return symbols that no program knows.
     """
     tensors = [
         one
@@ -330,7 +330,7 @@ def _forgetful(node: Node) -> Iterator[None]:
 
 
 def _is_recorded(node: Node) -> bool:
-    """Tell whether a node and all its arguments have a recorded value; who has none is a finding of its own."""
+    """Return whether a node and all its arguments have a recorded value; who has none is a finding of its own."""
     return all("val" in one.meta for one in (node, *node.all_input_nodes) if one.op != "get_attr")
 
 
@@ -351,7 +351,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of {value.dim()} dims"
     for name, kinds in (
-        ("a truth value", (bool, torch.SymBool)),
+        ("a bool", (bool, torch.SymBool)),
         ("an integer", (int, torch.SymInt)),
         ("a float", (float, torch.SymFloat)),
     ):
@@ -368,14 +368,14 @@ def _difference(
         node,
         f"the recorded {what} of {which}%{node.name} is {recorded}",
         expected=f"{computed}, which is what its operator makes of the recorded arguments",
-        hint="an edit changed an argument and left the values after it as they were: infer them anew",
+        hint="an edit changed an argument and left the values after it as they were: infer them again",
     )
 
 
-def _refusal(graph: ProgramGraph, node: Node, error: DiagnosticError) -> Iterator[Diagnostic]:
+def _rejection(graph: ProgramGraph, node: Node, error: DiagnosticError) -> Iterator[Diagnostic]:
     first = error.diagnostics[0]
     yield graph.finding(
-        "EK319", node, first.message, notes=first.notes, hint="no kernel will take them either: mend the arguments"
+        "EK319", node, first.message, notes=first.notes, hint="no kernel will take them either: fix the arguments"
     )
 
 

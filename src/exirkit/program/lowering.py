@@ -32,7 +32,7 @@ def to_edge(
         constant_methods: Values by method name; each becomes a method that returns its value.
         compile_config: Choices; see `EdgeCompileConfig`.
         generate_etrecord: Not supported yet.
-        pipeline: What to do in the place of the pipeline `to_edge` that comes with exirkit.
+        pipeline: What to do instead of the pipeline `to_edge` that comes with exirkit.
         progress: Called with a line of text before each long step.
 
     Raises:
@@ -168,7 +168,7 @@ def _kept_whole(
 
 
 def _check_taken(programs: Mapping[str, ExportedProgram], kept: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse programs in which calls are left that were kept whole for a backend."""
+    """Reject programs in which calls are left that were kept whole for a backend."""
     findings = [
         Diagnostic(
             code="EK743",
