@@ -4,7 +4,7 @@ BIN = .venv/bin
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-all quick check fmt lint types layers cover bench dist clean
+.PHONY: help dev demo test test-all quick check docs unused words fmt lint types layers cover bench dist clean
 
 help:      ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -35,7 +35,7 @@ test-all: check ## set up, lint, and run all tests, as CI does
 quick: .venv/.dev ## the tests of `make test` that need no official runtime, without lint
 	$(BIN)/pytest -n $(JOBS) -m 'not slow and not executorch'
 
-check: lint types layers ## formatting, lint, types and the order of the rooms
+check: lint types layers docs ## lint, types, import contracts, docs
 
 fmt: .venv/.dev ## rewrite files into shape
 	$(BIN)/ruff check --fix .
@@ -50,6 +50,15 @@ types: .venv/.dev ## mypy, strict
 
 layers: .venv/.dev ## the order of the rooms
 	$(BIN)/lint-imports
+
+unused: .venv/.dev ## code that nothing uses
+	$(BIN)/vulture
+
+words: .venv/.dev ## banned phrases
+	$(BIN)/python tools/banned_phrases.py
+
+docs: .venv/.dev ## the documentation as a site in build/site, links checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 cover: .venv/.dev ## branch coverage, as a report of what is missing
 	$(BIN)/pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered

@@ -1,5 +1,6 @@
 """How a program becomes bytes: program model, `.pte` codec and container, printers."""
 
+from .container.data_file import data_file
 from .container.header import ExtendedHeader
 from .container.reader import PteFile, open_program, read_program
 from .container.restore import restore, restore_mutable_data, restore_named_data
@@ -108,6 +109,7 @@ __all__ = [
     "Tensor",
     "TensorDataLocation",
     "TensorList",
+    "data_file",
     "emit_program",
     "encode_program",
     "format_program",

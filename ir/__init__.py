@@ -59,7 +59,7 @@ from .graph.editor import INFER, GraphEditor
 from .graph.editor_state import Checkpoint, Transaction
 from .graph.effect import Effect
 from .graph.graph_modules import is_module_program, module_of_program, program_of_module
-from .graph.metadata import has_unbacked_symbols, is_static, same_argument, same_value
+from .graph.metadata import empty_meta_tensor, has_unbacked_symbols, is_static, same_argument, same_value
 from .graph.node_order import misordered
 from .graph.programs import (
     EdgeProgramVerifier,
@@ -86,20 +86,19 @@ from .graph.weights import (
     is_param_node,
     set_param_tensor,
 )
-from .inference.fake import fake_like, infer_static_value, infer_value
-from .inference.kernels import has_quick_values, is_quick_on_ones, quick_value
-from .inference.meta_tensors import bare_tensor
-from .inference.sample_sizes import (
-    Point,
+from .inference.fake import fake_like, infer_value
+from .inference.inference import Inference, Strategy, infer_static_value, no_new_guards, no_torch_logs
+from .inference.meta import has_meta_value, is_faster_on_ones, meta_value
+from .inference.sampled import (
     Ranges,
-    at_point,
+    Sizes,
+    all_sizes,
     evaluated,
-    points_of,
-    points_within,
+    sample_sizes,
     sorted_symbols,
     symbols_within,
+    with_sizes,
 )
-from .inference.value_inference import Inference, no_new_guards, no_torch_logs
 from .machine_libraries import without_machine_libraries
 from .operators.calls import (
     functional_call,
@@ -205,11 +204,12 @@ __all__ = [
     "Operator",
     "OperatorDtypes",
     "OperatorFacts",
-    "Point",
     "Ranges",
     "RawEdit",
     "SealedBodyError",
+    "Sizes",
     "SourceText",
+    "Strategy",
     "TensorShapeDynamism",
     "TensorSpec",
     "Trait",
@@ -219,9 +219,8 @@ __all__ = [
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "all_sizes",
     "alloc",
-    "at_point",
-    "bare_tensor",
     "base_of",
     "bodies_of",
     "body_calls",
@@ -247,6 +246,7 @@ __all__ = [
     "document_schema",
     "dtype_arguments",
     "edge_operator",
+    "empty_meta_tensor",
     "evaluated",
     "expand_rule",
     "facts_of",
@@ -268,7 +268,7 @@ __all__ = [
     "handles_like",
     "has_effect",
     "has_form_of",
-    "has_quick_values",
+    "has_meta_value",
     "has_trait",
     "has_unbacked_symbols",
     "in_file_order",
@@ -279,6 +279,7 @@ __all__ = [
     "is_buffer",
     "is_channels_last_dim_order",
     "is_contiguous_dim_order",
+    "is_faster_on_ones",
     "is_get_attr_node",
     "is_lifted_tensor_constant",
     "is_module_program",
@@ -286,7 +287,6 @@ __all__ = [
     "is_param",
     "is_param_node",
     "is_pure",
-    "is_quick_on_ones",
     "is_static",
     "is_torch_file",
     "is_users_file",
@@ -299,6 +299,7 @@ __all__ = [
     "load_yaml",
     "locate",
     "memory_format_from_dim_order",
+    "meta_value",
     "misordered",
     "module_of_program",
     "module_path",
@@ -313,10 +314,7 @@ __all__ = [
     "or_one",
     "out_operator_name",
     "overwritable_arguments",
-    "points_of",
-    "points_within",
     "program_of_module",
-    "quick_value",
     "read_document",
     "read_source",
     "read_text",
@@ -326,6 +324,7 @@ __all__ = [
     "same_argument",
     "same_value",
     "sample_ints",
+    "sample_sizes",
     "schema_text",
     "set_param_tensor",
     "shared_results",
@@ -339,6 +338,7 @@ __all__ = [
     "underlying",
     "validated",
     "view",
+    "with_sizes",
     "without_machine_libraries",
     "word_for",
 ]

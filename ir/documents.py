@@ -280,7 +280,8 @@ def read_document(
         codes: Codes of the diagnostics.
         file: Its name in diagnostics.
         largest: The most characters that it may have.
-        follows: Whether an error of pydantic only follows from the others, which it is given too; those are dropped.
+        follows: Whether an error of pydantic only follows from the others, which it is given too; those are dropped, as
+            are lists that are too short only because their items are wrong.
 
     Raises:
         ModelError: All that is wrong with its form, in the order of the file.
@@ -352,7 +353,11 @@ def validated(
     except ValidationError as error:
         errors = error.errors()
         known = sorted(keys_of(model))
-        kept = [one for one in errors if not (follows or is_empty_for_others)(one, errors)]
+        kept = [
+            one
+            for one in errors
+            if not (is_empty_for_others(one, errors) or (follows is not None and follows(one, errors)))
+        ]
         found = (form_diagnostic(one, source, code, known, base=base) for one in kept)
         raise ModelError(in_file_order(found, source.file)) from None
 

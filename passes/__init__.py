@@ -71,6 +71,7 @@ from .legalize.dim_order import LegalizeDimOrder
 from .legalize.dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
 from .legalize.dtypes import LegalizeDtypes, LegalizeReport
 from .legalize.integers import LegalizeIntegers
+from .legalize.library_operators import DecomposeLibraryOperators, has_library_operators
 from .legalize.needed import needs_legalizing
 from .legalize.padding import LegalizePadding
 from .legalize.sorts import LegalizeSorts
@@ -153,7 +154,7 @@ from .to_executorch.convert_to_out_variants import ConvertToOutVariants
 from .to_executorch.eliminate_views import EliminateViews
 from .to_executorch.free_unbounded import FreeUnbounded
 from .to_executorch.lower_symbolic_arithmetic import LowerSymbolicArithmetic
-from .to_executorch.out_variants import OutVariantTable, missing_out_variants, read_out_variants, shipped_out_variants
+from .to_executorch.out_variants import OutVariantTable, missing_out_variants
 from .to_executorch.propagate_specs import PropagateSpecs
 from .to_executorch.remove_asserts import RemoveAsserts
 from .to_executorch.separate_outputs import SeparateOutputs
@@ -178,6 +179,7 @@ __all__ = [
     "ConvertToOutVariants",
     "DataPartitioner",
     "DecomposeCounting",
+    "DecomposeLibraryOperators",
     "DecomposeToCore",
     "DecomposeWholeGraph",
     "DelegateMappingBuilder",
@@ -295,6 +297,7 @@ __all__ = [
     "graph_call_findings",
     "greedy",
     "grown_partitions",
+    "has_library_operators",
     "insert_calls",
     "keep_whole",
     "leave_inputs",
@@ -324,11 +327,9 @@ __all__ = [
     "print_delegated_graph",
     "print_delegation_info",
     "read_dtype_policy",
-    "read_out_variants",
     "refuse_readers_of_shared_buffers",
     "run_passes",
     "settle_methods",
-    "shipped_out_variants",
     "shipped_pipelines",
     "shipped_text",
     "solve_planning_problem",

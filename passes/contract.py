@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NoReturn, Self, overload
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
@@ -27,6 +27,8 @@ from .output_contract import check_outputs, outputs_of
 from .user_passes.base import ExportedProgramPassResult, PassResult
 from .user_passes.blame import blame, check_edits, is_shipped, nameless, raised
 from .user_passes.official import join_official_passes
+
+Report = TypeVar("Report")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +52,47 @@ class PassReport:
     seconds: float
 
 
+# What edits of values can break: passes that do not state what they break, and rules, are taken to break all of these.
+BROKEN_BY_EDITS = frozenset(
+    {
+        "core-operators",
+        "outputs-separate",
+        "body-results-separate",
+        "dim-orders-agree",
+        "specs",
+        "bounded-shapes",
+        "out-variants-known",
+    }
+)
+
+
 class Pass(ABC):
     """An edit of a program.
 
     A pass looks at every node at most a few times, changes what it has to through the editor, and never runs the graph.
-    Objects carry options only: one object can be used for any number of programs.
+    A pass with options is a dataclass whose fields they are: constructors, pipelines and checks of both follow from the
+    fields. Objects carry options only: one object can be used for any number of programs.
 
     Attributes:
         name: Name of the pass in kebab case.
         enters_bodies: Whether the bodies of control flow are edited too, each as a graph of its own after the graph
             that calls it.
         changes_outputs: Whether the pass may change the dtype or shape of what the program returns.
+        requires: Invariants that must hold before, by the names that pipelines use for them.
+        ensures: Invariants that hold afterwards.
+        invalidates: Invariants that need not hold any more; by default all that an edit of values can break.
+        after: Names of passes that come before this one, where a pipeline has them at all.
+        before: Names of passes that come after this one, where a pipeline has them at all.
     """
 
     name: ClassVar[str]
     enters_bodies: ClassVar[bool] = False
     changes_outputs: ClassVar[bool] = False
+    requires: ClassVar[Collection[str]] = ()
+    ensures: ClassVar[Collection[str]] = ()
+    invalidates: ClassVar[Collection[str]] = BROKEN_BY_EDITS
+    after: ClassVar[tuple[str, ...]] = ()
+    before: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, *args: object, **options: object) -> Self:
         """Make a pass that the official pass manager, if it is there, gives whole programs to."""
@@ -183,6 +210,22 @@ class Pass(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+@dataclass(eq=False)
+class ReportingPass(Pass, Generic[Report]):
+    """A pass that keeps a report of every run.
+
+    Attributes:
+        reports: What every run did, one for each program.
+    """
+
+    reports: list[Report] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def report(self) -> Report | None:
+        """What the last run did."""
+        return self.reports[-1] if self.reports else None
 
 
 def run_passes(editor: GraphEditor, passes: Sequence[Pass]) -> list[PassReport]:

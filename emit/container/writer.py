@@ -161,9 +161,9 @@ def _image(program: Program, encoded: EncodedProgram, segments: _Segments) -> Pt
     """Put header, flatbuffer and segments together; without any segment data there is no header."""
     if segments.nbytes == 0:
         return PteImage(program, None, encoded.nbytes(), encoded.chunks())
-    header_nbytes = _align_up(HEADER_NBYTES, encoded.alignment)
+    header_nbytes = align_up(HEADER_NBYTES, encoded.alignment)
     program_nbytes = encoded.nbytes(header_nbytes)
-    base = _align_up(program_nbytes, segments.alignment)
+    base = align_up(program_nbytes, segments.alignment)
     header = ExtendedHeader(program_nbytes, base, segments.nbytes)
     chunks = (
         *encoded.chunks(header.pack(header_nbytes)),
@@ -196,7 +196,7 @@ class _Segments:
             _check_bytes(chunk)
         alignment = lcm(self._least_alignment, alignment)
         self.alignment = lcm(self.alignment, alignment)
-        start = _align_up(self.nbytes, alignment)
+        start = align_up(self.nbytes, alignment)
         size = sum(len(chunk) for chunk in chunks)
         if start > self.nbytes:
             self.chunks.append(bytes(start - self.nbytes))
@@ -211,7 +211,7 @@ class _Segments:
         offsets: list[int] = []
         end = 0
         for buffer in buffers:
-            start = _align_up(end, alignment)
+            start = align_up(end, alignment)
             chunks += (bytes(start - end), buffer.storage)
             offsets.append(start)
             end = start + len(buffer.storage)
@@ -334,5 +334,6 @@ def _check_alignment(name: str, alignment: int | None) -> int:
     return alignment
 
 
-def _align_up(nbytes: int, alignment: int) -> int:
+def align_up(nbytes: int, alignment: int) -> int:
+    """Return the first multiple of an alignment that is not less than a number of bytes."""
     return nbytes + -nbytes % alignment

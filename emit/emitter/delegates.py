@@ -18,10 +18,12 @@ class DelegatePool:
     Attributes:
         payloads: What backends have made, each content once.
         named_data: Data that delegates find by a key.
+        external_data: The same, in data files beside the program, by the name of the file.
     """
 
     payloads: list[BackendDelegateInlineData] = field(default_factory=list)
     named_data: dict[str, NamedBlob] = field(default_factory=dict)
+    external_data: dict[str, dict[str, NamedBlob]] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
 
     def entry(self, delegate: Delegate) -> BackendDelegate:
@@ -35,16 +37,19 @@ class DelegatePool:
         if key not in self._numbers:
             self._numbers[key] = len(self.payloads)
             self.payloads.append(BackendDelegateInlineData(data=data))
-        self._store(delegate.backend_id, delegate.named_data)
+        self._store(delegate.backend_id, delegate.named_data, self.named_data)
+        for file, named in delegate.external_data.items():
+            self._store(delegate.backend_id, named, self.external_data.setdefault(file, {}))
         return BackendDelegate(
             id=delegate.backend_id,
             processed=BackendDelegateDataReference(index=self._numbers[key]),
             compile_specs=[CompileSpec(key=spec.key, value=spec.value) for spec in delegate.compile_specs],
         )
 
-    def _store(self, backend: str, named: Mapping[str, bytes]) -> None:
+    @staticmethod
+    def _store(backend: str, named: Mapping[str, bytes], stored: dict[str, NamedBlob]) -> None:
         for key, data in named.items():
-            known = self.named_data.setdefault(key, NamedBlob(data))
+            known = stored.setdefault(key, NamedBlob(data))
             if known.data != data:
                 raise ModelError(
                     Diagnostic(

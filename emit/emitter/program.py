@@ -28,6 +28,7 @@ class EmitterOutput:
         instruction_id_to_num_outs_map: For each method, the number of results of instructions by index.
         mutable_data: Initial contents of mutable buffers, entry 0 empty; None if there are none.
         named_data: Data that delegates find by a key.
+        external_data: Data that delegates find by a key in data files beside the program, by the name of the file.
         view_bases: For each method, the value whose memory a view shows that needs no instruction, by the view's value.
     """
 
@@ -37,6 +38,7 @@ class EmitterOutput:
     instruction_id_to_num_outs_map: dict[str, dict[int, int]] = field(default_factory=dict)
     mutable_data: list[Buffer] | None = None
     named_data: dict[str, NamedBlob] | None = None
+    external_data: dict[str, dict[str, NamedBlob]] = field(default_factory=dict)
     view_bases: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
@@ -88,6 +90,7 @@ def emit_program(
         method_to_delegate_debug_id_map={name: method.delegate_handles for name, method in emitted.items()},
         instruction_id_to_num_outs_map={name: method.result_counts for name, method in emitted.items()},
         named_data=state.delegates.named_data or None,
+        external_data=state.delegates.external_data,
         mutable_data=initial_values if len(initial_values) > 1 else None,
         view_bases={name: method.view_bases for name, method in emitted.items()},
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from exirkit.ir import Diagnostic, UsageError
 
@@ -56,7 +56,7 @@ class CampaignConfig(BaseModel):
             exported programs by method name to the bytes of a program file.
         pipelines: Pipeline files instead of the shipped ones, or between them.
         rules: Rule books, applied to the Edge program.
-        rungs: Oracles to ask; all that apply if absent.
+        oracles: Oracles to ask; all that apply if absent.
         policy: What generated programs are to be like: fields of `exirkit.fuzz.generation.Policy`.
         optimization_levels: Each program is compiled with one of them; which one, its seed says.
         choices: `drawn`: likewise one of the planners, inputs and outputs that are planned or not, results in place ...
@@ -75,7 +75,7 @@ class CampaignConfig(BaseModel):
     target: str = "exirkit"
     pipelines: tuple[Attachment, ...] = ()
     rules: tuple[Attachment, ...] = ()
-    rungs: tuple[str, ...] | None = None
+    oracles: tuple[str, ...] | None = None
     policy: dict[str, Any] | None = None
     optimization_levels: tuple[int, ...] = Field(default=(1,), min_length=1)
     choices: Literal["drawn", "usual"] = "drawn"
@@ -86,6 +86,15 @@ class CampaignConfig(BaseModel):
     analyses: int = Field(default=2, ge=0)
     growth_megabytes: int = Field(default=512, ge=1)
     bench: str = "exirkit.fuzz.campaigns.standard:StandardBench"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_former_names(cls, given: Any) -> Any:
+        """Accept what databases of older versions hold."""
+        if isinstance(given, dict) and "rungs" in given:
+            given = {**given, "oracles": given["rungs"]}
+            del given["rungs"]
+        return given
 
     @field_validator("target")
     @classmethod

@@ -1,4 +1,4 @@
-"""What campaigns find out: one result for each seed, one analysis for some failures; as JSON they cross processes."""
+"""What campaigns find: one result for each seed, one analysis for some failures; as JSON they cross processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class _Record(BaseModel):
 
 
 class Found(_Record):
-    """Something that an oracle says is wrong.
+    """Something that an oracle finds wrong.
 
     Attributes:
-        rung: Id of the oracle: `O5`.
+        oracle: Name of the oracle: `poisoned-run`.
         symptom: What kind of wrong: `values`, `shape`, `EK341`, the type of an exception ...
         message: What a person reads.
         stage: Where in the compiler, as far as the oracle knows.
@@ -30,7 +30,7 @@ class Found(_Record):
         bucket: Failures of one cause should have one bucket; this one is made without reducing the program.
     """
 
-    rung: str
+    oracle: str
     symptom: str
     message: str
     stage: str | None = None
@@ -39,7 +39,7 @@ class Found(_Record):
 
 
 class Result(_Record):
-    """What came of one seed.
+    """The result of one seed.
 
     Attributes:
         seed: The program, and all that is chosen at random about it, follows from it.
@@ -53,6 +53,7 @@ class Result(_Record):
         compared: How many values were compared with what they should be ...
         bitwise: ... and how many of these bit for bit.
         not_run: Oracles that could not be asked, and why.
+        counts: Numbers of the bench, which are added up over all seeds.
     """
 
     seed: int
@@ -66,6 +67,7 @@ class Result(_Record):
     compared: int = 0
     bitwise: int = 0
     not_run: dict[str, str] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
 
 
 class Analysis(_Record):
@@ -74,9 +76,9 @@ class Analysis(_Record):
     Attributes:
         seed: Of the program.
         number: Which failure of the program, from 0.
-        bucket: With the guilty part and the operators of the smallest program.
-        guilty: The pass, or `planner`, `emitter`, `interpreter`.
-        rule: The rule, if one is guilty.
+        bucket: With the culprit and the operators of the smallest program.
+        culprit: The pass, or `planner`, `emitter`, `interpreter`.
+        rule: The rule, if the culprit applies rules.
         application: Number of the application of that rule.
         reduced: Text of the smallest program that fails alike.
         repro: A Python script that fails in a process of its own.
@@ -87,7 +89,7 @@ class Analysis(_Record):
     seed: int
     number: int
     bucket: str
-    guilty: str | None = None
+    culprit: str | None = None
     rule: str | None = None
     application: int | None = None
     reduced: str | None = None

@@ -1,4 +1,4 @@
-"""The usual bench: generated programs, the ladder of oracles, blame and reduction."""
+"""The usual bench: generated programs, the oracles, fault localization and reduction."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, compiler_of, drawn_choices
+from exirkit.fuzz.examination import Failure, Verdict
 from exirkit.fuzz.generation import (
     FLOORS,
     PlantSource,
@@ -21,19 +23,9 @@ from exirkit.fuzz.generation import (
     generate_planted,
     require_programs,
 )
-from exirkit.fuzz.oracles import (
-    USUAL_RUNGS,
-    Compiler,
-    ExirkitCompiler,
-    Failure,
-    Verdict,
-    check,
-    compiler_of,
-    drawn_choices,
-    rungs_of,
-)
+from exirkit.fuzz.oracles import DEFAULT_ORACLES, check, oracles_named
 from exirkit.fuzz.programs import Program, program_text
-from exirkit.fuzz.triage import blame, bucket, reduce, repro_script, same_failure, with_fewer_choices
+from exirkit.fuzz.triage import bucket, find_culprit, reduce, repro_script, same_failure, with_fewer_choices
 from exirkit.ir import Diagnostic, UsageError
 
 from .bench import Case, Checked
@@ -42,7 +34,7 @@ from .idle_rules import why_idle
 from .results import Analysis, Found
 from .tested_parts import parts_under_test, planted_features, seen_features
 
-# Programs that are looked at to reduce one.
+# Programs that are tried to reduce one.
 _TRIALS = 600
 
 
@@ -50,7 +42,7 @@ class StandardBench:
     """Generates programs by the policy of a campaign, and asks the oracles that it names.
 
     Raises:
-        UsageError: EK830, EK831, EK870, EK874: there is no such rung, compiler or policy, or it takes no rules.
+        UsageError: EK830, EK831, EK870, EK874: there is no such oracle, compiler or policy, or it takes no rules.
         ModelError: All that is wrong with a book or a pipeline.
         OSError: A book or a pipeline cannot be read.
     """
@@ -58,8 +50,8 @@ class StandardBench:
     def __init__(self, config: CampaignConfig) -> None:
         self._config = config
         self._policy = policy_of(config.policy)
-        self._rungs = USUAL_RUNGS if config.rungs is None else config.rungs
-        rungs_of(self._rungs)
+        self._oracles = DEFAULT_ORACLES if config.oracles is None else config.oracles
+        oracles_named(self._oracles)
         require_programs(self._policy)
         self._compilers = {level: _compiler(config, level) for level in config.optimization_levels}
 
@@ -76,7 +68,7 @@ class StandardBench:
         """Return the share of programs that shall have a feature at least, by feature."""
         return {**FLOORS, **policy_of(config.policy).shares}
 
-    def make(self, seed: int) -> Case:
+    def make(self, seed: int) -> Case[Program]:
         """Generate the program of a seed; the patterns of rules under test are planted."""
         made = generate_planted(seed, self._sources, self._around)
         program = made.program
@@ -84,25 +76,27 @@ class StandardBench:
         features = frozenset(features_of(program)) | planted_features(made)
         return Case(seed, program, program_text(program), steps, features)
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case[Program]) -> Checked:
         """Ask the oracles, from cheap to dear, until one finds something."""
         verdict = self._verdict(case)
         told = verdict.comparisons
         seconds = dict(verdict.seconds)
         compared = told.bitwise + told.tolerant
-        not_run = {} if verdict.refusal else dict(verdict.not_run)
+        not_run = {} if verdict.unsupported else dict(verdict.not_run)
         rest = (seconds, compared, told.bitwise, not_run, seen_features(verdict))
         if verdict.failures:
-            is_ours = verdict.failures[0].rung == "O0"
+            is_ours = verdict.failures[0].oracle == "eager-run"
             found = tuple(found_of(one) for one in _different(verdict.failures))
             return Checked("invalid" if is_ours else "failed", found, *rest)
-        if verdict.refusal is not None:
-            reason = Found(rung="compiler", symptom=verdict.refusal, message="not taken", bucket=verdict.refusal)
+        if verdict.unsupported is not None:
+            reason = Found(
+                oracle="compiler", symptom=verdict.unsupported, message="not supported", bucket=verdict.unsupported
+            )
             return Checked("unsupported", (reason,), *rest)
         return Checked("passed", (), *rest)
 
-    def analyse(self, case: Case, number: int) -> Analysis:
-        """Reduce a program, find out who is guilty, and write a script."""
+    def analyse(self, case: Case[Program], number: int) -> Analysis:
+        """Reduce a program, find the culprit, and write a script."""
         failure = _different(self._verdict(case).failures)[number]
         made, _ = analysed(case.program, failure, self._compiler(case.seed), case.seed, number)
         return made
@@ -111,8 +105,8 @@ class StandardBench:
         """Return why a rule under test never fired, as far as that is known."""
         return why_idle(self._rules[name]) if name in self._rules else []
 
-    def _verdict(self, case: Case) -> Verdict:
-        return check(case.program, compiler=self._compiler(case.seed), rungs=self._rungs, seed=case.seed)
+    def _verdict(self, case: Case[Program]) -> Verdict:
+        return check(case.program, compiler=self._compiler(case.seed), oracles=self._oracles, seed=case.seed)
 
     def _compiler(self, seed: int) -> Compiler:
         compiler = self._compilers[self._config.level_of(seed)]
@@ -132,12 +126,12 @@ def _different(failures: Iterable[Failure]) -> list[Failure]:
 def found_of(failure: Failure) -> Found:
     """Return a failure as campaigns keep it, in a bucket that does not need the reduced program."""
     return Found(
-        rung=failure.rung,
+        oracle=failure.oracle,
         symptom=failure.symptom,
         message=failure.message,
         stage=failure.stage,
         node=failure.node,
-        bucket=" | ".join((failure.rung, failure.stage or "?", failure.symptom)),
+        bucket=" | ".join((failure.oracle, failure.stage or "?", failure.symptom)),
     )
 
 
@@ -147,18 +141,18 @@ def analysed(
     """Return everything that can be found out about a failure, and how the reduced program fails."""
     compiler = with_fewer_choices(program, failure, compiler, seed)
     small = reduce(program, same_failure(failure, compiler=compiler, seed=seed), trials=_TRIALS)
-    again = check(small, compiler=compiler, rungs=("O0", failure.rung), seed=seed).failures
+    again = check(small, compiler=compiler, oracles=("eager-run", failure.oracle), seed=seed).failures
     shown = again[0] if again else failure
-    guilt = blame(small, shown, compiler=compiler, seed=seed)
+    culprit = find_culprit(small, shown, compiler=compiler, seed=seed)
     made = Analysis(
         seed=seed,
         number=number,
-        bucket=bucket(shown, small, guilt),
-        guilty=guilt.pass_name,
-        rule=guilt.rule,
-        application=guilt.application,
+        bucket=bucket(shown, small, culprit),
+        culprit=culprit.part,
+        rule=culprit.rule,
+        application=culprit.application,
         reduced=program_text(small),
-        repro=repro_script(small, shown, compiler=compiler, seed=seed, guilt=guilt),
+        repro=repro_script(small, shown, compiler=compiler, seed=seed, culprit=culprit),
         note=None if again else "the reduced program does not fail again: something is not deterministic",
     )
     return made, shown

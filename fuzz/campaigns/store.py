@@ -19,7 +19,15 @@ from .results import Analysis, Result
 
 # "EKFZ", so that no other database is taken for one of ours.
 APPLICATION_ID = 0x454B465A
-VERSION = 1
+VERSION = 2
+# What leads from a version to the next one.
+_MIGRATIONS = {
+    1: (
+        "ALTER TABLE failure RENAME COLUMN rung TO oracle",
+        "ALTER TABLE analysis RENAME COLUMN guilty TO culprit",
+        "ALTER TABLE result ADD COLUMN counts TEXT NOT NULL DEFAULT '{}'",
+    )
+}
 
 SCHEMA = """
 CREATE TABLE campaign (
@@ -41,15 +49,16 @@ CREATE TABLE result (
     level INTEGER NOT NULL,
     compared INTEGER NOT NULL,
     bitwise INTEGER NOT NULL,
-    seconds TEXT NOT NULL, -- JSON, by rung
-    not_run TEXT NOT NULL, -- JSON, by rung: why
+    seconds TEXT NOT NULL, -- JSON, by oracle
+    not_run TEXT NOT NULL, -- JSON, by oracle: why
+    counts TEXT NOT NULL DEFAULT '{}', -- JSON
     PRIMARY KEY (campaign, seed)
 ) WITHOUT ROWID;
 CREATE TABLE failure (
     campaign TEXT NOT NULL,
     seed INTEGER NOT NULL,
     number INTEGER NOT NULL,
-    rung TEXT NOT NULL,
+    oracle TEXT NOT NULL,
     symptom TEXT NOT NULL,
     message TEXT NOT NULL,
     stage TEXT,
@@ -64,7 +73,7 @@ CREATE TABLE analysis (
     seed INTEGER NOT NULL,
     number INTEGER NOT NULL,
     bucket TEXT NOT NULL,
-    guilty TEXT,
+    culprit TEXT,
     rule TEXT,
     application INTEGER,
     reduced TEXT,
@@ -199,7 +208,7 @@ class Store:
             self.connection.execute(
                 "INSERT INTO analysis VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
-                    campaign, made.seed, made.number, made.bucket, made.guilty, made.rule, made.application,
+                    campaign, made.seed, made.number, made.bucket, made.culprit, made.rule, made.application,
                     made.reduced, made.repro, made.note, made.seconds,
                 ),
             )  # fmt: skip
@@ -265,12 +274,14 @@ class Store:
         (found,) = self.connection.execute("PRAGMA application_id").fetchone()
         (version,) = self.connection.execute("PRAGMA user_version").fetchone()
         (tables,) = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (found, version) != (APPLICATION_ID, VERSION) and tables:
+        if tables and (found != APPLICATION_ID or version not in (*_MIGRATIONS, VERSION)):
             raise _wrong_file(self.path, "this is another database, or one of another version of exirkit")
         self.connection.execute("PRAGMA journal_mode = WAL")
         # With WAL, nothing committed is lost when the process dies; when the machine does, the last batches are.
         self.connection.execute("PRAGMA synchronous = NORMAL")
         self.connection.execute("PRAGMA foreign_keys = ON")
+        if tables and version != VERSION:
+            self._migrate(version)
         if not tables:
             with self.transaction():
                 (tables,) = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -279,6 +290,15 @@ class Store:
                 self.connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self.connection.execute(f"PRAGMA user_version = {VERSION}")
 
+    def _migrate(self, version: int) -> None:
+        with self.transaction():
+            # Another process may have been faster.
+            (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+            for number in range(version, VERSION):
+                for statement in _MIGRATIONS[number]:
+                    self.connection.execute(statement)
+            self.connection.execute(f"PRAGMA user_version = {VERSION}")
+
     def _add(self, campaign: str, result: Result) -> bool:
         digest = hashlib.blake2b(result.program.encode(), digest_size=16).hexdigest() if result.program else None
         if digest is not None:
@@ -286,11 +306,11 @@ class Store:
                 "INSERT INTO program VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (digest, result.program, result.steps)
             )
         added = self.connection.execute(
-            "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 campaign, result.seed, result.verdict, digest, json.dumps(result.features), result.level,
                 result.compared, result.bitwise, json.dumps(result.seconds, sort_keys=True),
-                json.dumps(result.not_run, sort_keys=True),
+                json.dumps(result.not_run, sort_keys=True), json.dumps(result.counts, sort_keys=True),
             ),
         )  # fmt: skip
         if not added.rowcount:
@@ -328,7 +348,7 @@ class Store:
 def _failure_rows(campaign: str, result: Result) -> Iterable[tuple[object, ...]]:
     for number, found in enumerate(result.failures):
         yield (
-            campaign, result.seed, number, found.rung, found.symptom, found.message, found.stage, found.node,
+            campaign, result.seed, number, found.oracle, found.symptom, found.message, found.stage, found.node,
             found.bucket,
         )  # fmt: skip
 

@@ -8,8 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, rules_of_pipeline
+from exirkit.fuzz.examination import Verdict
 from exirkit.fuzz.generation import PlantedProgram
-from exirkit.fuzz.oracles import Compiler, ExirkitCompiler, Verdict, rules_of_pipeline
 from exirkit.ir import Diagnostic
 
 # Features that are noted while a program is checked begin so.

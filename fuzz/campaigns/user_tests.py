@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from exirkit.fuzz.compilers import ExirkitCompiler, name_of_pass
+from exirkit.fuzz.examination import Failure
 from exirkit.fuzz.generation import Pattern, Policy, generate_planted, sources_of
-from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check, name_of_pass
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Program, check_program, program_text
 from exirkit.fuzz.triage import reduce
 from exirkit.ir import ModelError
@@ -54,7 +56,7 @@ class PassFuzzer:
         pattern: Pattern | Sequence[Pattern] = (),
         examples: Iterable[tuple[Any, Sequence[Any]]] = (),
         policy: Policy | Mapping[str, Any] | None = None,
-        rungs: Iterable[str] | None = None,
+        oracles: Iterable[str] | None = None,
         level: int = 1,
         must_change: bool = True,
     ) -> list[TestedPart]:
@@ -70,7 +72,7 @@ class PassFuzzer:
                 `where`, as in a rule; or several.
             examples: Models to be planted, each with its inputs.
             policy: What programs are to be like, or what is around that which is planted.
-            rungs: Oracles to ask; the usual ones if absent.
+            oracles: Oracles to ask; the usual ones if absent.
             level: Level of optimization of the rest of the chain.
             must_change: Fail also if the passes changed no program, or a rule fired in none: then nothing was tested.
 
@@ -83,7 +85,7 @@ class PassFuzzer:
             OSError: A book cannot be read.
         """
         chosen = policy if isinstance(policy, Policy) else policy_of(policy)
-        asked = None if rungs is None else tuple(rungs)
+        asked = None if oracles is None else tuple(oracles)
         plain = ExirkitCompiler(level=level)
         compiler = ExirkitCompiler(level=level, passes=tuple(passes), rules=tuple(rules))
         compiled = compiler.compiled_rules()
@@ -95,7 +97,7 @@ class PassFuzzer:
             made = generate_planted(seed, sources, around)
             looked_at += 1
             self.checked += 1
-            verdict = check(made.program, compiler=compiler, rungs=asked, seed=seed)
+            verdict = check(made.program, compiler=compiler, oracles=asked, seed=seed)
             uses.add(planted_features(made) | seen_features(verdict))
             if verdict.failures:
                 failure = verdict.failures[0]
@@ -180,8 +182,8 @@ def _seeds(given: int | str) -> Iterator[int]:
 
 
 def _fails_alike(program: Program, failure: Failure, compiler: ExirkitCompiler, seed: int) -> bool:
-    found = check(program, compiler=compiler, rungs=("O0", failure.rung), seed=seed).failures
-    return any((one.rung, one.symptom) == (failure.rung, failure.symptom) for one in found)
+    found = check(program, compiler=compiler, oracles=("eager-run", failure.oracle), seed=seed).failures
+    return any((one.oracle, one.symptom) == (failure.oracle, failure.symptom) for one in found)
 
 
 def _parts(passes: Sequence[Any], rules: Sequence[CompiledRule], uses: Uses) -> list[TestedPart]:
@@ -190,9 +192,11 @@ def _parts(passes: Sequence[Any], rules: Sequence[CompiledRule], uses: Uses) -> 
 
 
 def _told(made: Analysis, failure: Failure, seed: int, path: Path) -> str:
-    guilty = "" if made.guilty is None else f"\nguilty: {made.guilty}" + (f", rule {made.rule}" if made.rule else "")
+    culprit = (
+        "" if made.culprit is None else f"\nculprit: {made.culprit}" + (f", rule {made.rule}" if made.rule else "")
+    )
     return (
-        f"{failure.rung} {failure.symptom}: {failure.message}{guilty}\n\nseed {seed}, reduced:\n\n{made.reduced}\n"
+        f"{failure.oracle} {failure.symptom}: {failure.message}{culprit}\n\nseed {seed}, reduced:\n\n{made.reduced}\n"
         f"shown by {path}"
     )
 

@@ -12,7 +12,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from exirkit.emit import read_program
-from exirkit.fuzz.oracles import GraphSession
+from exirkit.fuzz.examination import GraphSession
 from exirkit.pictures import method_names
 
 from .file_values import InstructionValues, Official, RuntimeResult, WrongInstruction, run_reference

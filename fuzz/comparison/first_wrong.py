@@ -11,7 +11,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from exirkit.fuzz.oracles import GraphFailedError, GraphResult, GraphSession, Snapshot
+from exirkit.fuzz.compilers import Snapshot
+from exirkit.fuzz.examination import GraphFailedError, GraphResult, GraphSession
 from exirkit.ir import DiagnosticError, locate
 from exirkit.passes import ApplyRules
 from exirkit.patterns import Application, bisect_rewrites

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from exirkit.fuzz.oracles import LoweringTrace, Snapshot
+from exirkit.fuzz.compilers import LoweringTrace, Snapshot
 from exirkit.ir import DiagnosticError
 from exirkit.passes import ApplyRules, ExecutorchBackendConfig, Pipeline, watching
 from exirkit.patterns import CompiledRule, RewriteOptions

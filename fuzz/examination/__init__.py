@@ -1,15 +1,23 @@
 """A program that is exported, lowered and run once for all oracles, and how its results are compared."""
 
-from .comparing import difference_of_types
+from .comparing import beyond_budget, difference, difference_of_types
+from .dialect_runs import DialectRun, compared, dialect_runs, run_dialect
+from .emission import emission_fault
 from .equivalents import equivalent
-from .examination import Examination, FailedError, NotRunError, RefusedError
+from .examination import Examination, FailedError, NotRunError, RejectedError
+from .file_runs import run_file
 from .graph_runs import GraphFailedError, GraphResult, GraphSession
-from .unsupported import REFUSALS
+from .replanning import LAYOUTS, replanned
+from .result_comparison import ResultComparison, file_differences
+from .symptoms import failure_of_error
+from .unsupported import UNSUPPORTED
 from .verdict import Comparisons, Failure, Verdict
 
 __all__ = [
-    "REFUSALS",
+    "LAYOUTS",
+    "UNSUPPORTED",
     "Comparisons",
+    "DialectRun",
     "Examination",
     "FailedError",
     "Failure",
@@ -17,8 +25,19 @@ __all__ = [
     "GraphResult",
     "GraphSession",
     "NotRunError",
-    "RefusedError",
+    "RejectedError",
+    "ResultComparison",
     "Verdict",
+    "beyond_budget",
+    "compared",
+    "dialect_runs",
+    "difference",
     "difference_of_types",
+    "emission_fault",
     "equivalent",
+    "failure_of_error",
+    "file_differences",
+    "replanned",
+    "run_dialect",
+    "run_file",
 ]

@@ -1,4 +1,4 @@
-"""What the rungs share: a program is exported, lowered and run once, when the first of them asks for it."""
+"""What oracles share: a program is exported, lowered and run once, when the first of them asks for it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from .expectations import Expectation, expectations_of, leaves_signs_of_zeros_op
 from .file_runs import FileResult, run_file
 from .graph_runs import mutated_buffers
 from .symptoms import failure_of_error
-from .unsupported import REFUSALS
+from .unsupported import UNSUPPORTED
 from .verdict import Comparisons, Failure
 
 Result = TypeVar("Result")
 
 
-KNOWING_CODES = frozenset({"EK660", "EK661", "EK662", "EK663", "EK664", "EK665", "EK666"})
-"""What knowing runs find."""
+SANITIZER_CODES = frozenset({"EK660", "EK661", "EK662", "EK663", "EK664", "EK665", "EK666"})
+"""What the memory sanitizer finds."""
 
 
 class FailedError(Exception):
-    """Something that the rungs share could not be made."""
+    """Something that oracles share could not be made."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
         super().__init__(failure.message)
 
 
-class RefusedError(Exception):
-    """The compiler declined the program with a diagnostic that says what it does not take."""
+class RejectedError(Exception):
+    """The compiler rejected the program with a diagnostic that states what it does not support."""
 
     def __init__(self, code: str, text: str) -> None:
         self.code = code
@@ -50,7 +50,7 @@ class RefusedError(Exception):
 
 
 class NotRunError(Exception):
-    """A rung cannot be asked; the text says why."""
+    """An oracle cannot be asked; the text states why."""
 
 
 class Examination:
@@ -59,7 +59,7 @@ class Examination:
     Args:
         program: The program.
         compiler: What lowers it.
-        seed: Decides where rungs choose.
+        seed: Decides where oracles choose.
 
     Attributes:
         seconds: Time by phase.
@@ -83,7 +83,7 @@ class Examination:
                 self._made[phase] = other._made[phase]
 
     def take_file(self, data: bytes) -> None:
-        """Go on with another file in the place of the one that the compiler made."""
+        """Go on with another file instead of the one that the compiler made."""
         self._made["lower"] = replace(self.lowering, data=data, manager=None)
 
     @contextmanager
@@ -132,7 +132,7 @@ class Examination:
         """How the results of each method are compared after lowering."""
         try:
             is_exact = self.lowering.is_exact
-        except (FailedError, RefusedError):
+        except (FailedError, RejectedError):
             is_exact = not self.trace.relaxing_rules
         return expectations_of(self.program, is_exact=is_exact)
 
@@ -144,7 +144,7 @@ class Examination:
     @property
     def exported(self) -> Mapping[str, ExportedProgram]:
         """The programs before lowering (raises `FailedError`)."""
-        return self.once("build", lambda: build(self.program), rung="O0", stage="export")
+        return self.once("build", lambda: build(self.program), oracle="eager-run", stage="export")
 
     @cached_property
     def trace(self) -> LoweringTrace:
@@ -159,13 +159,13 @@ class Examination:
 
     @property
     def lowering(self) -> Lowering:
-        """What the compiler makes (raises `FailedError`, `RefusedError`)."""
-        return self.once("lower", self._lower, rung="O1", stage=None)
+        """What the compiler makes (raises `FailedError`, `RejectedError`)."""
+        return self.once("lower", self._lower, oracle="lowering", stage=None)
 
     @property
     def results(self) -> Mapping[str, list[FileResult]]:
-        """What our interpreter makes of the runs of each method, in knowing mode where there is one."""
-        return self.once("interpret", self._interpret, rung="O5", stage="interpreter")
+        """What our interpreter makes of the runs of each method, under the memory sanitizer."""
+        return self.once("interpret", self._interpret, oracle="poisoned-run", stage="interpreter")
 
     def _eager(self, *, is_double: bool) -> dict[str, list[RunResult]]:
         return {
@@ -194,7 +194,9 @@ class Examination:
         """Return the names of the buffers that a method writes to, if they can be looked at."""
         return [] if self.compiler.is_black_box else mutated_buffers(self.exported[method])
 
-    def once(self, phase: str, make: Callable[[], Result], *, rung: str = "O0", stage: str | None = "eager") -> Result:
+    def once(
+        self, phase: str, make: Callable[[], Result], *, oracle: str = "eager-run", stage: str | None = "eager"
+    ) -> Result:
         """Make something once; a failure is remembered too."""
         if phase in self._failed:
             raise self._failed[phase]
@@ -202,18 +204,18 @@ class Examination:
             try:
                 with self.timed(phase):
                     self._made[phase] = make()
-            except (FailedError, RefusedError, NotRunError):
+            except (FailedError, RejectedError, NotRunError):
                 raise
             except Exception as error:
-                self._failed[phase] = self._judged(error, rung, stage)
+                self._failed[phase] = self._judged(error, oracle, stage)
                 raise self._failed[phase] from error
         result: Result = self._made[phase]
         return result
 
-    def _judged(self, error: Exception, rung: str, stage: str | None) -> Exception:
-        if rung == "O1" and isinstance(error, DiagnosticError) and error.code in REFUSALS:
-            return RefusedError(error.code, error.diagnostics[0].headline())
-        if rung == "O5" and isinstance(error, DiagnosticError) and error.code in KNOWING_CODES:
-            rung = "O6"
+    def _judged(self, error: Exception, oracle: str, stage: str | None) -> Exception:
+        if oracle == "lowering" and isinstance(error, DiagnosticError) and error.code in UNSUPPORTED:
+            return RejectedError(error.code, error.diagnostics[0].headline())
+        if oracle == "poisoned-run" and isinstance(error, DiagnosticError) and error.code in SANITIZER_CODES:
+            oracle = "memory-sanitizer"
         where = stage if stage is not None else self.trace.current
-        return FailedError(failure_of_error(error, rung, where))
+        return FailedError(failure_of_error(error, oracle, where))

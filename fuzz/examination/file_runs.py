@@ -31,7 +31,7 @@ def run_file(
     calls: Sequence[Sequence[Any]],
     buffers: Sequence[str] = (),
     *,
-    is_knowing: bool = True,
+    is_sanitized: bool = True,
     views: Mapping[int, int] | None = None,
     in_place: bool = False,
 ) -> list[FileResult]:
@@ -41,10 +41,10 @@ def run_file(
         data: The file.
         method: Name of the method.
         calls: Inputs of every run.
-        buffers: Names of buffers to look at after every run.
-        is_knowing: Watch every byte of the arenas, which are poisoned before.
-        views: For a knowing run: the value whose memory each view without instruction shows.
-        in_place: For a knowing run: results may lie over arguments where their kernels allow it.
+        buffers: Names of buffers to read after every run.
+        is_sanitized: Watch every byte of the arenas, which are poisoned before.
+        views: For a sanitized run: the value whose memory each view without instruction shows.
+        in_place: For a sanitized run: results may lie over arguments where their kernels allow it.
 
     Raises:
         DiagnosticError: Whatever is wrong with the file or with a run.
@@ -53,9 +53,9 @@ def run_file(
     program = Runtime.get().load_program(
         data,
         verification=Verification.Minimal,
-        knowing=is_knowing,
-        views=given if is_knowing else None,
-        in_place=in_place and is_knowing,
+        knowing=is_sanitized,
+        views=given if is_sanitized else None,
+        in_place=in_place and is_sanitized,
     )
     loaded = program.load_method(method)
     results: list[FileResult] = []

@@ -81,7 +81,7 @@ class MetadataTruth:
     def _add(self, node: Node, kind: str, message: str) -> None:
         self.failures.append(
             Failure(
-                rung="O2",
+                oracle="metadata-agreement",
                 symptom=f"metadata {kind}",
                 message=f"{self._stage}: %{node.name} = {node.target}: {message}",
                 stage=self._stage,

@@ -15,12 +15,12 @@ _OWN = "exirkit"
 _DEPTH = 3
 
 
-def failure_of_error(error: BaseException, rung: str, stage: str | None) -> Failure:
+def failure_of_error(error: BaseException, oracle: str, stage: str | None) -> Failure:
     """Return what an exception says as a failure.
 
     Args:
         error: What was raised.
-        rung: The oracle that came upon it.
+        oracle: Name of the oracle that met it.
         stage: The part or pass that raised it.
     """
     node = None
@@ -38,7 +38,7 @@ def failure_of_error(error: BaseException, rung: str, stage: str | None) -> Fail
     else:
         symptom = f"{type(error).__name__} at {own_frames(error)}"
     message = str(error)
-    return Failure(rung, f"raised {symptom}", message[:4000], stage, node)
+    return Failure(oracle, f"raised {symptom}", message[:4000], stage, node)
 
 
 def own_frames(error: BaseException) -> str:

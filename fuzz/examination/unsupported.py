@@ -1,16 +1,16 @@
-"""Diagnostics with which our chain may decline a program: what it does not claim to take."""
+"""Diagnostics with which our chain may reject a program: what it does not claim to support."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-REFUSALS: Mapping[str, str] = MappingProxyType(
+UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {
         "EK301": "an operator that is not core, and has no decomposition",
         "EK359": "an operator without kernel",
         "EK360": "a call that no kernel takes",
-        "EK422": "a view without a copying twin",
+        "EK422": "a view without a copying variant",
         "EK428": "a layout that no operator may change",
         "EK431": "a function of sizes that the runtime cannot compute",
         "EK432": "calls of graphs other than control flow",
@@ -24,4 +24,4 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "EK701": "an option that is not supported",
     }
 )
-"""By code: what the chain declines. Any other exception is a failure."""
+"""By code: what the chain rejects. Any other exception is a failure."""

@@ -1,4 +1,4 @@
-"""What the oracles say about a program."""
+"""What the oracles report about a program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Failure:
     """Something that does not hold.
 
     Attributes:
-        rung: Id of the oracle, such as `O3`.
+        oracle: Name of the oracle, such as `dialect-agreement`.
         symptom: Kind of what is wrong, the same for all programs that suffer from one bug: no names, no numbers.
         message: What is wrong, for people.
         stage: The part or the pass where it shows, as far as the oracle can tell.
@@ -20,17 +20,22 @@ class Failure:
         details: More, as JSON takes it.
     """
 
-    rung: str
+    oracle: str
     symptom: str
     message: str
     stage: str | None = None
     node: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def rung(self) -> str:
+        """Deprecated name of `oracle`, which scripts of older versions print."""
+        return self.oracle
+
     def document(self) -> dict[str, Any]:
         """Return the failure as JSON takes it."""
         return {
-            "rung": self.rung,
+            "oracle": self.oracle,
             "symptom": self.symptom,
             "message": self.message,
             "stage": self.stage,
@@ -61,20 +66,20 @@ class Comparisons:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the oracles say.
+    """What the oracles report.
 
     Attributes:
-        failures: All of the first rung that has any, or of all rungs if they were asked for.
-        refusal: Code of the diagnostic with which the compiler declined a program that it does not claim to take.
-        seconds: Time by phase (`build`, `lower`, ...) and by rung; phases that a rung needed first are not in its own.
-        not_run: Rungs that could not be asked, and why.
+        failures: All of the first oracle that has any, or of all oracles if they were asked for.
+        unsupported: Code of the diagnostic with which the compiler rejected a program as not supported.
+        seconds: Time by phase (`build`, `lower`, ...) and by oracle; an oracle's own time is without phases.
+        not_run: Oracles that could not be asked, and why.
         comparisons: How values were compared.
         fired: How often the rules under test were applied, by id.
         changed: Whether each part under test has changed the program: passes, pipelines and their stages, by name.
     """
 
     failures: tuple[Failure, ...] = ()
-    refusal: str | None = None
+    unsupported: str | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     not_run: Mapping[str, str] = field(default_factory=dict)
     comparisons: Comparisons = field(default_factory=Comparisons)

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from exirkit.fuzz.oracles import Examination, ExirkitCompiler, FailedError, RefusedError
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.examination import Examination, FailedError, RejectedError
 from exirkit.fuzz.programs import Program
 
+from .applying import applied, applied_companions
 from .model import Mutant
-from .planting import planted, planted_company
 
 
 def observed(program: Program, compiler: ExirkitCompiler | None = None) -> tuple[str, str]:
@@ -20,20 +21,20 @@ def observed(program: Program, compiler: ExirkitCompiler | None = None) -> tuple
     examination = Examination(program, compiler or ExirkitCompiler())
     try:
         data = hashlib.blake2b(examination.lowering.data, digest_size=16).hexdigest()
-    except (FailedError, RefusedError) as error:
+    except (FailedError, RejectedError) as error:
         return _first_line(error), ""
     try:
         return data, _digest(examination)
-    except (FailedError, RefusedError) as error:
+    except (FailedError, RejectedError) as error:
         return data, _first_line(error)
 
 
 def changes(mutant: Mutant, program: Program) -> tuple[int, bool]:
-    """Return how often a bug is reached by a program, and whether it changes anything that can be seen."""
+    """Return how often a mutant is reached by a program, and whether it changes anything that can be seen."""
     compiler = ExirkitCompiler(**mutant.compiler)  # type: ignore[arg-type]
-    with planted_company(mutant):
+    with applied_companions(mutant):
         before = observed(program, compiler)
-    with planted(mutant) as reach:
+    with applied(mutant) as reach:
         after = observed(program, compiler)
     return reach.count, before != after
 

@@ -1,4 +1,4 @@
-"""What the bench finds out about a planted bug, and how it is shown."""
+"""What the bench finds out about a mutant, and how it is shown."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pydantic import BaseModel, ConfigDict
 
 
 class MutantResult(BaseModel):
-    """How far a bug got before it was found, if it was.
+    """How far a mutant got before it was found, if it was.
 
     Attributes:
-        id: The bug.
+        id: The mutant.
         part: Kind of the part that has it.
-        is_reached: Some generated program came past the changed place.
-        is_infected: Some generated program was compiled, or ran, in another way than without the bug.
+        is_reached: Some generated program executed the changed statement.
+        is_infected: Some generated program was compiled, or ran, in another way than without it.
         killed_by: The oracle that found it, None if none did.
         symptom: What the oracle saw.
         seed: Of the program with which it was found.
         programs: Programs that were tried, the last one included.
         seconds: Time for that.
-        blamed: What was blamed.
-        is_blame_right: Whether that is what is guilty.
+        blamed: The culprit that fault localization found.
+        is_blame_right: Whether that is the culprit.
         witness_killed_by: The oracle that finds the bug in the program written for it, None if none does. If that is
             found and generated programs are not, the generator has a gap; otherwise the oracles have.
         note: What went wrong with the bench itself.

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from .aliasing import read_late
 from .graphs import GraphBuilder
-from .inference import Inference
+from .inference import CallInference
 from .model import Argument, Call, Input, Method, Program, Ref, Stored
 from .sizes import size_value
 from .symbolic_sizes import SymbolTable
@@ -74,7 +74,7 @@ class _MethodBuilder:
         self.method = method
         self.tensors = tensors
         self.symbols = SymbolTable(program.symbols)
-        self.inference = Inference(self.symbols.mode, quick=quick)
+        self.inference = CallInference(self.symbols.mode, quick=quick)
         self.builder = GraphBuilder(self.inference, self.symbols, method.name)
         self.inputs: list[InputSpec] = []
 

@@ -12,7 +12,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 
 from exirkit.ir import Diagnostic, Location, ModelError
 
-from .inference import Inference, operator_named
+from .inference import CallInference, operator_named
 from .language import HIGHER_ORDER
 from .model import Argument, Body, Call, Ref, Size
 from .sizes import OPERATIONS, SizeTree, size_tree
@@ -42,7 +42,7 @@ class GraphBuilder:
         root: Graph modules that the graph names.
     """
 
-    def __init__(self, inference: Inference, symbols: SymbolTable, method: str) -> None:
+    def __init__(self, inference: CallInference, symbols: SymbolTable, method: str) -> None:
         self.inference = inference
         self.symbols = symbols
         self.method = method

@@ -1,18 +1,17 @@
-"""From a failure to the guilty pass, a small program, a script and a bucket."""
+"""From a failure to its culprit, a small program, a script and a bucket."""
 
-from .buckets import bucket, skeleton
-from .culprit import Guilt
-from .localization import blame
-from .reducing import reduce, same_failure, with_fewer_choices
-from .repro import repro_script
+from .localization import Culprit, find_culprit
+from .reducing import reduce, same_failure, smallest, with_fewer_choices
+from .reporting import bucket, repro_script, skeleton
 
 __all__ = [
-    "Guilt",
-    "blame",
+    "Culprit",
     "bucket",
+    "find_culprit",
     "reduce",
     "repro_script",
     "same_failure",
     "skeleton",
+    "smallest",
     "with_fewer_choices",
 ]

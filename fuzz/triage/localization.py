@@ -1,29 +1,67 @@
-"""From a failure to the guilty part: pass, application of a rule, planner, emitter or interpreter."""
+"""Fault localization: from a failure to the pass, rule application, planner, emitter or runtime that is its culprit."""
 
 from __future__ import annotations
 
-from exirkit.fuzz.official import missing_reason
-from exirkit.fuzz.oracles import (
-    Compiler,
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, LoweringTrace, Snapshot
+from exirkit.fuzz.examination import (
     Examination,
-    ExirkitCompiler,
     FailedError,
     Failure,
-    RefusedError,
-    check,
+    RejectedError,
+    Verdict,
+    compared,
     equivalent,
-    examine,
-    rungs_of,
+    replanned,
+    run_dialect,
 )
+from exirkit.fuzz.official import missing_reason
+from exirkit.fuzz.oracles import ORACLES, check, examine, oracles_named
 from exirkit.fuzz.programs import Program
+from exirkit.ir import DiagnosticError, TensorSpec
+from exirkit.passes import ApplyRules
+from exirkit.patterns import bisect_rewrites
+from exirkit.verifiers import check_metadata
 
-from .backend_parts import guilty_part
-from .culprit import Guilt
-from .snapshots import guilty_pass
+_BEFORE_THE_FILE = ("eager-run", "lowering", "metadata-agreement", "dialect-agreement")
+_RUNS = ("poisoned-run", "memory-sanitizer", "repeated-runs", "changing-shapes")
 
 
-def blame(program: Program, failure: Failure, *, compiler: Compiler | None = None, seed: int = 0) -> Guilt:
-    """Find out which part of a compiler is guilty of a failure.
+@dataclass(frozen=True)
+class Culprit:
+    """The part of a compiler that a failure comes from.
+
+    Attributes:
+        part: Name of a pass, or `export`, `planner`, `emitter`, `interpreter`, `official-runtime`,
+            `official-exporter`, `compiler` (a black box), `eager` (the program itself).
+        application: Number of the rule application, counted from 1, where the pass applies rules.
+        rule: Id of that rule.
+        method: Name of the method in which it shows.
+        evidence: How that was found out.
+    """
+
+    part: str
+    application: int | None = None
+    rule: str | None = None
+    method: str | None = None
+    evidence: str = ""
+
+    def __str__(self) -> str:
+        applied = f", rule {self.rule}, application {self.application}" if self.rule else ""
+        return f"{self.part}{applied}"
+
+
+def find_culprit(program: Program, failure: Failure, *, compiler: Compiler | None = None, seed: int = 0) -> Culprit:
+    """Find the part of a compiler that a failure comes from.
+
+    The oracle that found the failure names its suspects, which are tried in their order.
 
     Args:
         program: The program; the smaller, the faster.
@@ -31,55 +69,281 @@ def blame(program: Program, failure: Failure, *, compiler: Compiler | None = Non
         compiler: What lowered it.
         seed: As for `check`.
     """
-    compiler = compiler or ExirkitCompiler()
-    if failure.rung == "O0":
-        return Guilt(failure.stage or "eager", evidence="the program cannot be run or built")
-    if failure.rung == "O13":
-        return _of_equivalent(program, failure, compiler, seed)
-    examination = Examination(program, compiler, seed)
-    if compiler.is_black_box:
-        return _of_black_box(examination, failure)
-    if failure.rung == "O2" and failure.stage == "export":
-        return Guilt("export", evidence="metadata are wrong before the first pass")
-    if failure.rung in ("O1", "O2", "O3"):
-        return _of_dialects(examination, failure)
-    # Only if all dialects are right it is what comes behind them.
-    earlier = examine(examination, rungs_of(("O0", "O1", "O2", "O3")))
-    if earlier.failures:
-        return _of_dialects(examination, earlier.failures[0])
+    examination = Examination(program, compiler or ExirkitCompiler(), seed)
+    suspects = ORACLES[failure.oracle].suspects
+    if examination.compiler.is_black_box and suspects[0] in _NEEDS_OWN_CHAIN:
+        suspects = ("black box",)
+    return _first_culprit(examination, failure, suspects)
+
+
+def _first_culprit(examination: Examination, failure: Failure, suspects: Sequence[str]) -> Culprit:
     try:
-        return guilty_part(examination, failure)
-    except (FailedError, RefusedError) as error:
-        return Guilt(failure.stage or "compiler", evidence=str(error))
+        for suspect in suspects:
+            step = STEPS.get(suspect)
+            if step is None:
+                return Culprit(suspect, evidence="everything before it is right")
+            found = step(examination, failure)
+            if found is not None:
+                return found
+    except (FailedError, RejectedError) as error:
+        return Culprit(failure.stage or "compiler", evidence=str(error))
+    return _stage(examination, failure)
 
 
-def _of_dialects(examination: Examination, failure: Failure) -> Guilt:
-    found = guilty_pass(examination, failure)
-    if found is not None:
-        return found
-    if failure.rung == "O1":
-        return Guilt(failure.stage or "compiler", evidence="it raised, or a verifier found something after it")
-    return Guilt("planner", evidence="the last pass leaves a right program behind")
+def _stage(examination: Examination, failure: Failure) -> Culprit:
+    """Name the part at which the oracle found the failure."""
+    return Culprit(failure.stage or "compiler", evidence=f"found there by {failure.oracle}")
 
 
-def _of_equivalent(program: Program, failure: Failure, compiler: Compiler, seed: int) -> Guilt:
-    """Blame whatever is wrong with the equivalent program, or the chain as a whole if nothing else shows it."""
-    changed, note = equivalent(program, seed)
-    verdict = check(changed, compiler=compiler, seed=seed)
+def _program(examination: Examination, failure: Failure) -> Culprit:
+    return Culprit(failure.stage or "eager", evidence="the program cannot be run or built")
+
+
+def _export(examination: Examination, failure: Failure) -> Culprit | None:
+    is_first = failure.stage == "export"
+    return Culprit("export", evidence="metadata are wrong before the first pass") if is_first else None
+
+
+def _equivalent(examination: Examination, failure: Failure) -> Culprit:
+    """Find the culprit of the equivalent program's failure, or name the whole chain if nothing else shows it."""
+    changed, note = equivalent(examination.program, examination.seed)
+    verdict = check(changed, compiler=examination.compiler, seed=examination.seed)
     if verdict.is_good:
-        return Guilt(failure.stage or "compiler", evidence=f"only in comparison: {note}")
-    return blame(changed, verdict.failures[0], compiler=compiler, seed=seed)
+        return Culprit(failure.stage or "compiler", evidence=f"only in comparison: {note}")
+    return find_culprit(changed, verdict.failures[0], compiler=examination.compiler, seed=examination.seed)
 
 
-def _of_black_box(examination: Examination, failure: Failure) -> Guilt:
-    """Of a file that a black box made: do our interpreter and the official runtime see the same?"""
+def _earlier_oracles(examination: Examination, failure: Failure) -> Culprit | None:
+    """Only if all dialects are right it is what comes behind them."""
+    earlier = examine(examination, oracles_named(_BEFORE_THE_FILE)).failures
+    return _first_culprit(examination, earlier[0], ("passes", "planner")) if earlier else None
+
+
+def _other_plans(examination: Examination, failure: Failure) -> Culprit | None:
+    """Test whether a plan without reuse helps."""
+    for layout in ("naive", "reversed"):
+        other = Examination(examination.program, examination.compiler, examination.seed)
+        other.share(examination)
+        try:
+            other.take_file(replanned(examination, layout))
+        except DiagnosticError:
+            continue
+        if _is_clean(examine(other, oracles_named(("eager-run", *_RUNS)))):
+            return Culprit("planner", evidence=f"right with plan {layout}")
+    return None
+
+
+def _shared_views(examination: Examination, failure: Failure) -> Culprit | None:
+    """Test whether it helps if no value shares the memory of another."""
+    compiler = examination.compiler
+    if not isinstance(compiler, ExirkitCompiler) or not compiler.remove_view_copy:
+        return None
+    other = replace(compiler, remove_view_copy=False)
+    if _is_clean(check(examination.program, compiler=other, oracles=("eager-run", *_RUNS))):
+        return Culprit("eliminate-views", evidence="right with remove_view_copy=False")
+    return None
+
+
+def _emission(examination: Examination, failure: Failure) -> Culprit | None:
+    """Compare the file with the graph."""
+    verdict = examine(examination, oracles_named(("memory-plan",)))
+    return None if verdict.is_good else Culprit("emitter", evidence=verdict.failures[0].message)
+
+
+def _runtimes(examination: Examination, failure: Failure) -> Culprit:
+    """Compare with what the official runtime makes of the same file."""
+    other = Verdict() if missing_reason() else examine(examination, oracles_named(("official-runtime",)))
+    if missing_reason() or other.not_run:
+        return Culprit("interpreter", evidence="graph and file agree, and other plans do not help")
+    if other.is_good:
+        return Culprit("interpreter", evidence="the official runtime gives the right results")
+    if not any(_is_of_the_same(failure, one) for one in other.failures):
+        return Culprit("interpreter", evidence="the official runtime gives other results that are wrong")
+    return Culprit("emitter", evidence="the official runtime gives wrong results too")
+
+
+def _black_box(examination: Examination, failure: Failure) -> Culprit:
+    """Ask our interpreter and the official runtime about the file of a black box."""
     name = "official-exporter" if "official" in examination.compiler.describe().lower() else "compiler"
-    if failure.rung == "O1" or missing_reason():
-        return Guilt(failure.stage or name, evidence="it raised" if failure.rung == "O1" else "")
-    theirs = examine(examination, rungs_of(("O11",)))
-    ours = examine(examination, rungs_of(("O5", "O6", "O7", "O8")))
-    if theirs.is_good and not theirs.not_run and not ours.is_good:
-        return Guilt("interpreter", evidence="the official runtime gives the right results")
-    if ours.is_good and not ours.not_run and not theirs.is_good:
-        return Guilt("official-runtime", evidence="our interpreter gives the right results")
-    return Guilt(name, evidence="both runtimes agree that the file is wrong")
+    if failure.oracle == "lowering" or missing_reason():
+        return Culprit(failure.stage or name, evidence="it raised" if failure.oracle == "lowering" else "")
+    theirs = examine(examination, oracles_named(("official-runtime",)))
+    ours = examine(examination, oracles_named(_RUNS))
+    if _is_clean(theirs) and not ours.is_good:
+        return Culprit("interpreter", evidence="the official runtime gives the right results")
+    if _is_clean(ours) and not theirs.is_good:
+        return Culprit("official-runtime", evidence="our interpreter gives the right results")
+    return Culprit(name, evidence="both runtimes agree that the file is wrong")
+
+
+def _is_clean(verdict: Verdict) -> bool:
+    return verdict.is_good and not verdict.not_run
+
+
+def _is_of_the_same(failure: Failure, other: Failure) -> bool:
+    """Return whether two failures are about the same result: kernels of the official runtime have bugs of their own."""
+    compared = {"method", "run"} <= failure.details.keys() & other.details.keys()
+    return not compared or (failure.node, failure.details["method"]) == (other.node, other.details["method"])
+
+
+def _allocation(examination: Examination, failure: Failure) -> Culprit | None:
+    """Check the offsets of a memory plan: neither the checker of plans nor the specs are asked for sizes.
+
+    Whether two tensors share bytes at the wrong time is not checked: other plans show that.
+    """
+    for program in examination.lowering.planned.values():
+        sizes = program.graph_module.meta.get("non_const_buffer_sizes") or [0]
+        for spec in _specs(program):
+            found = _misplaced(spec, sizes)
+            if found is not None:
+                return Culprit("planner", evidence=found)
+    return None
+
+
+def _specs(program: ExportedProgram) -> Iterator[TensorSpec]:
+    graphs = [one.graph for one in program.graph_module.modules() if isinstance(one, GraphModule)]
+    seen: dict[TensorSpec, None] = {}
+    for node in (node for graph in graphs for node in graph.nodes):
+        given = node.meta.get("spec")
+        listed: Iterable[object] = given if isinstance(given, list | tuple) else (given,)
+        seen.update(dict.fromkeys(one for one in listed if isinstance(one, TensorSpec)))
+    return iter(seen)
+
+
+def _misplaced(spec: TensorSpec, sizes: Sequence[int]) -> str | None:
+    if spec.mem_offset is None or spec.mem_id is None or not all(type(one) is int for one in spec.shape):
+        return None
+    base = spec.storage_base
+    if base is not None and (base.mem_id, base.mem_offset) != (None, None):
+        wanted = (base.mem_id, (base.mem_offset or 0) + spec.storage_offset_bytes)
+        if (spec.mem_id, spec.mem_offset) != wanted:
+            return f"a view lies at {spec.mem_id}:{spec.mem_offset} instead of {wanted[0]}:{wanted[1]}, in its base"
+    element_nbytes = torch.empty(1, dtype=spec.dtype).element_size()
+    end = spec.mem_offset + math.prod(int(one) for one in spec.shape) * element_nbytes
+    size = sizes[spec.mem_id] if spec.mem_id < len(sizes) else 0
+    return f"a tensor ends at byte {end} of arena {spec.mem_id}, which has {size}" if end > size else None
+
+
+_IsBad = Callable[[ExportedProgram], bool]
+
+
+def _culprit_among_passes(examination: Examination, failure: Failure) -> Culprit | None:
+    """Return the first pass after which a program is wrong in the way of a failure, or None if there is none.
+
+    The chain runs once more and keeps a snapshot after every pass. All of them are run in their order, so that
+    it does not matter if a later pass hides what an earlier one has done.
+    """
+    trace = LoweringTrace(has_state=examination.trace.has_state, keeps_snapshots=True)
+    methods = [str(failure.details["method"])] if "method" in failure.details else examination.methods
+    try:
+        lowering = examination.compiler.lower(examination.exported, trace)
+        paths = {method: trace.path_to(method, lowering.planned[method]) for method in methods}
+    except Exception:  # whatever the chain raises is what is localized here
+        path = trace.path_so_far(examination.exported)
+        paths = {path[0].method: path} if path and path[0].method in methods else {}
+    for method, path in paths.items():
+        found = _first_bad(path, _is_wrong_like(examination, method, failure))
+        if failure.oracle == "lowering":
+            # A pass may raise because of what an earlier one recorded, strides of a view for a copy say, long before
+            # anything comes out wrong.
+            misleading = _first_bad(path[:found], _has_false_metadata)
+            if misleading is not None:
+                return _within_pass(path, misleading, method, _has_false_metadata)
+            if found is None:
+                found = _first_that_cannot_run(path, _run_of(examination, method))
+        if found is not None:
+            return _within_pass(path, found, method, _is_wrong_like(examination, method, failure))
+    return None
+
+
+def _first_that_cannot_run(path: Sequence[Snapshot], runs: Callable[[ExportedProgram], bool]) -> int | None:
+    """Return the first of the last snapshots that torch does not run, if it runs what was there before them.
+
+    A later stage may only be the first one with a check that sees why.
+    """
+    first = len(path)
+    while first and not runs(path[first - 1].program):
+        first -= 1
+    return first if 0 < first < len(path) else None
+
+
+def _run_of(examination: Examination, method: str) -> Callable[[ExportedProgram], bool]:
+    """Return what tests whether torch runs a program of a method at all."""
+    one_method = _of_method(examination, method)
+
+    def runs(program: ExportedProgram) -> bool:
+        return run_dialect(one_method, "snapshot", {method: program}, is_layout_promised=False).error is None
+
+    return runs
+
+
+def _of_method(examination: Examination, method: str) -> Examination:
+    program = replace(examination.program, runs=tuple(examination.runs_of(method)))
+    one_method = Examination(program, examination.compiler, examination.seed)
+    # What has been computed already need not be computed again.
+    one_method.share(examination)
+    return one_method
+
+
+def _has_false_metadata(program: ExportedProgram) -> bool:
+    return bool(check_metadata(program, layouts=True))
+
+
+def _first_bad(path: Sequence[Snapshot], is_bad: _IsBad) -> int | None:
+    return next((at for at, one in enumerate(path) if is_bad(one.program)), None)
+
+
+def _is_wrong_like(examination: Examination, method: str, failure: Failure) -> _IsBad:
+    """Return what tests whether a program of a method is wrong in the way of a failure."""
+    one_method = _of_method(examination, method)
+    is_about_layout = failure.symptom == "metadata layout"
+    cannot_run = failure.symptom.startswith("raised graph cannot be run")
+
+    def is_bad(program: ExportedProgram) -> bool:
+        run = run_dialect(one_method, "snapshot", {method: program}, is_layout_promised=is_about_layout)
+        if failure.oracle == "metadata-agreement":
+            return any(one.symptom == failure.symptom for one in run.findings)
+        if run.error is not None:
+            # Between two dialects there may be programs that torch does not run; that alone says nothing.
+            return cannot_run
+        if failure.oracle == "lowering" and run.findings:
+            return True
+        return any(True for _ in compared(one_method, "dialect-agreement", "snapshot", run.results, is_lowered=True))
+
+    return is_bad
+
+
+def _within_pass(path: Sequence[Snapshot], at: int, method: str, is_bad: _IsBad) -> Culprit:
+    """Name the pass, and the application of a rule where it applies rules."""
+    culprit = path[at]
+    evidence = f"wrong after {culprit.stage}" + (f", right after {path[at - 1].stage}" if at else "")
+    if at and isinstance(culprit.edit, ApplyRules):
+        try:
+            found = bisect_rewrites(
+                path[at - 1].program, culprit.edit.engine.rules, lambda one: not is_bad(one), culprit.edit.options
+            )
+        except DiagnosticError:
+            return Culprit(culprit.stage, method=method, evidence=evidence)
+        if found.culprit is not None:
+            evidence += f"; %{found.culprit.root} was rewritten"
+            return Culprit(culprit.stage, found.culprit.number, found.culprit.rule, method, evidence)
+    return Culprit(culprit.stage, method=method, evidence=evidence)
+
+
+STEPS: Mapping[str, Callable[[Examination, Failure], Culprit | None]] = {
+    "program": _program,
+    "equivalent program": _equivalent,
+    "export": _export,
+    "passes": _culprit_among_passes,
+    "earlier oracles": _earlier_oracles,
+    "allocation": _allocation,
+    "other plans": _other_plans,
+    "shared views": _shared_views,
+    "emission": _emission,
+    "runtimes": _runtimes,
+    "black box": _black_box,
+    "stage": _stage,
+}
+"""What `suspects` of oracles name; any other name there is a culprit itself."""
+
+_NEEDS_OWN_CHAIN = STEPS.keys() - {"program", "equivalent program"}

@@ -58,6 +58,11 @@ class Delegate(Protocol):
         """Data that it reads at run time, by name."""
         ...
 
+    @property
+    def external_data(self) -> Mapping[str, Mapping[str, bytes]]:
+        """The same, in data files beside the program: bytes by name, by the name of the file."""
+        ...
+
 
 def delegate_of(node: Node) -> Delegate | None:
     """Return the delegate that a node calls, or None if it calls something else."""

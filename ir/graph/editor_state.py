@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from exirkit.ir.diagnostics import Diagnostic, UsageError
-from exirkit.ir.inference.value_inference import Inference
+from exirkit.ir.inference.inference import Inference
 from exirkit.ir.provenance import locate, target_name
 
 from .effect import Effect, effect_of

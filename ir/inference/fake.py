@@ -1,14 +1,20 @@
-"""Running operators on fake tensors: what a call computes, told from what is recorded of its arguments."""
+"""The fake strategy: operators run on fake tensors.
+
+torch infers `permute_copy` and its kind by a view and a copy of it, and compares strides on the way: a guard on sizes
+on which no result depends. Here the view is inferred, and the copy is row-major, as the kernels make it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import OpOverload
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.fx import Node
@@ -16,20 +22,20 @@ from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from exirkit.ir.diagnostics import Diagnostic, ModelError
-from exirkit.ir.graph.metadata import is_static, same_argument
+from exirkit.ir.dim_order import contiguous_stride
+from exirkit.ir.graph.metadata import attribute_of, empty_meta_tensor, is_static, same_argument
 from exirkit.ir.operators.edge_operators import underlying
 from exirkit.ir.provenance import locate
 
-from .kernels import quick_value
-from .meta_tensors import bare_tensor
-from .view_copies import infer_view_copy, view_of_copy
+# What it shows depends on where its source lies in memory.
+_BY_ADDRESS = torch.ops.aten.as_strided_copy.default
 
 
 def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run an operator on the recorded values of its arguments.
 
     The sizes of a program are promises made to its users, so an operator that has a value only under a further
-    condition on them (`s0 == 4`) is refused; no guard is ever added.
+    condition on them (`s0 == 4`) is rejected; no guard is ever added.
 
     Args:
         mode: Fake tensor mode of the graph; real tensors and those of other modes are taken over into it.
@@ -54,40 +60,19 @@ def infer_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: 
     with nullcontext() if env is None else env.error_on_new_guards(), mode, torch.no_grad():
         if _all_static(values):
             return target(*values[0], **values[1])
-        # Questions about symbols of one program hardly come twice, and torch takes longer to remember than to answer.
+        # Calls on symbols of one program hardly repeat, and torch's cache takes longer than inferring.
         with disable_fake_tensor_cache(mode):
             if view is not None:
                 return infer_view_copy(view, *values)
-            # Composite operators such as `constant_pad_nd` ask for numbers, but for their decompositions in Python.
+            # Composite operators such as `constant_pad_nd` need numbers, except for their decompositions in Python.
             with enable_python_dispatcher():
                 return target(*values[0], **values[1])
 
 
 def _is_plain_copy(args: Sequence[Any]) -> bool:
-    """Tell whether a tensor is copied into one of its own sizes, so that torch need not be asked whether it fits."""
+    """Return whether a tensor is copied into one of its own sizes, so that nothing is to infer."""
     tensors = [one for one in args[:2] if isinstance(one, torch.Tensor)]
     return len(tensors) == 2 and same_argument(tuple(tensors[0].shape), tuple(tensors[1].shape))
-
-
-def infer_static_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what `infer_value` does, in a tenth of the time; None where sizes vary or only fake tensors can tell.
-
-    Args:
-        mode: Fake tensor mode of the result.
-        target: Any callable graph target.
-        args: Arguments as in the graph, nodes included.
-        kwargs: Keyword arguments as in the graph.
-    """
-    with torch._C._DisableTorchDispatch():
-        value = quick_value(target, tuple(args), dict(kwargs))
-    return None if value is None else map_aggregate(value, partial(_as_fake, mode))
-
-
-def _as_fake(mode: FakeTensorMode, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    bare = bare_tensor(value.dtype, value.shape, value.stride(), value.storage_offset())
-    return FakeTensor(mode, bare, torch.device("cpu"))
 
 
 def _all_static(values: Any) -> bool:
@@ -101,8 +86,8 @@ def _recorded(mode: FakeTensorMode, argument: Any) -> Any:
     if isinstance(argument, Node):
         value = argument.meta.get("val")
         if value is None and argument.op == "get_attr" and argument.graph.owning_module is not None:
-            # Bodies of control flow: arguments of higher-order operators, which run them.
-            value = _attribute(argument.graph.owning_module, str(argument.target))
+            # Subgraphs of control flow: arguments of higher-order operators, which run them.
+            value = attribute_of(argument)
         elif value is None and "val" not in argument.meta:
             raise ModelError(
                 Diagnostic(code="EK112", message=f"%{argument.name} has no recorded value", location=locate(argument))
@@ -127,14 +112,53 @@ def _in_mode(mode: FakeTensorMode, value: Any) -> Any:
     return value
 
 
-def _attribute(module: torch.nn.Module, path: str) -> Any:
-    value: Any = module
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
-
-
 def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
     """Return a fake tensor of the same dtype, shape, strides and device, with memory of its own."""
-    # Making it by hand takes a tenth of the time of running an operator under the mode.
-    return FakeTensor(mode, bare_tensor(tensor.dtype, tensor.shape, tensor.stride()), tensor.device)
+    return FakeTensor(mode, empty_meta_tensor(tensor.dtype, tensor.shape, tensor.stride()), tensor.device)
+
+
+@cache
+def view_of_copy(op: Any) -> OpOverload | None:
+    """Return the view whose result the operator copies, `aten.permute` for `aten.permute_copy`, or None."""
+    if not isinstance(op, OpOverload) or op is _BY_ADDRESS or torch.Tag.view_copy not in op.tags:
+        return None
+    namespace, _, name = op._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_copy"), None)
+    view = getattr(packet, op._overloadname, None)
+    return view if isinstance(view, OpOverload) and view is not op else None
+
+
+def infer_view_copy(view: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Return the copy of what a view of fake tensors shows; called under their mode."""
+    args, kwargs = pytree.tree_map_only(torch.Tensor, _row_major, (args, kwargs))
+    if view is torch.ops.aten.view.default and (sizes := _resolved(*args)) is not None:
+        return _empty(args[0], sizes)
+    if view is torch.ops.aten.select.int and not isinstance(args[0].shape[args[1]], int):
+        # torch checks that the selected part ends inside of the memory, which is undecided for products of sizes.
+        dim = args[1] % args[0].dim()
+        return _empty(args[0], [*args[0].shape[:dim], *args[0].shape[dim + 1 :]])
+    return pytree.tree_map_only(torch.Tensor, _row_major, view(*args, **kwargs))
+
+
+def _resolved(source: torch.Tensor, sizes: Sequence[Any]) -> list[Any] | None:
+    """Return the sizes of a view with the -1 among them worked out, or None where that takes a guard.
+
+    torch compares old and new sizes before it compares numbers of elements, which adds a guard.
+    """
+    free = [place for place, size in enumerate(sizes) if type(size) is int and size == -1]
+    known = math.prod(size for place, size in enumerate(sizes) if place not in free)
+    if len(free) > 1 or same_argument(known, 0) or any(type(size) is int and size < -1 for size in sizes):
+        return None
+    resolved = list(sizes)
+    for place in free:
+        resolved[place] = source.numel() // known
+    return resolved if same_argument(math.prod(resolved), source.numel()) else None
+
+
+def _row_major(value: torch.Tensor) -> torch.Tensor:
+    return _empty(value, value.shape)
+
+
+def _empty(like: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    assert isinstance(like, FakeTensor)
+    return FakeTensor(like.fake_mode, empty_meta_tensor(like.dtype, sizes, contiguous_stride(sizes)), like.device)

@@ -15,7 +15,7 @@ import torch
 from torch._subclasses import FakeTensor
 
 from exirkit.ir.dim_order import dim_order_from_stride, stride_from_dim_order
-from exirkit.ir.inference.meta_tensors import bare_tensor
+from exirkit.ir.graph.metadata import empty_meta_tensor
 
 
 class DefinedOperator:
@@ -104,7 +104,7 @@ def _laid_out(
     strides = stride_from_dim_order(source.shape, order)
     if isinstance(source, FakeTensor):
         # There is nothing to copy, and making the result by hand takes a tenth of the time of two operators.
-        bare = bare_tensor(dtype or source.dtype, source.shape, strides)
+        bare = empty_meta_tensor(dtype or source.dtype, source.shape, strides)
         return FakeTensor(source.fake_mode, bare, torch.device(device or source.device))
     result = torch.empty_strided(source.shape, strides, dtype=dtype or source.dtype, device=device or source.device)
     return result.copy_(source)

@@ -22,11 +22,14 @@ class PreprocessResult:
         debug_handle_map: Debug handles of the operators behind each identifier of the backend; see
             `DelegateMappingBuilder`.
         data_store_output: Named data that the delegate reads at run time: bytes by name.
+        external_data: Named data that is to lie in data files beside the program: bytes by name, by the name of the
+            file without its suffix `.ptd`.
     """
 
     processed_bytes: bytes = b""
     debug_handle_map: DebugHandleMap | None = None
     data_store_output: Mapping[str, bytes] | None = field(default=None)
+    external_data: Mapping[str, Mapping[str, bytes]] | None = None
 
 
 class BackendDetails:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ _COPY = torch.ops.aten.copy_.default
 _CLONE = torch.ops.aten.clone.default
 
 
+@dataclass(eq=False, kw_only=True)
 class LegalizeDimOrder(Pass):
     """Insert copies to another dim order where a kernel does not take, or does not produce, the layout of a value.
 
@@ -66,9 +68,10 @@ class LegalizeDimOrder(Pass):
     """
 
     name = "legalize-dim-order"
+    ensures = ("dim-orders-agree",)
+    invalidates = ("specs", "bounded-shapes")
 
-    def __init__(self, *, skip_dim_order: bool = False) -> None:
-        self.skip_dim_order = skip_dim_order
+    skip_dim_order: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
         """Look at every node once, in graph order; then at those of the bodies of control flow."""

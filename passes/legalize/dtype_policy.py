@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from torch._ops import OpOverload
 
-from exirkit.ir import DefinedOperator, Diagnostic, Location, ModelError, UsageError, ops
+from exirkit.ir import (
+    DefinedOperator,
+    Diagnostic,
+    DocumentCodes,
+    ModelError,
+    UsageError,
+    YamlPath,
+    YamlSource,
+    has_trait,
+    read_document,
+    read_text,
+)
 from exirkit.patterns import (
     FAMILIES,
     OperatorTable,
     UnknownNameError,
-    YamlError,
-    YamlPath,
-    YamlSource,
     operators_with,
-    read_yaml,
 )
 
 Operator = OpOverload | DefinedOperator
@@ -34,20 +41,10 @@ DTYPES: Mapping[str, torch.dtype] = {
 }  # fmt: skip
 """Dtypes by the names that policies use."""
 
-CASTS: frozenset[Operator] = frozenset(
-    {
-        torch.ops.aten._to_copy.default,
-        torch.ops.aten.to.dtype,
-        torch.ops.aten.to.dtype_layout,
-        ops.edge.dim_order_ops._to_dim_order_copy.default._op,
-    }
-)
-"""Operators that change a dtype."""
-
 
 def _known(name: str) -> str:
     if name not in DTYPES:
-        raise ValueError(f"{name!r} is no dtype; it is one of {', '.join(DTYPES)}")
+        raise ValueError(f"{name!r} is not a dtype; it is one of {', '.join(DTYPES)}")
     return name
 
 
@@ -117,7 +114,7 @@ def read_dtype_policy(path: str | Path) -> DtypePolicy:
         ModelError: EK441, the file is no policy; EK442, it names operators or arguments that do not exist.
         OSError: It cannot be read.
     """
-    return parse_dtype_policy(Path(path).read_text(encoding="utf-8"), str(path))
+    return parse_dtype_policy(read_text(path, "EK441"), str(path))
 
 
 def parse_dtype_policy(text: str, file: str = "<policy>") -> DtypePolicy:
@@ -126,19 +123,11 @@ def parse_dtype_policy(text: str, file: str = "<policy>") -> DtypePolicy:
     Raises:
         ModelError: As `read_dtype_policy`.
     """
-    try:
-        source = read_yaml(text, file)
-    except YamlError as error:
-        place = Location(file=file, line=error.line, column=error.column)
-        raise ModelError(Diagnostic(code="EK441", message=error.message, location=place)) from None
-    try:
-        policy = DtypePolicy.model_validate(source.data)
-    except ValidationError as error:
-        raise ModelError([_form_finding(each, source) for each in error.errors()]) from None
-    _, findings = _resolved(policy, source)
+    found = read_document(text, DtypePolicy, DocumentCodes(syntax="EK441", form="EK441"), file=file)
+    _, findings = _resolved(found.model, found.source)
     if findings:
         raise ModelError(findings)
-    return policy
+    return found.model
 
 
 def treatments(policy: DtypePolicy) -> dict[Operator, Treatment]:
@@ -181,7 +170,7 @@ def _operators(entry: DtypeEntry) -> tuple[Any, ...]:
     if entry.op in FAMILIES:
         return operators_with(entry.op)
     op = OperatorTable().find(entry.op)
-    if op in CASTS:
+    if has_trait(op, "cast"):
         raise UnknownNameError(f"{entry.op} is a cast itself", "name the operators that use its result")
     if op._schema.is_mutable:
         raise UnknownNameError(f"{entry.op} writes to its arguments", "name the operator that returns its result")
@@ -197,17 +186,3 @@ def _finding(message: str, hint: str | None, source: YamlSource | None, path: Ya
         return Diagnostic(code="EK442", message=message, hint=hint)
     text = source.key(path) if path[-2] == "arguments" else source.text(path)
     return text.diagnostic("EK442", message, length=len(written), hint=hint)
-
-
-def _form_finding(error: Any, source: YamlSource) -> Diagnostic:
-    parts = [part for part in error["loc"] if part != "[key]"]
-    path: YamlPath = ()
-    for part in parts:
-        if (*path, part) in source.places:
-            path = (*path, part)
-    is_about_key = "[key]" in error["loc"] or error["type"] == "extra_forbidden"
-    text = source.key(path) if is_about_key else source.text(path)
-    message = error["msg"].removeprefix("Value error, ")
-    if error["type"] != "value_error" and parts:
-        message = f"{parts[-1]}: {message[:1].lower()}{message[1:]}"
-    return text.diagnostic("EK441", message, length=max(1, len(text.value.partition("\n")[0])))

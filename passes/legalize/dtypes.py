@@ -5,18 +5,20 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+from pydantic import BeforeValidator, ValidationInfo
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from exirkit.ir import EdgeOpOverload, GraphEditor, dim_order_from_stride, ops, same_argument, underlying
+from exirkit.ir import EdgeOpOverload, GraphEditor, dim_order_from_stride, has_trait, ops, same_argument, underlying
 from exirkit.passes.analysis.known_values import as_constant
 from exirkit.passes.analysis.stored_values import StoredValues
-from exirkit.passes.contract import Pass
+from exirkit.passes.contract import ReportingPass
 
-from .dtype_policy import CASTS, DTYPES, DtypePolicy, Treatment, treatments
+from .dtype_policy import DTYPES, DtypePolicy, Treatment, read_dtype_policy, treatments
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,18 @@ class LegalizeReport:
     constants: tuple[str, ...]
 
 
-class LegalizeDtypes(Pass):
+def _read(given: Any, info: ValidationInfo) -> Any:
+    """Read the file that a string names, beside the pipeline."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return read_dtype_policy(Path((info.context or {}).get("folder", ".")) / given)
+    except OSError as error:
+        raise ValueError(f"{given} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+@dataclass(eq=False)
+class LegalizeDtypes(ReportingPass[LegalizeReport]):
     """Cast arguments of operators to the dtypes that a policy asks for, and results back to what they have been.
 
     Users and the signature of the program see the dtypes that they saw before. Stored tensors are cast now, everything
@@ -43,9 +56,6 @@ class LegalizeDtypes(Pass):
 
     Args:
         policy: Dtypes by operator.
-
-    Attributes:
-        reports: What every run did, one for each program.
 
     Before: `%y = aten.gelu.default(%x_f16)`
     After: `%c = aten._to_copy.default(%x_f16, dtype=torch.float32)`; `%g = aten.gelu.default(%c)`;
@@ -57,15 +67,10 @@ class LegalizeDtypes(Pass):
 
     name = "legalize-dtypes"
 
-    def __init__(self, policy: DtypePolicy) -> None:
-        self.policy = policy
-        self._treatments = treatments(policy)
-        self.reports: list[LegalizeReport] = []
+    policy: Annotated[DtypePolicy, BeforeValidator(_read)]
 
-    @property
-    def report(self) -> LegalizeReport | None:
-        """What the last run did."""
-        return self.reports[-1] if self.reports else None
+    def __post_init__(self) -> None:
+        self._treatments = treatments(self.policy)
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the casts.
@@ -154,7 +159,7 @@ class _Casting:
 
     def _behind(self, source: Node, dtype: torch.dtype) -> Node | None:
         """Return what a cast was made from, if casting that gives the same as casting the cast."""
-        if source.op != "call_function" or underlying(source.target) not in CASTS:
+        if source.op != "call_function" or not has_trait(source.target, "cast"):
             return None
         inner, value = source.all_input_nodes[0], source.meta["val"]
         before = inner.meta["val"]

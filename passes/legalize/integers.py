@@ -32,6 +32,7 @@ class LegalizeIntegers(Pass):
 
     name = "legalize-integers"
     enters_bodies = True
+    requires = ("edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""

@@ -23,6 +23,7 @@ class LegalizePadding(Pass):
 
     name = "legalize-padding"
     enters_bodies = True
+    requires = ("edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Look at every node once."""

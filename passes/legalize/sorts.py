@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from .edge_calls import EdgeCalls
 _MOST_ROWS = 2**31
 
 
+@dataclass(eq=False, kw_only=True)
 class LegalizeSorts(Pass):
     """Replace `sort` by `topk` over the whole dim.
 
@@ -33,9 +35,9 @@ class LegalizeSorts(Pass):
 
     name = "legalize-sorts"
     enters_bodies = True
+    requires = ("edge-operators",)
 
-    def __init__(self, *, skip_dim_order: bool = False) -> None:
-        self._skip_dim_order = skip_dim_order
+    skip_dim_order: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""
@@ -52,7 +54,7 @@ class LegalizeSorts(Pass):
         results: dict[Any, list[Node]] = {0: [], 1: []}
         for user in list(node.users):
             results[user.args[1]].append(user)
-        calls = EdgeCalls(editor, node, skip_dim_order=self._skip_dim_order)
+        calls = EdgeCalls(editor, node, skip_dim_order=self.skip_dim_order)
         source: Any = node.args[0]
         dim, descending = calls.given("dim", "descending")
         values, indices = _sorted(calls, source, dim, descending, wants_indices=any(one.users for one in results[1]))

@@ -29,6 +29,7 @@ class LegalizeSplits(Pass):
 
     name = "legalize-splits"
     enters_bodies = True
+    requires = ("edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""

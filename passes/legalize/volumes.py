@@ -34,6 +34,7 @@ class LegalizeVolumes(Pass):
 
     name = "legalize-volumes"
     enters_bodies = True
+    requires = ("edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exirkit.ir import GraphEditor
-from exirkit.passes.contract import Pass
+from exirkit.passes.contract import ReportingPass
 from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine
 
 
-class ApplyRules(Pass):
+class ApplyRules(ReportingPass[RewriteReport]):
     """Rewrite a program with rules until none of them matches any more.
 
     Args:
@@ -31,12 +31,7 @@ class ApplyRules(Pass):
         rules = rules.require_valid().rules if isinstance(rules, LoadedBook) else rules
         self.engine = rules if isinstance(rules, RuleEngine) else RuleEngine(rules)
         self.options = options or RewriteOptions()
-        self.reports: list[RewriteReport] = []
-
-    @property
-    def report(self) -> RewriteReport | None:
-        """What the last run did."""
-        return self.reports[-1] if self.reports else None
+        self.reports = []
 
     def edit(self, editor: GraphEditor) -> None:
         """Rewrite.

@@ -14,6 +14,7 @@ class EliminateDeadCode(Pass):
 
     name = "eliminate-dead-code"
     enters_bodies = True
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Erase what has no users."""

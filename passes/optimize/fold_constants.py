@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch.fx import Node
@@ -11,7 +11,7 @@ from torch.fx import Node
 from exirkit.ir import Diagnostic, GraphEditor, UsageError, underlying
 from exirkit.passes.analysis.known_values import KnownValues, Place, as_constant, within_budget
 from exirkit.passes.analysis.stored_values import StoredValues, is_plain_call, nbytes_of, place_of
-from exirkit.passes.contract import Pass
+from exirkit.passes.contract import ReportingPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class FoldReport:
     nbytes_after: int
 
 
-class FoldConstants(Pass):
+@dataclass(eq=False)
+class FoldConstants(ReportingPass[FoldReport]):
     """Replace what is computed from stored tensors and literals by stored tensors.
 
     Of a calculation only its results are stored, and what it started from is removed if nothing else uses it: a weight
@@ -45,9 +46,6 @@ class FoldConstants(Pass):
         creation_nbytes: Tensors made from literals alone (`full`, `arange`) are folded if they have at most so many
             bytes; they count as growth.
 
-    Attributes:
-        reports: What every run did, one for each program.
-
     Before: `%t = aten.permute_copy.default(%p_weight, [1, 0])`; `%y = aten.mm.default(%x, %t)`
     After: `%y = aten.mm.default(%x, %c_t)`
 
@@ -57,23 +55,18 @@ class FoldConstants(Pass):
 
     name = "fold-constants"
 
-    def __init__(
-        self, byte_budget: int | None = 0, *, fold_quantization: bool = False, creation_nbytes: int = 0
-    ) -> None:
-        for what, nbytes in (("byte_budget", byte_budget), ("creation_nbytes", creation_nbytes)):
+    byte_budget: int | None = 0
+    _: KW_ONLY
+    fold_quantization: bool = False
+    creation_nbytes: int = 0
+
+    def __post_init__(self) -> None:
+        for what in ("byte_budget", "creation_nbytes"):
+            nbytes = getattr(self, what)
             if nbytes is not None and nbytes < 0:
                 raise UsageError(
                     Diagnostic(code="EK443", message=f"{what} is {nbytes}", expected="a number of bytes, 0 or more")
                 )
-        self.byte_budget = byte_budget
-        self.fold_quantization = fold_quantization
-        self.creation_nbytes = creation_nbytes
-        self.reports: list[FoldReport] = []
-
-    @property
-    def report(self) -> FoldReport | None:
-        """What the last run did."""
-        return self.reports[-1] if self.reports else None
 
     def edit(self, editor: GraphEditor) -> None:
         """Fold until the budget allows no more."""

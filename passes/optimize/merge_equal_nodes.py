@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor, inherited, same_value, underlying
 from exirkit.passes.analysis.stored_values import StoredValues, is_plain_call, place_of
-from exirkit.passes.contract import Pass
+from exirkit.passes.contract import ReportingPass
 
 _SAMPLE = 32
 """Elements at the start and end of a stored tensor that are compared before anything is hashed."""
@@ -33,7 +33,8 @@ class MergeReport:
     constants: tuple[tuple[str, str], ...]
 
 
-class MergeEqualNodes(Pass):
+@dataclass(eq=False)
+class MergeEqualNodes(ReportingPass[MergeReport]):
     """Make one node of calls of one operator with the same arguments, and one input of equal stored tensors.
 
     Arguments are the same if they are the same nodes and literals; 1, 1.0 and True are different, as are 0.0 and -0.0;
@@ -52,14 +53,6 @@ class MergeEqualNodes(Pass):
     """
 
     name = "merge-equal-nodes"
-
-    def __init__(self) -> None:
-        self.reports: list[MergeReport] = []
-
-    @property
-    def report(self) -> MergeReport | None:
-        """What the last run did."""
-        return self.reports[-1] if self.reports else None
 
     def edit(self, editor: GraphEditor) -> None:
         """Merge stored tensors, then calls in graph order."""

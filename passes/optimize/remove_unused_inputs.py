@@ -19,6 +19,8 @@ class RemoveUnusedInputs(Pass):
     """
 
     name = "remove-unused-inputs"
+    invalidates = ()
+    after = ("eliminate-dead-code",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove what nothing reads; a buffer that is written stays, even if it is never read."""

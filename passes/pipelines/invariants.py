@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic
 from exirkit.passes.analysis.graph_calls import graph_call_findings
-from exirkit.passes.to_executorch.out_variants import missing_out_variants, shipped_out_variants
+from exirkit.passes.to_executorch.out_variants import OutVariantTable, missing_out_variants
 from exirkit.verifiers import (
     check_aten_program,
     check_debug_handles,
@@ -68,19 +68,6 @@ HOLDS_IN: Mapping[str, frozenset[str]] = MappingProxyType(
             }
         ),
         "executorch": frozenset({"out-variants", "specs", "bounded-shapes", "outputs-separate", "no-assertions"}),
-    }
-)
-
-# What edits of values can break: passes that do not say what they break, and rules, are taken to break all of these.
-BROKEN_BY_EDITS = frozenset(
-    {
-        "core-operators",
-        "outputs-separate",
-        "body-results-separate",
-        "dim-orders-agree",
-        "specs",
-        "bounded-shapes",
-        "out-variants-known",
     }
 )
 
@@ -145,7 +132,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "out-variants": Check(
             frozenset({"out-variants-known"}),
             lambda program, settings: missing_out_variants(
-                program, shipped_out_variants().with_overrides(settings["out-variant-overrides"])
+                program, OutVariantTable().with_overrides(settings["out-variant-overrides"])
             ),
         ),
     }

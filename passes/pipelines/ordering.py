@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exirkit.ir import Diagnostic
+from exirkit.passes.registry import shipped_passes
 from exirkit.patterns import YamlSource
 
-from .builtin_passes import builtin_passes
 from .invariants import CHECKS, HOLDS_IN
 from .model import PipelineModel
 from .resolving import ResolvedStage
@@ -154,7 +154,7 @@ def _why(name: str, state: Knowledge) -> str:
 
 
 def _hint(name: str) -> str:
-    known = [one.name for one in builtin_passes().values() if name in one.ensures]
+    known = [known for known, one in shipped_passes().items() if name in one.ensures]
     known += [f"check: {each}" for each, check in CHECKS.items() if name in check.confirms]
     offered = f"{' or '.join(known)} ensures it; " if known else ""
     return f"{offered}a stage of yours that does can say so: `ensures: [{name}]`"

@@ -13,29 +13,31 @@ from torch.export import ExportedProgram
 
 from exirkit.ir import (
     Diagnostic,
+    DocumentCodes,
     EdgeOpOverload,
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
-    Location,
     ModelError,
     UsageError,
+    YamlSource,
     called_graphs,
+    in_file_order,
+    read_document,
+    read_text,
 )
 from exirkit.passes.contract import Pass
+from exirkit.passes.registry import PassRegistry
 from exirkit.passes.to_executorch.remove_asserts import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
-from exirkit.patterns import YamlSource
 
-from .builtin_passes import builtin_passes
 from .model import PipelineModel
 from .ordering import OrderCheck, initial_knowledge, is_active
-from .reading import in_order, read_pipeline
-from .registry import PassRegistry
 from .reports import PipelineResult
 from .resolving import ResolvedStage, Resolver
 from .running import PipelineRun, Progress, built_pass
 from .settings import SETTINGS
 
+_CODES = DocumentCodes(syntax="EK470", form="EK471")
 _VERIFIERS = {"edge": EdgeProgramVerifier, "executorch": ExecutorchProgramVerifier}
 
 
@@ -71,13 +73,7 @@ class Pipeline(ExportedProgramPassBase):
             ModelError: All that is wrong with the file: EK470 to EK475, and what is wrong with its rule books.
             OSError: The file cannot be read.
         """
-        name = str(path)
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            message = f"this is no text in UTF-8: byte {error.start}"
-            raise ModelError(Diagnostic(code="EK470", message=message, location=Location(file=name))) from None
-        return cls.parse(text, name, passes=passes)
+        return cls.parse(read_text(path, _CODES.syntax), str(path), passes=passes)
 
     @classmethod
     def parse(cls, text: str, file: str = "<pipeline>", *, passes: Mapping[str, Any] | None = None) -> Pipeline:
@@ -91,13 +87,14 @@ class Pipeline(ExportedProgramPassBase):
         Raises:
             ModelError: All that is wrong with it.
         """
-        model, source = read_pipeline(text, file)
-        resolver = Resolver(model, source, PassRegistry(builtin_passes(), passes))
+        document = read_document(text, PipelineModel, _CODES, file=file)
+        model, source = document.model, document.source
+        resolver = Resolver(model, source, PassRegistry(passes))
         stages = resolver.resolve()
         resolver.check_order_names(stages)
         findings = resolver.found or OrderCheck(model, source, stages).findings()
         if findings:
-            raise ModelError(in_order(findings, file))
+            raise ModelError(in_file_order(findings, file))
         return cls(model, source, stages)
 
     @staticmethod

@@ -10,13 +10,23 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from exirkit.ir import Diagnostic, ModelError, UsageError, find_plugins, load_plugin
-from exirkit.patterns import CompiledRule, LoadedBook, RuleEngine, YamlPath, YamlSource, load_book, shipped_books
+from exirkit.ir import (
+    Diagnostic,
+    ModelError,
+    UsageError,
+    YamlPath,
+    YamlSource,
+    did_you_mean,
+    find_plugins,
+    form_diagnostic,
+    load_plugin,
+)
+from exirkit.passes.contract import BROKEN_BY_EDITS
+from exirkit.passes.registry import BOOK_PLUGINS, PassOptions, PassRegistry, RegisteredPass, plugin_error
+from exirkit.patterns import CompiledRule, LoadedBook, RuleEngine, load_book, shipped_books
 
-from .invariants import BROKEN_BY_EDITS, CHECKS, INVARIANTS, Check
+from .invariants import CHECKS, INVARIANTS, Check
 from .model import PipelineModel, Stage
-from .reading import form_finding
-from .registry import BOOK_PLUGINS, PassOptions, PassRegistry, RegisteredPass, did_you_mean, plugin_error
 from .settings import SETTINGS
 
 
@@ -171,7 +181,7 @@ class Resolver:
             self.found += error.diagnostics
         except ValidationError as error:
             keys = tuple(found.options.model_fields)
-            findings = [form_finding(each, self._source, path, "EK473", keys) for each in error.errors()]
+            findings = [form_diagnostic(each, self._source, "EK473", keys, base=path) for each in error.errors()]
             note = f"options of {found.name}: {', '.join(keys) or 'none'}"
             self.found += [one.model_copy(update={"notes": (*one.notes, note)}) for one in findings]
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import CallMethodKey
 from torch.utils._pytree import SequenceKey
 
 from exirkit.ir import GraphEditor
+from exirkit.passes.config.option_types import Overload
 from exirkit.passes.contract import Pass
 from exirkit.passes.delegate.whole_operators import is_kept_whole
 
 aten = torch.ops.aten
 
 
+@dataclass(eq=False)
 class DecomposeCounting(Pass):
     """Replace operators whose results are as long as data say, where that can be done exactly.
 
@@ -28,7 +30,7 @@ class DecomposeCounting(Pass):
     told how long its result is. Other calls are left for the check of core operators to reject.
 
     Args:
-        preserved: Operators that stay whole.
+        preserve: Operators that stay whole.
 
     Before: `%found = aten.masked_select.default(%x, %mask)`
     After: `%found = aten.index.Tensor(%x, [%mask])`
@@ -36,15 +38,15 @@ class DecomposeCounting(Pass):
 
     name = "decompose-counting"
     enters_bodies = True
+    invalidates = ("core-operators",)
 
-    def __init__(self, preserved: frozenset[OpOverload] = frozenset()) -> None:
-        self._preserved = preserved
+    preserve: frozenset[Overload] = frozenset()
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls, in graph order."""
         for node in list(editor.graph.nodes):
             replace = _REPLACEMENTS.get(node.target) if node.op == "call_function" else None
-            if replace is not None and node.target not in self._preserved and not is_kept_whole(node):
+            if replace is not None and node.target not in self.preserve and not is_kept_whole(node):
                 replace(editor, node)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
@@ -24,6 +25,7 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate, map_arg
 
 from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like, is_static, without_machine_libraries
+from exirkit.passes.config.option_types import Overload
 from exirkit.passes.contract import Pass
 from exirkit.passes.delegate.whole_operators import is_kept_whole
 
@@ -39,15 +41,15 @@ _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.
 _BATCHING = "torch._functorch.predispatch"
 
 
+@dataclass(eq=False)
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
 
-    Ensures: no operator of the table, and no composite operator, is left, apart from preserved ones and those that
-        write to their arguments.
+    Ensures: no operator of the table, and no composite operator of ATen, is left, apart from preserved ones and those
+        that write to their arguments. Composite operators of other libraries stay (`is_library_composite`).
 
     Args:
-        preserved: Operators that stay whole.
-        table: Decompositions by operator; torch's to core ATen when absent.
+        preserve: Operators that stay whole.
 
     Source: the decompositions are torch's own; which operators they end in is the same as after
     `torch.export.ExportedProgram.run_decompositions`.
@@ -55,10 +57,15 @@ class DecomposeToCore(Pass):
 
     name = "decompose-to-core"
     enters_bodies = True
+    ensures: ClassVar[Collection[str]] = ("core-operators",)
+    invalidates: ClassVar[Collection[str]] = ()
+    after: ClassVar[tuple[str, ...]] = ("inline-grad-regions",)
 
-    def __init__(self, preserved: frozenset[OpOverload] = frozenset(), table: Decompositions | None = None) -> None:
-        self._table = _core_table() if table is None else table
-        self._preserved = preserved | _CORE_COMPOSITES
+    preserve: frozenset[Overload] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._table: Decompositions = _core_table()
+        self._preserved = self.preserve | _CORE_COMPOSITES
 
     def edit(self, editor: GraphEditor) -> None:
         """Decompose node by node.
@@ -99,7 +106,7 @@ class DecomposeToCore(Pass):
     def _is_composite(self, op: OpOverload) -> bool:
         if op in self._preserved or op._schema.is_mutable:
             return False
-        return op in self._table or op._can_decompose()
+        return op in self._table or (op._can_decompose() and not is_library_composite(op))
 
     def _is_kept(self, recording: Recording) -> bool:
         """Whether a call stays although it can be taken apart like this."""
@@ -131,6 +138,27 @@ class DecomposeToCore(Pass):
         except Exception as error:
             raise WholeGraphNeededError(f"{op}: {type(error).__name__}: {error}") from error
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
+
+
+def is_library_composite(op: OpOverload) -> bool:
+    """Return whether an operator is composite, of a library other than torch's own, and functional.
+
+    Patterns of passes and partitioners name these; see `decompose-library-operators`.
+    """
+    known = _LIBRARY_COMPOSITES.get(op)
+    if known is None:
+        schema = op._schema
+        known = (
+            op.namespace not in _TORCH_LIBRARIES
+            and op._can_decompose()
+            and all(one.alias_info is None for one in (*schema.arguments, *schema.returns))
+        )
+        _LIBRARY_COMPOSITES[op] = known
+    return known
+
+
+_LIBRARY_COMPOSITES: dict[OpOverload, bool] = {}
+_TORCH_LIBRARIES = frozenset({"aten", "prim", "prims", "higher_order", "inductor"})
 
 
 def _uncached_where_sizes_vary(mode: FakeTensorMode, inputs: Sequence[Any]) -> AbstractContextManager[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torch._ops import OpOverload
@@ -11,32 +12,35 @@ from torch.export import ExportedProgram, default_decompositions
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from exirkit.ir import GraphEditor
+from exirkit.passes.config.option_types import Overload
 from exirkit.passes.delegate.whole_operators import is_kept_whole
+from exirkit.passes.registry import registered
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
-from .decompose_to_core import DecomposeToCore, beyond_core
+from .decompose_to_core import DecomposeToCore, beyond_core, is_library_composite
 
 
+@dataclass(eq=False)
 class DecomposeWholeGraph(ExportedProgramPassBase):
     """Have torch trace and decompose the whole program.
 
     Args:
-        preserved: Operators that stay whole.
+        preserve: Operators that stay whole.
     """
 
     name = "decompose-whole-graph"
     # torch states the size of some views wrongly when it exports them, and rightly when it traces them again.
     changes_outputs = True
 
-    def __init__(self, preserved: Iterable[OpOverload] = ()) -> None:
-        self._preserved = frozenset(preserved)
+    preserve: frozenset[Overload] = frozenset()
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """Return another program; what is given stays as it is."""
         table: dict[Any, Callable[..., Any]] = default_decompositions()
         table.update(beyond_core())
         whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}
-        for op in (*self._preserved, *whole):
+        libraries = {op for op in table if isinstance(op, OpOverload) and is_library_composite(op)}
+        for op in (*self.preserve, *whole, *libraries):
             table.pop(op, None)
         # Nobody calls the graphs in between, so no code is generated for them.
         with _use_lazy_graph_module(True), warnings.catch_warnings():
@@ -45,5 +49,8 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
             made = exported_program.run_decompositions(table)
         if whole:
             # Of the operators that were left, other calls are to be taken apart after all.
-            DecomposeToCore(self._preserved).run(GraphEditor(made))
+            DecomposeToCore(self.preserve).run(GraphEditor(made))
         return ExportedProgramPassResult(made, True)
+
+
+REGISTERED = registered(DecomposeWholeGraph, ensures=("core-operators", "functional"), invalidates=())

@@ -35,6 +35,9 @@ class Functionalize(Pass):
     """
 
     name = "functionalize"
+    requires = ("core-operators",)
+    ensures = ("functional",)
+    invalidates = ("core-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace in-place operators, in graph order.

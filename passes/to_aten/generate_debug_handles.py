@@ -18,6 +18,8 @@ class GenerateDebugHandles(Pass):
     """
 
     name = "generate-debug-handles"
+    ensures = ("debug-handles",)
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Set the handles that are missing."""

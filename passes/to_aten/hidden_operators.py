@@ -22,12 +22,8 @@ class _ExposeOperators(DecomposeToCore):
 
     name = "expose-operators"
 
-    def __init__(self, wanted: frozenset[OpOverload]) -> None:
-        super().__init__(wanted)
-        self._wanted = wanted
-
     def _is_kept(self, recording: Recording) -> bool:
-        return not any(step.target in self._wanted for step in recording.steps)
+        return not any(step.target in self.preserve for step in recording.steps)
 
 
 def expose_operators(program: ExportedProgram, wanted: Iterable[OpOverload]) -> ExportedProgram:

@@ -23,6 +23,8 @@ class InlineGradRegions(Pass):
 
     name = "inline-grad-regions"
     enters_bodies = True
+    ensures = ("no-grad-regions",)
+    invalidates = ("debug-handles",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Inline region by region.

@@ -30,6 +30,9 @@ class ConvertToEdgeOperators(Pass):
 
     name = "convert-to-edge-operators"
     enters_bodies = True
+    requires = ("functional", "control-flow", "no-views", "tensor-arguments", "constants-lifted")
+    ensures = ("edge-operators",)
+    invalidates = ("core-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Convert every call."""

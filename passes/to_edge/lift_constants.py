@@ -18,6 +18,8 @@ class LiftConstants(Pass):
 
     name = "lift-constants"
     enters_bodies = True
+    ensures = ("constants-lifted",)
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Lift every tensor attribute."""

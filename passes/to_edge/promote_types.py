@@ -37,6 +37,9 @@ class PromoteTypes(Pass):
 
     name = "promote-types"
     enters_bodies = True
+    requires = ("tensor-arguments",)
+    invalidates = ()
+    before = ("convert-to-edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the casts."""

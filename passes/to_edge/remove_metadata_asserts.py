@@ -13,6 +13,7 @@ class RemoveMetadataAsserts(Pass):
 
     name = "remove-metadata-asserts"
     enters_bodies = True
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Erase the assertions."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from exirkit.ir import GraphEditor, contiguous_stride, ops, same_argument, same_value, underlying
@@ -19,14 +20,20 @@ class RemoveNoops(Pass):
 
     Covers casts to the present dtype, copies of what is functional anyway, full slices, expansions, reshapes and
     permutations to the present shape, single concatenations, and repeats by one. Empty parts of a concatenation are
-    dropped.
+    dropped. A `clone` that a program returns of its input stays: the model asks for a tensor apart from the input, and
+    partitioners may take the call. Optimization removes it where inputs and outputs may share memory.
     """
 
     name = "remove-noops"
     enters_bodies = True
+    requires = ("no-views",)
+    invalidates = ()
+    after = ("promote-types",)
+    before = ("use-dim-order-operators", "convert-to-edge-operators")
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove the operators, in graph order, so that chains collapse in one sweep."""
+        returned = _returned_clones(editor)
         for node in list(editor.graph.nodes):
             if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
                 continue
@@ -34,7 +41,7 @@ class RemoveNoops(Pass):
             if op is torch.ops.aten.cat.default:
                 _drop_empty_parts(editor, node)
             changes_nothing = _TESTS.get(op)
-            if changes_nothing is None:
+            if changes_nothing is None or node in returned:
                 continue
             source = _source(node)
             if source is None or not changes_nothing(node):
@@ -43,6 +50,23 @@ class RemoveNoops(Pass):
             if same_value(source.meta["val"], node.meta["val"]):
                 editor.replace(node, source)
                 editor.erase(node)
+
+
+def _returned_clones(editor: GraphEditor) -> set[Node]:
+    """Return the clones of inputs that the program returns to its caller, not those that it writes to buffers."""
+    specs = editor.program.graph_signature.output_specs
+    results = editor.graph.output_node().args[0]
+    if not isinstance(results, list | tuple) or len(results) != len(specs):
+        return set()
+    return {
+        value
+        for value, spec in zip(results, specs, strict=True)
+        if isinstance(value, Node)
+        and spec.kind is OutputKind.USER_OUTPUT
+        and underlying(value.target) is torch.ops.aten.clone.default
+        and isinstance(value.args[0], Node)
+        and value.args[0].op == "placeholder"
+    }
 
 
 def _source(node: Node) -> Node | None:

@@ -63,6 +63,10 @@ class ReplaceViewsWithCopies(Pass):
     # Views of which torch states the size wrongly are inferred again as copies.
     changes_outputs = True
     enters_bodies = True
+    requires = ("functional",)
+    ensures = ("no-views",)
+    invalidates = ()
+    before = ("use-dim-order-operators", "convert-to-edge-operators")
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the views, and drop those that are their argument."""

@@ -30,6 +30,9 @@ class ScalarsToTensors(Pass):
 
     name = "scalars-to-tensors"
     enters_bodies = True
+    requires = ("constants-lifted",)
+    ensures = ("numbers-lifted",)
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Lift the numbers."""
@@ -49,6 +52,9 @@ class SymbolsToTensors(Pass):
 
     name = "symbols-to-tensors"
     enters_bodies = True
+    requires = ("numbers-lifted",)
+    ensures = ("tensor-arguments",)
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the conversions."""

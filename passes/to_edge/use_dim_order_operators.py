@@ -27,6 +27,9 @@ class UseDimOrderOperators(Pass):
 
     name = "use-dim-order-operators"
     enters_bodies = True
+    requires = ("no-views",)
+    invalidates = ()
+    before = ("convert-to-edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the operators."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -25,6 +26,7 @@ from exirkit.passes.contract import Pass
 from .subgraph_specs import all_editors
 
 
+@dataclass(eq=False, kw_only=True)
 class BoundSymbolicShapes(Pass):
     """Replace each symbolic size in a spec by its largest possible value; the value's `meta["val"]` stays symbolic.
 
@@ -41,9 +43,11 @@ class BoundSymbolicShapes(Pass):
     """
 
     name = "bound-symbolic-shapes"
+    requires = ("specs",)
+    ensures = ("bounded-shapes",)
+    invalidates = ()
 
-    def __init__(self, *, allow_unbounded: bool = False) -> None:
-        self.allow_unbounded = allow_unbounded
+    allow_unbounded: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
         """Evaluate the bounds.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,9 +22,10 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 
-from .out_variants import OutVariantTable, no_out_variant, shipped_out_variants
+from .out_variants import OutVariantTable, no_out_variant
 
 
+@dataclass(eq=False, kw_only=True)
 class ConvertToOutVariants(Pass):
     """Replace each edge operator by its out variant, with an `alloc` in front of it for every tensor that it returns.
 
@@ -30,9 +33,12 @@ class ConvertToOutVariants(Pass):
     what kind of tensor to make (dtype, layout, device) are dropped where the out variant does not take them.
 
     Args:
-        table: Out variants; those that come with exirkit when absent.
-        ignore_to_out_var_failure: Keep an operator that has no out variant as it is; only a runtime that knows the
+        ignore_missing: Keep an operator that has no out variant as it is; only a runtime that knows the
             operator under that name can run it.
+        overrides: Names of overloads that write their results (`library.name.out`), by names of operators.
+
+    Raises:
+        UsageError: EK436, an override names what does not exist or does not fit.
 
     Before: `%add = edge.aten.add.Tensor(%x, %y)`
     After: `%alloc = alloc(((2, 3), torch.float32))`; `%add = aten.add.out(%x, %y, out=%alloc)`
@@ -40,10 +46,15 @@ class ConvertToOutVariants(Pass):
 
     name = "convert-to-out-variants"
     enters_bodies = True
+    requires = ("specs", "bounded-shapes")
+    ensures = ("out-variants",)
+    invalidates = ("edge-operators", "out-variants-known")
 
-    def __init__(self, *, table: OutVariantTable | None = None, ignore_to_out_var_failure: bool = False) -> None:
-        self.table = table or shipped_out_variants()
-        self.ignore_to_out_var_failure = ignore_to_out_var_failure
+    ignore_missing: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._table = OutVariantTable().with_overrides(self.overrides)
 
     def edit(self, editor: GraphEditor) -> None:
         """Replace the operators.
@@ -56,12 +67,12 @@ class ConvertToOutVariants(Pass):
         for node in editor.graph.nodes:
             if node.op != "call_function" or not isinstance(node.target, EdgeOpOverload):
                 continue
-            variant = self.table.find(node.target)
+            variant = self._table.find(node.target)
             if variant is None:
                 missing.append(no_out_variant(node))
             else:
                 found.append((node, variant))
-        if missing and not self.ignore_to_out_var_failure:
+        if missing and not self.ignore_missing:
             raise ModelError(missing)
         for node, op in found:
             _convert(editor, node, op)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ _COPIES = _RESHAPES | {
 _PERMUTATIONS = frozenset({_ATEN.permute_copy.default, _ATEN.transpose_copy.int, _ATEN.t_copy.default})
 
 
+@dataclass(eq=False, kw_only=True)
 class EliminateViews(Pass):
     """Let a copy that leaves all elements where they are share the memory of its source.
 
@@ -66,9 +68,10 @@ class EliminateViews(Pass):
     """
 
     name = "eliminate-views"
+    requires = ("specs", "bounded-shapes", "outputs-separate")
+    invalidates = ()
 
-    def __init__(self, *, alloc_graph_output: bool = True) -> None:
-        self.alloc_graph_output = alloc_graph_output
+    alloc_graph_output: bool = True
 
     def edit(self, editor: GraphEditor) -> None:
         """Eliminate the copies, in graph order, so that the source of each is resolved before it; and of bodies."""

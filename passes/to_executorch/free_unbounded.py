@@ -22,6 +22,9 @@ class FreeUnbounded(Pass):
 
     name = "free-unbounded"
     enters_bodies = True
+    requires = ("bounded-shapes",)
+    invalidates = ()
+    after = ("convert-to-out-variants",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the calls; tensors that are freed already are left alone."""

@@ -78,6 +78,9 @@ class LowerSymbolicArithmetic(Pass):
 
     name = "lower-symbolic-arithmetic"
     enters_bodies = True
+    ensures = ("symbols-lowered",)
+    invalidates = ("edge-operators", "specs", "bounded-shapes")
+    after = ("remove-asserts",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Lower every number-valued call.

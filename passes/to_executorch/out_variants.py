@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
@@ -21,35 +19,16 @@ from exirkit.ir import (
     Location,
     UsageError,
     find_out_variant,
+    has_trait,
     is_pure,
     locate,
     ops,
     underlying,
 )
-from exirkit.patterns import YamlError, read_yaml
 
 from .remove_asserts import is_assertion
 
 OutVariant = OpOverload | DefinedOperator
-_FILE = "out_variant_overrides.yaml"
-_NAME = r"^[A-Za-z_]\w*\.\w+\.\w+$"
-OperatorName = Annotated[str, Field(pattern=_NAME)]
-
-
-class Overrides(BaseModel):
-    """What the file of overrides says.
-
-    Attributes:
-        out_variants: Version of the form: 1.
-        native: Operators that need no out variant.
-        overrides: Operators and the overloads that write their results.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    out_variants: Literal[1]
-    native: tuple[OperatorName, ...] = ()
-    overrides: dict[OperatorName, OperatorName] = {}
 
 
 @dataclass(frozen=True)
@@ -57,11 +36,9 @@ class OutVariantTable:
     """Finds out variants.
 
     Attributes:
-        native: Operators that need none, because the runtime has them under their own name.
         overrides: Out variants that are given, by operator.
     """
 
-    native: frozenset[Any] = frozenset()
     overrides: Mapping[Any, OutVariant] = field(default_factory=dict)
 
     def find(self, target: Any) -> OutVariant | None:
@@ -82,38 +59,12 @@ class OutVariantTable:
             return self
         found = {_operator(name): (name, other) for name, other in given.items()}
         made = {op: _checked(op, name, other) for op, (name, other) in found.items()}
-        return OutVariantTable(self.native, {**self.overrides, **made})
+        return OutVariantTable({**self.overrides, **made})
 
 
 @cache
 def _derived(op: Any) -> OutVariant | None:
     return find_out_variant(op)
-
-
-@cache
-def shipped_out_variants() -> OutVariantTable:
-    """Return the table with the overrides that come with exirkit."""
-    text = files(__package__ or "exirkit.passes").joinpath(_FILE).read_text(encoding="utf-8")
-    return read_out_variants(text, _FILE)
-
-
-def read_out_variants(text: str, file: str) -> OutVariantTable:
-    """Read a file of overrides.
-
-    Raises:
-        UsageError: EK436, it is not of the right form, or an override does not fit its operator.
-    """
-    try:
-        source = read_yaml(text, file)
-        given = Overrides.model_validate(source.data)
-    except YamlError as error:
-        raise _wrong(error.message, location=Location(file=file, line=error.line, column=error.column)) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = source.text(tuple(first["loc"])).location()
-        raise _wrong(f"{first['msg'][:1].lower()}{first['msg'][1:]}", location=place) from None
-    native = frozenset(_operator(name) for name in given.native)
-    return OutVariantTable(native).with_overrides(given.overrides)
 
 
 def missing_out_variants(program: ExportedProgram, table: OutVariantTable | None = None) -> list[Diagnostic]:
@@ -124,12 +75,12 @@ def missing_out_variants(program: ExportedProgram, table: OutVariantTable | None
 
     Args:
         program: A program of the Edge dialect.
-        table: Out variants; those that come with exirkit when absent.
+        table: Out variants; those that schemas state when absent.
 
     Returns:
         A finding EK435 for each call, in graph order.
     """
-    table = table or shipped_out_variants()
+    table = table or OutVariantTable()
     candidates = [node for node in program.graph.nodes if _needs_variant(node, table)]
     if not candidates:
         return []
@@ -153,7 +104,7 @@ def _needs_variant(node: Node, table: OutVariantTable) -> bool:
     return (
         node.op == "call_function"
         and isinstance(target, EdgeOpOverload)
-        and underlying(target) not in table.native
+        and not has_trait(target, "returns_number")
         and not isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
         and table.find(target) is None
     )
@@ -174,7 +125,9 @@ def _live(graph: Graph) -> set[Node]:
 def _operator(name: str) -> Any:
     parts = name.split(".")
     if len(parts) != 3:
-        raise _wrong(f"{name!r} is no name of an operator", expected="library.name.overload, such as aten.add.Tensor")
+        raise _wrong(
+            f"{name!r} is not the name of an operator", expected="library.name.overload, such as aten.add.Tensor"
+        )
     found: Any = ops.edge
     try:
         for part in parts:

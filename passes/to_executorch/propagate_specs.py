@@ -43,6 +43,9 @@ class PropagateSpecs(Pass):
     """
 
     name = "propagate-specs"
+    requires = ("dim-orders-agree", "symbols-lowered", "outputs-separate", "body-results-separate", "no-assertions")
+    ensures = ("specs",)
+    invalidates = ("bounded-shapes",)
 
     def edit(self, editor: GraphEditor) -> None:
         """Set the specs.

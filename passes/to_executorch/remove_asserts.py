@@ -34,6 +34,8 @@ class RemoveAsserts(Pass):
 
     name = "remove-asserts"
     enters_bodies = True
+    ensures = ("no-assertions",)
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove the assertions."""

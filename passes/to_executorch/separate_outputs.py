@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
@@ -12,6 +14,7 @@ from exirkit.passes.contract import Pass
 from .inserted_copies import insert_clone
 
 
+@dataclass(eq=False, kw_only=True)
 class SeparateOutputs(Pass):
     """Copy an output that is an input, a constant or another output, if inputs or outputs are not planned.
 
@@ -26,13 +29,13 @@ class SeparateOutputs(Pass):
     """
 
     name = "separate-outputs"
+    requires = ("mutations-written-back",)
+    ensures = ("outputs-separate",)
+    invalidates = ("dim-orders-agree", "specs", "bounded-shapes")
 
-    def __init__(
-        self, *, alloc_graph_input: bool = True, alloc_graph_output: bool = True, skip_dim_order: bool = False
-    ) -> None:
-        self.alloc_graph_input = alloc_graph_input
-        self.alloc_graph_output = alloc_graph_output
-        self.skip_dim_order = skip_dim_order
+    alloc_graph_input: bool = True
+    alloc_graph_output: bool = True
+    skip_dim_order: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from exirkit.passes.contract import Pass
 from .inserted_copies import insert_clone
 
 
+@dataclass(eq=False, kw_only=True)
 class SeparateBodyResults(Pass):
     """Copy results of bodies that have to be computed into a given place, where they are something else as well.
 
@@ -28,9 +30,11 @@ class SeparateBodyResults(Pass):
     """
 
     name = "separate-body-results"
+    requires = ("mutations-written-back",)
+    ensures = ("body-results-separate",)
+    invalidates = ("dim-orders-agree", "specs", "bounded-shapes")
 
-    def __init__(self, *, skip_dim_order: bool = False) -> None:
-        self.skip_dim_order = skip_dim_order
+    skip_dim_order: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies into all bodies, at any depth."""

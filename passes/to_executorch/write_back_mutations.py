@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch.export import ExportedProgram
@@ -17,6 +18,7 @@ from .inserted_copies import insert_clone
 _MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 
 
+@dataclass(eq=False, kw_only=True)
 class WriteBackMutations(Pass):
     """Write the new value of each mutated buffer, parameter or input into it at the end of the graph.
 
@@ -35,9 +37,11 @@ class WriteBackMutations(Pass):
     """
 
     name = "write-back-mutations"
+    requires = ("edge-operators", "functional")
+    ensures = ("mutations-written-back",)
+    invalidates = ("edge-operators", "functional", "dim-orders-agree", "specs", "bounded-shapes")
 
-    def __init__(self, *, skip_dim_order: bool = False) -> None:
-        self.skip_dim_order = skip_dim_order
+    skip_dim_order: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies and the writes, and make the writes the outputs they stand for."""

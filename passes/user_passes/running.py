@@ -44,6 +44,7 @@ class CompleteMetadata(Pass):
     """Infer the value of every node that a graph-level pass made without one."""
 
     name = "complete-metadata"
+    invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
         """Infer what is missing, in graph order."""

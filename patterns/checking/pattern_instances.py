@@ -10,7 +10,7 @@ import torch
 
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.syntax.program_compiler import Builder
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .near_miss_parts import others_than, parts_of
 from .pattern_execution import CannotRunError, PatternRun, Shape

@@ -16,9 +16,10 @@ from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.syntax.expression_syntax import ExpressionError
 from exirkit.patterns.syntax.program_compiler import FACTS
 from exirkit.patterns.syntax.undecided import UndecidedError, truth
-from exirkit.patterns.types.constraints import condition
+from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.sampling import Sample, Sampler, SamplingError
-from exirkit.patterns.types.variables import OperatorVariable, TensorVariable
+from exirkit.patterns.types.scalars import OperatorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .empty_operands import is_undefined
 from .guard_repairs import repairs_of

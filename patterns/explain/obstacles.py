@@ -24,7 +24,7 @@ from exirkit.patterns.syntax.terms import Call, Item, Literal, OperatorCall, Pla
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.sizes import dims_text
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .explaining_matcher import Stop
 from .value_descriptions import described, shape_text, shown

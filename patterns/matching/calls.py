@@ -28,7 +28,7 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     optional_names,
 )
-from exirkit.patterns.types.variables import OperatorVariable
+from exirkit.patterns.types.scalars import OperatorVariable
 
 from .arguments import compile_argument
 from .lists import compile_elements

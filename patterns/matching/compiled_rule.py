@@ -32,7 +32,7 @@ from exirkit.patterns.syntax.terms import (
 )
 from exirkit.patterns.types.linking import link_variables
 from exirkit.patterns.types.parser import VariableSyntaxError, parse_variable
-from exirkit.patterns.types.variables import OperatorVariable
+from exirkit.patterns.types.scalars import OperatorVariable
 
 from .let_names import with_let
 from .matcher import PatternCompiler

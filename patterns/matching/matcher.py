@@ -33,8 +33,8 @@ from exirkit.patterns.syntax.terms import (
 )
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
-from exirkit.patterns.types.admission import admit
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
+from exirkit.patterns.types.variable import admit
 
 from .calls import (
     compile_alternatives,

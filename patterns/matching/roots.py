@@ -24,7 +24,7 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     children,
 )  # fmt: skip
-from exirkit.patterns.types.variables import OperatorVariable
+from exirkit.patterns.types.scalars import OperatorVariable
 
 if TYPE_CHECKING:
     from .matcher import PatternCompiler

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from exirkit.ir import SourceText
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .program_compiler import FACTS, compile_guard
 from .scope import Scope

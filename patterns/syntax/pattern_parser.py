@@ -11,7 +11,7 @@ from exirkit.ir import SourceText
 from exirkit.patterns.functions.words import language_words
 from exirkit.patterns.operators.argument_binding import bind_written, default_of, normalised_literal, result_count
 from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
-from exirkit.patterns.types.variables import OperatorVariable
+from exirkit.patterns.types.scalars import FAMILIES, OperatorVariable, family_members
 
 from .computed_terms import Refusal, computed_term, no_term
 from .expression_syntax import ExpressionError, parse_expression, parse_statements
@@ -353,12 +353,8 @@ class PatternParser:
         return Through(self.term(node.args[0]), tuple(ops), self._place(node))
 
     def _family(self, node: ast.expr, dotted: str) -> list[Any]:
-        from exirkit.patterns.types.families import family
-
-        if "." not in dotted:
-            found = family(dotted)
-            if found:
-                return list(found)
+        if dotted in FAMILIES:
+            return list(family_members((dotted,)))
         try:
             return [self.scope.table.find(dotted)]
         except UnknownNameError as error:

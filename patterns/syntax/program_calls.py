@@ -16,7 +16,7 @@ from exirkit.patterns.functions.registered import builder_named, builder_names, 
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.argument_binding import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
-from exirkit.patterns.types.variables import OperatorVariable
+from exirkit.patterns.types.scalars import OperatorVariable
 
 from .expression_syntax import ExpressionError, parse_expression
 from .expressions import CallCompiler, Compiled, ExpressionCompiler, Names

@@ -46,7 +46,7 @@ class ShapeInference:
 def _run_without_data(
     kernel: Kernel, positional: Sequence[Any], keywords: Mapping[str, Any], outs: OutArguments
 ) -> Shapes | None:
-    has_ones = kernel.is_quick_on_ones and _elements([*positional, *keywords.values()]) <= _MOST_ONES
+    has_ones = kernel.is_faster_on_ones and _elements([*positional, *keywords.values()]) <= _MOST_ONES
     empty = empty_outs(outs, device="cpu" if has_ones else "meta")
     stand_in = _to_ones if has_ones else _to_meta
     try:

@@ -35,7 +35,7 @@ class Kernel:
         returns: Number of results that the schema declares.
         returns_tensor: Whether the first result is a tensor.
         random: Whether `call` takes the keyword `generator`, which no program stores.
-        is_quick_on_ones: Whether small results have a shape that is told faster by computing with ones than without
+        is_faster_on_ones: Whether small results have a shape that is told faster by computing with ones than without
             data, because torch has the latter in Python only. No element decides the shape.
     """
 
@@ -46,7 +46,7 @@ class Kernel:
     returns: int
     returns_tensor: bool
     random: bool = False
-    is_quick_on_ones: bool = False
+    is_faster_on_ones: bool = False
 
     @cached_property
     def outs(self) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ def make_kernel(
     *,
     kind: KernelKind | None = None,
     random: bool = False,
-    is_quick_on_ones: bool = False,
+    is_faster_on_ones: bool = False,
 ) -> Kernel | None:
     """Return the kernel of that schema, or None if an argument has a type that no program can express.
 
@@ -74,7 +74,7 @@ def make_kernel(
         call: What runs, see `Kernel.call`.
         kind: The kind, where the schema does not tell.
         random: Whether `call` takes the keyword `generator` without having it in its schema.
-        is_quick_on_ones: See `Kernel`.
+        is_faster_on_ones: See `Kernel`.
     """
     slots = slots_of(schema)
     if slots is None:
@@ -89,7 +89,7 @@ def make_kernel(
         returns=len(schema.returns),
         returns_tensor=returns_tensor,
         random=random,
-        is_quick_on_ones=is_quick_on_ones,
+        is_faster_on_ones=is_faster_on_ones,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
-from exirkit.ir import is_quick_on_ones
+from exirkit.ir import is_faster_on_ones
 from exirkit.runtime_ref.interpreter.cells import StepFailure
 
 from .kernel import Kernel, KernelKind, make_kernel
@@ -64,7 +64,7 @@ def torch_kernel(name: str) -> Kernel | None:
         return None
     op = _overload(name)
     # What the overload calls itself, without the Python around it.
-    return None if op is None else make_kernel(schema, op._op, is_quick_on_ones=is_quick_on_ones(op))
+    return None if op is None else make_kernel(schema, op._op, is_faster_on_ones=is_faster_on_ones(op))
 
 
 def torch_kernel_names() -> frozenset[str]:

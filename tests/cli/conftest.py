@@ -129,7 +129,7 @@ def model_file(tmp_path: Path) -> Path:
                 return Tiny()
 
 
-            def bare_tensor():
+            def empty_meta_tensor():
                 return Tiny(), torch.ones(2, 4)
 
 

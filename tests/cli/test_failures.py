@@ -119,7 +119,7 @@ def test_several_findings_are_counted(invoke: Invoke, tmp_path: Path) -> None:
         ("models:raises", "EK715", 1, "models.py:"),
         ("models.py:number", "EK716", 1, "the factory returned something of type int for forward"),
         ("models.py:module", "EK716", 1, "a model without example inputs"),
-        ("models.py:bare_tensor", "EK716", 1, "(write (x,) for one input)"),
+        ("models.py:empty_meta_tensor", "EK716", 1, "(write (x,) for one input)"),
         ("models.py:nothing", "EK716", 1, "a dict without method names"),
         ("models.py:refused_by_export", "EK717", 1, "torch.export failed for method forward"),
     ],

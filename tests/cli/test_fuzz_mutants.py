@@ -16,7 +16,9 @@ from exirkit.fuzz.mutants import MutantResult, bench
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(one: Any, _: Any) -> MutantResult:
         is_found = one.id != "outputs-reversed"
-        return MutantResult(id=one.id, part=one.part, killed_by="O3" if is_found else None, is_blame_right=is_found)
+        return MutantResult(
+            id=one.id, part=one.part, killed_by="dialect-agreement" if is_found else None, is_blame_right=is_found
+        )
 
     monkeypatch.setattr(bench, "_in_a_process", find)
 

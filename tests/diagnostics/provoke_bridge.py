@@ -11,7 +11,7 @@ from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK752", "EK753", "EK754", "EK755", "EK756"}
+NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK753", "EK754", "EK755", "EK756"}
 
 
 def found(code: str) -> list[Diagnostic]:
@@ -30,11 +30,6 @@ def official_pass_that_raises(_: Path) -> list[Diagnostic]:
 @provokes("EK751")
 def backend_that_nobody_imported(_: Path) -> list[Diagnostic]:
     return found("EK751")
-
-
-@provokes("EK752")
-def data_outside_of_the_file(_: Path) -> list[Diagnostic]:
-    return found("EK752")
 
 
 @provokes("EK753")

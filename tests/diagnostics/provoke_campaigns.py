@@ -32,8 +32,8 @@ from exirkit.fuzz.campaigns import (
 )
 from exirkit.fuzz.campaigns.execution.isolation import run_isolated
 from exirkit.fuzz.campaigns.standard import StandardBench, policy_of
+from exirkit.fuzz.compilers import place_pipelines
 from exirkit.fuzz.generation import ExamplePlants, sources_of
-from exirkit.fuzz.oracles import place_pipelines
 from exirkit.passes import Pipeline
 
 

@@ -8,12 +8,12 @@ import pytest
 from tests.diagnostics.provocation import provokes
 
 from exirkit.fuzz.compilers import OfficialCompiler, compiler_of, official_compiler
-from exirkit.fuzz.oracles import rungs_of
+from exirkit.fuzz.oracles import oracles_named
 
 
 @provokes("EK830")
-def unknown_rung(scratch: Path) -> object:
-    return rungs_of(["O0", "O99"])
+def unknown_oracle(scratch: Path) -> object:
+    return oracles_named(["eager-run", "O99"])
 
 
 @provokes("EK831")

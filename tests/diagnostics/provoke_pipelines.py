@@ -13,7 +13,7 @@ from tests.diagnostics.provocation import provokes
 
 from exirkit import Pass, to_edge
 from exirkit.ir import GraphEditor, load_plugin
-from exirkit.passes import Pipeline, read_out_variants, shipped_text
+from exirkit.passes import OutVariantTable, Pipeline, shipped_text
 from exirkit.patterns import parse_book
 
 HEAD = "pipeline: 1\nname: mine\ndialect: {from: edge, to: edge}\nstages:\n"
@@ -66,7 +66,7 @@ def operators_that_are_none(scratch: Path) -> None:
 
 @provokes("EK436")
 def override_that_writes_elsewhere(_: Path) -> None:
-    read_out_variants("out_variants: 1\noverrides: {aten.add.Tensor: aten.topk.values}\n", "mine.yaml")
+    OutVariantTable().with_overrides({"aten.add.Tensor": "aten.topk.values"})
 
 
 @provokes("EK470")

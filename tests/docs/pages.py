@@ -6,7 +6,7 @@ What a fenced block is follows from its language and first line:
 - `python`: code, run with the names that earlier blocks of the page made;
 - `yaml`, `toml`, `json` without a file name: an excerpt, which must parse;
 - `sh`: commands; `text` after it: lines that these print, in this order;
-- without a language: a display, which nothing checks.
+- without a language, or `mermaid`: a display, which nothing checks.
 
 Two comments of HTML, which a rendered page does not show, help: `<!-- setup` is Python or a named file that runs first,
 and `<!-- not run: REASON -->` leaves out the block that follows.
@@ -29,6 +29,7 @@ _PIECE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _NAME = re.compile(r"# (?P<name>[\w./]+\.(py|yaml|toml|json))\n")
+_DISPLAYED = ("", "mermaid")
 _EXCERPTS = ("yaml", "toml", "json")
 
 
@@ -69,7 +70,7 @@ def steps_of(page: str) -> Iterator[Step]:
             if not steps or steps[-1].kind not in ("commands", "skipped"):
                 raise ValueError(f"line {line}: nothing prints this")
             steps[-1].output += text.splitlines()
-        elif kind:
+        elif kind not in _DISPLAYED:
             steps.append(Step("skipped", text, reason, line) if reason else _step(kind, text, line))
         reason = ""
     yield from steps

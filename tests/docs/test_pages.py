@@ -60,7 +60,7 @@ class Reader:
         file = self.directory / f"block_at_line_{step.line}.py"
         file.write_text(step.text, encoding="utf-8")
         linecache.checkcache()
-        exec(compile(step.text, str(file), "exec"), self.names)
+        exec(compile(step.text, str(file), "exec", dont_inherit=True), self.names)
 
     def _command(self, command: str, step: Step) -> str:
         program, *arguments = shlex.split(command.partition(" > ")[0], comments=True)
@@ -85,7 +85,10 @@ class Reader:
         sys.argv = [path, *arguments]
         try:
             with redirect_stdout(out), redirect_stderr(out):
-                exec(compile(source, str(self.directory / path), "exec"), {"__name__": "__main__", "__file__": path})
+                exec(
+                    compile(source, str(self.directory / path), "exec", dont_inherit=True),
+                    {"__name__": "__main__", "__file__": path},
+                )
         except SystemExit as stop:
             return int(stop.code or 0), out.getvalue()
         except Exception:

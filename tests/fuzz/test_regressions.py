@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from exirkit.fuzz.oracles import RUNGS, ExirkitCompiler, check
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.oracles import ORACLES, check
 from exirkit.fuzz.programs import parse_program, program_text
 
 FILES = sorted(Path(__file__).with_name("regressions").glob("*.txt"))
-OWN = [name for name in RUNGS if not name.startswith("O11")]
+OWN = [name for name in ORACLES if not name.startswith("official-runtime")]
 
 
 def test_there_are_programs() -> None:
@@ -21,11 +22,11 @@ def test_there_are_programs() -> None:
 @pytest.mark.parametrize(
     "compiler",
     [*map(ExirkitCompiler, [0, 1, 2]), ExirkitCompiler(share_mutable_buffers=True)],
-    ids=["O0", "O1", "O2", "shared-buffers"],
+    ids=["eager-run", "lowering", "metadata-agreement", "shared-buffers"],
 )
 def test_it_does_not_come_back(path: Path, compiler: ExirkitCompiler) -> None:
     program = parse_program(path.read_text(), file=path.name)
     assert program_text(program) == path.read_text()
-    verdict = check(program, compiler=compiler, rungs=OWN)
+    verdict = check(program, compiler=compiler, oracles=OWN)
     assert verdict.is_good, verdict.failures
-    assert verdict.refusal is None
+    assert verdict.unsupported is None

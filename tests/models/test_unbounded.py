@@ -19,8 +19,6 @@ from exirkit.passes import DynamicMemoryPlanningMode, MemoryPlanningPass
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_memory_plan, check_program
 
-pytestmark = pytest.mark.slow
-
 AT_RUN_TIME = DynamicMemoryPlanningMode.SYMBOLIC
 
 

@@ -180,16 +180,6 @@ def compare(request: Header) -> Reply:
 def provoke(request: Header) -> Reply:
     """Return the diagnostic of a code that only the bridge gives."""
     bridge, ours = importlib.import_module("exirkit.bridge"), importlib.import_module("exirkit")
-    details = importlib.import_module("executorch.exir.backend.backend_details")
-    store = importlib.import_module("executorch.exir._serialize._named_data_store")
-
-    class Outside(details.BackendDetails):  # type: ignore[misc, name-defined]
-        @staticmethod
-        def preprocess(edge_program: ExportedProgram, compile_specs: Any) -> Any:
-            kept = store.NamedDataStore()
-            kept.add_named_data("weights", b"heavy", external_tag="weights.bin")
-            return details.PreprocessResult(b"light", data_store_output=kept.get_named_data_store_output())
-
     try:
         if request["code"] == "EK753":
             policy = "policy: 1\npools: [{name: npu, device: 'cuda:0'}]\n"
@@ -201,9 +191,8 @@ def provoke(request: Header) -> Reply:
         if request["code"] == "EK754":
             return plan({"methods": {"forward": "choosing"}, "policy": "policy: 1\npools: [{name: sram}]\n"})
         # What others have imported is not to be in the message.
-        with mock.patch("exirkit.bridge.backends._imported_backends", return_value={"Outside": Outside}):
-            backend = bridge.official_backend("Outside" if request["code"] == "EK752" else "Outsid")
-        backend.preprocess_multimethod({"forward": [exported("any-batch")]}, {"forward": [[]]})
+        with mock.patch("exirkit.bridge.backends._imported_backends", return_value={"Outside": object}):
+            bridge.official_backend("Outsid")
     except ours.DiagnosticError as error:
         return {"diagnostic": error.diagnostics[0].model_dump_json()}, []
     return {}, []

@@ -26,7 +26,8 @@ class Other:
 OTHERS = {
     "vulkan": Other("vulkan.partitioner.vulkan_partitioner", "VulkanPartitioner", "VulkanBackend"),
     "coreml": Other("apple.coreml.partition", "CoreMLPartitioner", "CoreMLBackend"),
-    # What it wants by default is data in a file of its own.
     "native": Other("native.partitioner", "NativePartitioner", "NativeBackend", {"external_constants_tag": None}),
+    # By default it puts weights in a data file.
+    "native-data-file": Other("native.partitioner", "NativePartitioner", "NativeBackend"),
     "example": Other("example.example_partitioner", "ExamplePartitioner", "ExampleBackend"),
 }

@@ -248,7 +248,6 @@ class Attention(torch.nn.Module):
         return y.permute(0, 2, 1).permute(0, 2, 1), torch.cat([y, y], 1).split(2, 1)[0], y.view(-1, 8).softmax(-1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", shipped_books())
 def test_explanations_of_shipped_rules_agree_with_the_engine(name: str) -> None:
     program = to_edge(torch.export.export(Attention().eval(), (torch.randn(1, 3, 8, 8),))).exported_program()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.patterns import rule_files
 
 from exirkit.patterns import CompiledRule, check_book, load_book, parse_book, relations_of, shipped_books
 
@@ -180,14 +181,16 @@ def test_shipped_books_have_no_rules_in_the_way_of_each_other(name: str) -> None
     assert not relations_of(load_book(name).rules).found
 
 
-@pytest.mark.slow
 def test_books_that_are_applied_together() -> None:
     books = ("canonicalize", "algebra", "fold", "host")
     assert not relations_of([one for name in books for one in load_book(name).rules]).found
 
 
 def test_books_that_undo_each_other() -> None:
-    both = [load_book("decompose").rule("decompose.rsqrt"), load_book("algebra").rule("simplify.reciprocal-of-sqrt")]
+    both = [
+        rule_files.book("decompose").rule("decompose.rsqrt"),
+        rule_files.book("algebra").rule("simplify.reciprocal-of-sqrt"),
+    ]
     (one,) = relations_of(both).found
     assert one.message.startswith("rules undo each other: decompose.rsqrt -> simplify.reciprocal-of-sqrt")
 
@@ -205,6 +208,6 @@ def test_sets_are_looked_at_one_by_one() -> None:
 
 
 def test_the_same_is_said_every_time() -> None:
-    rules = load_book("canonicalize").rules
+    rules = rule_files.book("canonicalize").rules
     first, second = relations_of(rules), relations_of(list(reversed(rules)))
     assert first == second

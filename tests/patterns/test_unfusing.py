@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.patterns import rule_files
 from tests.patterns.exported_programs import exported, outputs, targets
 
 from exirkit import UnfuseOperators, bind_pattern_to_op, ops
@@ -77,7 +78,7 @@ def test_operators_of_shipped_books(name: str) -> None:
 
 def test_narrower_types_are_what_is_tried() -> None:
     types = {"x": "f32 [*B, K]", "w": "f32 [N, K]", "b": "f32 [N] | none", "act": "str in 'relu', 'silu'"}
-    apart = unfuse(load_book("fuse"), types={"fused.linear_act": types})
+    apart = unfuse(rule_files.book("fuse"), types={"fused.linear_act": types})
     verdict = check_book(apart, trials=20, only=["unfuse.fused.linear_act"])
     assert verdict.is_accepted, [one.render() for one in verdict.rules[0].found]
     assert verdict.rules[0].positives is not None

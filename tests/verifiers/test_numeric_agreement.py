@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from exirkit.fuzz.generation import generate
 from exirkit.fuzz.programs import build
-from exirkit.ir import Inference, at_point, fake_mode_of, points_within, symbols_within
+from exirkit.ir import Inference, fake_mode_of, sample_sizes, symbols_within, with_sizes
 from exirkit.verifiers.metadata.numeric_agreement import Agreement, agreement
 
 SEEDS = range(12)
@@ -48,8 +48,8 @@ def test_it_agrees_with_fake_tensors(seed: int) -> None:
         computed, _ = Inference(mode).value(node.target, node.args, node.kwargs, node)
         known = mode.shape_env.var_to_range
         ranges = {one: (int(known[one].lower), int(known[one].upper)) for one in symbols_within((recorded, computed))}
-        for point in points_within(ranges, alone=True):
-            said, found = at_point((recorded, computed), point)
+        for point in sample_sizes(ranges, alone=True):
+            said, found = with_sizes((recorded, computed), point)
             said, found = ([one] if isinstance(one, torch.Tensor) else list(one) for one in (said, found))
             assert [(one.dtype, one.shape) for one in said] == [(one.dtype, one.shape) for one in found], node
 

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 import torch
 
-from exirkit.ir import evaluated, points_of, sorted_symbols
+from exirkit.ir import all_sizes, evaluated, sorted_symbols
 
 # So many combinations of sizes are looked at, and ends and some in between where there are more.
 _MOST_TRIALS = 512
@@ -85,6 +85,6 @@ def _never_exceeds(size: torch.SymInt, bound: int) -> bool:
         return False
     limits = {one: (int(known.lower), int(known.upper)) for one, known in ranges.items()}
     try:
-        return all(evaluated(size.node.expr, point) <= bound for point in points_of(limits, most=_MOST_TRIALS))
+        return all(evaluated(size.node.expr, point) <= bound for point in all_sizes(limits, most=_MOST_TRIALS))
     except ZeroDivisionError:
         return False

@@ -79,17 +79,28 @@ def _numbers(fact: Fact) -> tuple[Any, ...]:
 
 
 def _order(tensor: TensorFacts) -> tuple[int, ...]:
-    order: tuple[int, ...] = _known(tensor.order)
-    return order
+    if isinstance(tensor.order, Unknown):
+        raise UndecidedError
+    return tensor.order
+
+
+@cache
+def _is_plain(order: tuple[int, ...]) -> bool:
+    return order == tuple(range(len(order)))
 
 
 def _is_contiguous(tensor: TensorFacts) -> bool:
-    return _order(tensor) == tuple(range(len(tensor.sizes)))
+    return _is_plain(_order(tensor))
+
+
+@cache
+def _has_last_channels(order: tuple[int, ...]) -> bool:
+    rank = len(order)
+    return rank in (4, 5) and order == (0, *range(2, rank), 1)
 
 
 def _is_channels_last(tensor: TensorFacts) -> bool:
-    rank = len(tensor.sizes)
-    return rank in (4, 5) and _order(tensor) == (0, *range(2, rank), 1)
+    return _has_last_channels(_order(tensor))
 
 
 def contiguous(*facts: Fact) -> bool:
@@ -192,9 +203,14 @@ def dtypes(rules: tuple[str, ...], *facts: Fact) -> bool:
 def sampled_dtypes(rules: tuple[str, ...], *facts: Fact) -> bool:
     """Like `dtypes`, where only combinations were tried in which at most one dtype differs from the others."""
     found = _dtypes_of(facts)
-    if not OperatorDtypes((), (), is_sampled=True).is_known(found):
+    if not _is_sampled(found):
         raise UndecidedError
     return found in _admitted(rules)
+
+
+@cache
+def _is_sampled(found: tuple[str, ...]) -> bool:
+    return OperatorDtypes((), (), is_sampled=True).is_known(found)
 
 
 @cache
@@ -251,6 +267,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 _Term = Callable[[CallFacts], Any]
 
 
+@cache
 def read_condition(text: str) -> KernelCondition:
     """Read a condition.
 
@@ -303,7 +320,7 @@ def _called(tree: ast.Call, text: str) -> _Term:
     if function is None or tree.keywords:
         raise ValueError(f"{ast.unparse(tree)!r} in {text!r} calls none of {', '.join(sorted(FUNCTIONS))}")
     terms = [_term(one, text) for one in tree.args]
-    return lambda call: function(*(term(call) for term in terms))
+    return lambda call: function(*[term(call) for term in terms])
 
 
 def _compared(tree: ast.Compare, text: str) -> _Term:

@@ -42,35 +42,67 @@ Fact: TypeAlias = TensorFacts | int | float | bool | str | Unknown | tuple["Fact
 CallFacts: TypeAlias = Mapping[str, Fact]
 
 
-def facts_of_call(node: Node, only: Container[str] | None = None) -> dict[str, Fact]:
-    """Return what a call in a graph hands to its kernel, by names of arguments; defaults are filled in.
+class CallReader:
+    """Reads calls of one operator.
 
     Args:
-        node: The call.
+        op: The operator.
         only: Names of arguments that are asked for; all when absent.
     """
-    op = underlying(node.target)
-    found: dict[str, Fact] = dict(_defaults(op))
-    for name, given in (*zip(_positional(op), node.args, strict=False), *node.kwargs.items()):
-        if only is None or name in only:
-            found[name] = fact_of(given)
-    return found
+
+    def __init__(self, op: Any, only: Container[str] | None = None) -> None:
+        arguments = [one for one in op._schema.arguments if only is None or one.name in only]
+        self._defaults = {one.name: _of_value(one.default_value) for one in arguments if one.has_default_value()}
+        places = enumerate(one.name for one in op._schema.arguments if not one.kwarg_only)
+        self._places = [(place, name) for place, name in places if only is None or name in only]
+        self._names = [one.name for one in arguments]
+
+    def facts(self, node: Node, known: dict[Node, Fact]) -> dict[str, Fact]:
+        """Return what a call hands to its kernel, by names of arguments; defaults are filled in.
+
+        Args:
+            node: The call.
+            known: What nodes are, as far as it was found out before; it is added to.
+        """
+        found: dict[str, Fact] = self._defaults.copy()
+        args, kwargs = node.args, node.kwargs
+        for place, name in self._places:
+            if place >= len(args):
+                break
+            found[name] = _fact_of(args[place], known)
+        for name in self._names if kwargs else ():
+            if name in kwargs:
+                found[name] = _fact_of(kwargs[name], known)
+        return found
 
 
-def fact_of(argument: Any) -> Fact:
-    """Return what an argument of a call in a graph is."""
+def facts_of_call(node: Node) -> dict[str, Fact]:
+    """Return what a call in a graph hands to its kernel, by names of arguments; defaults are filled in."""
+    return CallReader(underlying(node.target)).facts(node, {})
+
+
+_PLAIN: Final = frozenset({int, float, bool, str, type(None)})
+
+
+def _fact_of(argument: Any, known: dict[Node, Fact]) -> Fact:
+    if type(argument) in _PLAIN:
+        return argument  # type: ignore[no-any-return]
     if isinstance(argument, Node):
-        spec = argument.meta.get("spec")
-        return _of_value(spec if isinstance(spec, TensorSpec) else argument.meta.get("val", UNKNOWN))
+        fact = known.get(argument)
+        if fact is None:
+            spec = argument.meta.get("spec")
+            fact = _of_value(spec if isinstance(spec, TensorSpec) else argument.meta.get("val", UNKNOWN))
+            known[argument] = fact
+        return fact
     if isinstance(argument, list | tuple):
-        return tuple(map(fact_of, argument))
+        return tuple([_fact_of(one, known) for one in argument])
     return _of_value(argument)
 
 
 def _of_value(value: Any) -> Fact:
     if isinstance(value, TensorSpec):
         if value.shape_dynamism == TensorShapeDynamism.STATIC:
-            sizes = tuple(one if isinstance(one, int) else UNKNOWN for one in value.shape)
+            sizes = tuple([one if isinstance(one, int) else UNKNOWN for one in value.shape])
             return TensorFacts(_name(value.dtype), sizes, tuple(value.dim_order))
         return TensorFacts(_name(value.dtype), (UNKNOWN,) * len(value.shape), tuple(value.dim_order))
     if isinstance(value, torch.Tensor):
@@ -94,13 +126,3 @@ def _of_tensor(value: torch.Tensor) -> TensorFacts:
 @cache
 def _name(value: Any) -> str:
     return str(value).removeprefix("torch.")
-
-
-@cache
-def _positional(op: Any) -> tuple[str, ...]:
-    return tuple(one.name for one in op._schema.arguments if not one.kwarg_only)
-
-
-@cache
-def _defaults(op: Any) -> Mapping[str, Fact]:
-    return {one.name: _of_value(one.default_value) for one in op._schema.arguments if one.has_default_value()}

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from exirkit.ir import DefinedOperator, Diagnostic, Location, UsageError, underlying
 from exirkit.verifiers.graph.program_graphs import graphs_of
 
 from .conditions import KernelCondition, read_condition
-from .facts import CallFacts, Fact, TensorFacts, facts_of_call
+from .facts import CallFacts, CallReader, Fact, TensorFacts
 
 _MOST_SHOWN = 6
 
@@ -89,21 +89,15 @@ def check_kernels(program: ExportedProgram | GraphModule, table: KernelTable) ->
         All findings (EK359: no kernel, EK360: the kernel does not take this call), in graph order.
     """
     findings: list[Diagnostic] = []
-    known: dict[Any, _Kernel | None] = {}
+    kernels: dict[Any, _Kernel | None] = {}
+    known: dict[Node, Fact] = {}
     for graph in graphs_of(program):
         for node in graph.calls():
             target = node.target
-            if target not in known:
-                known[target] = _kernel(target, table)
-            kernel = known[target]
-            if kernel is None or (kernel.is_there and not kernel.names):
-                continue
-            wrong: Iterable[Diagnostic]
-            if kernel.is_there:
-                wrong = broken_conditions(table, kernel.name, facts_of_call(node, kernel.names))
-            else:
-                wrong = [missing(table, kernel.name)]
-            for each in wrong:
+            if target not in kernels:
+                kernels[target] = _kernel(target, table)
+            kernel = kernels[target]
+            for each in () if kernel is None else kernel.findings(node, table, known):
                 made = graph.finding(each.code, node, each.message, expected=each.expected, hint=each.hint)
                 findings.append(made.model_copy(update={"notes": (*each.notes, *made.notes)}))
     return findings
@@ -111,21 +105,31 @@ def check_kernels(program: ExportedProgram | GraphModule, table: KernelTable) ->
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What has to be looked at in calls of an operator.
+    """What has to be checked in calls of an operator.
 
     Attributes:
         name: Of its kernel.
-        is_there: Whether there is one.
-        names: Arguments of which conditions speak.
+        conditions: What the kernel asks of calls.
+        reader: Reads the arguments of which they speak; None if there is no kernel.
     """
 
     name: str
-    is_there: bool
-    names: frozenset[str]
+    conditions: tuple[KernelCondition, ...]
+    reader: CallReader | None
+
+    def findings(self, node: Node, table: KernelTable, known: dict[Node, Fact]) -> Iterable[Diagnostic]:
+        if self.reader is None:
+            return (missing(table, self.name),)
+        if not self.conditions:
+            return ()
+        facts = self.reader.facts(node, known)
+        if all(one.holds(facts) is not False for one in self.conditions):
+            return ()
+        return broken_conditions(table, self.name, facts)
 
 
 def _kernel(target: Any, table: KernelTable) -> _Kernel | None:
-    """Return what has to be looked at in calls of an operator; None if nothing is known of it."""
+    """Return what has to be checked in calls of an operator; None if nothing is known of it."""
     op = underlying(target)
     if not isinstance(op, OpOverload | DefinedOperator):
         return None
@@ -133,7 +137,8 @@ def _kernel(target: Any, table: KernelTable) -> _Kernel | None:
     if name.partition("::")[0] not in table.namespaces or _is_kept(op, name, table):
         return None
     conditions = table.conditions_of(name)
-    return _Kernel(name, table.has(name), frozenset(word for one in conditions for word in _words(one.text)))
+    words = frozenset(word for one in conditions for word in _words(one.text))
+    return _Kernel(name, conditions, CallReader(op, words) if table.has(name) else None)
 
 
 def _is_kept(op: Any, name: str, table: KernelTable) -> bool:

@@ -16,9 +16,9 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import Point, at_point, has_quick_values, points_within, quick_value, symbols_within, underlying
+from exirkit.ir import Sizes, has_meta_value, meta_value, sample_sizes, symbols_within, underlying, with_sizes
 
-_NOWHERE: tuple[Point, ...] = ({},)
+_NOWHERE: tuple[Sizes, ...] = ({},)
 _NO_LIMIT = 1 << 62
 
 
@@ -42,16 +42,16 @@ def agreement(
         kwargs: Keyword arguments as in a graph.
         recorded: Value of the call.
     """
-    if not has_quick_values(underlying(target)) or not _holds_tensors(recorded):
+    if not has_meta_value(underlying(target)) or not _holds_tensors(recorded):
         return Agreement.UNKNOWN
     points = _points(mode, (args, kwargs, recorded))
     found = Agreement.ALL
     for point in points:
         try:
-            said, given = at_point((recorded, (tuple(args), dict(kwargs))), point)
+            said, given = with_sizes((recorded, (tuple(args), dict(kwargs))), point)
         except ZeroDivisionError:
             return Agreement.UNKNOWN
-        value = quick_value(target, *given)
+        value = meta_value(target, *given)
         if value is None or not _same(said, value, _same_sizes):
             return Agreement.UNKNOWN
         if not _same(said, value, _same_strides):
@@ -64,7 +64,7 @@ def _holds_tensors(value: Any) -> bool:
     return bool(leaves) and all(isinstance(one, torch.Tensor) for one in leaves)
 
 
-def _points(mode: FakeTensorMode, values: Any) -> Sequence[Point]:
+def _points(mode: FakeTensorMode, values: Any) -> Sequence[Sizes]:
     """Return sizes to try; none if the ranges of some symbol are not known."""
     symbols = list(dict.fromkeys(symbols_within(values)))
     if not symbols:
@@ -73,7 +73,7 @@ def _points(mode: FakeTensorMode, values: Any) -> Sequence[Point]:
     limits = {one: (known[one].lower, known[one].upper) for one in symbols if one in known}
     if len(limits) < len(symbols) or not all(isinstance(low, sympy.Integer) for low, _ in limits.values()):
         return ()
-    return points_within(
+    return sample_sizes(
         {
             one: (int(low), int(high) if isinstance(high, sympy.Integer) else _NO_LIMIT)
             for one, (low, high) in limits.items()

@@ -53,7 +53,7 @@ def check_metadata(program: ExportedProgram | GraphModule, *, layouts: bool = Fa
     """
     graphs = graphs_of(program)
     # Values of bodies belong to the mode of the program.
-    comparison = _Comparison(Inference(fake_mode_of(graphs[0].module), asks_kernels=False), layouts)
+    comparison = _Comparison(Inference(fake_mode_of(graphs[0].module), ("fake",)), layouts)
     return [finding for graph in graphs for node in graph.calls() for finding in comparison.findings(graph, node)]
 
 

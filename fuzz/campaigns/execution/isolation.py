@@ -197,7 +197,7 @@ def _death(seen: _Seen, code: int, is_late: bool, limit: float, tail: str) -> Re
     else:
         symptom = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         message = f"the process died: {symptom}" + (f"\n{tail}" if tail else "")
-    found = Found(rung="process", symptom=symptom, message=message, bucket=f"process/{symptom}")
+    found = Found(oracle="process", symptom=symptom, message=message, bucket=f"process/{symptom}")
     return Result(
         seed=seen.seed,
         verdict=verdict,

@@ -51,11 +51,11 @@ def html_page(summary: CampaignSummary) -> str:
         _listed("Oracles that could not be asked", summary.not_run),
         f"<h2>Buckets of failures: {len(summary.buckets)}</h2>",
         _bucket_part(summary.buckets),
-        "<h2>Time of each rung, milliseconds for a program</h2>",
+        "<h2>Time of each oracle, milliseconds for a program</h2>",
         '<p class="dim">The bar is the mean, the tick is the 95th percentile.</p>',
         bars(
-            "Time of each rung",
-            [Bar(one.rung, one.mean, f"{one.mean:.2f} ms, {one.share:.0%}", one.p95) for one in summary.rungs],
+            "Time of each oracle",
+            [Bar(one.oracle, one.mean, f"{one.mean:.2f} ms, {one.share:.0%}", one.p95) for one in summary.oracles],
         ),
         "<h2>Programs per second, last session</h2>",
         line("Programs per second", summary.rate, "s", "programs per second"),
@@ -110,8 +110,8 @@ def _bucket_part(buckets: tuple[Bucket, ...]) -> str:
 
 
 def _bucket_details(bucket: Bucket) -> str:
-    facts = [("rung", bucket.rung), ("seeds", ", ".join(map(str, bucket.seeds)))]
-    facts += [("guilty", one) for one in bucket.guilty]
+    facts = [("oracle", bucket.oracle), ("seeds", ", ".join(map(str, bucket.seeds)))]
+    facts += [("culprit", one) for one in bucket.culprit]
     facts += [("bucket of the reduced program", one) for one in bucket.causes]
     facts += [("note", one) for one in bucket.notes]
     texts = [("message", bucket.message), ("reduced program", bucket.reduced), ("repro.py", bucket.repro)]

@@ -85,7 +85,7 @@ def _seed_of_bucket(store: Store, campaign: str, bucket: str) -> int | None:
 
 
 def _failures(store: Store, campaign: str, seed: int) -> list[Found]:
-    names = ("rung", "symptom", "message", "stage", "node", "bucket")
+    names = ("oracle", "symptom", "message", "stage", "node", "bucket")
     rows = store.connection.execute(
         f"SELECT {', '.join(names)} FROM failure WHERE campaign = ? AND seed = ? ORDER BY number", (campaign, seed)
     )
@@ -93,7 +93,7 @@ def _failures(store: Store, campaign: str, seed: int) -> list[Found]:
 
 
 def _analyses(store: Store, campaign: str, seed: int) -> list[Analysis]:
-    names = ("seed", "number", "bucket", "guilty", "rule", "application", "reduced", "repro", "note", "seconds")
+    names = ("seed", "number", "bucket", "culprit", "rule", "application", "reduced", "repro", "note", "seconds")
     rows = store.connection.execute(
         f"SELECT {', '.join(names)} FROM analysis WHERE campaign = ? AND seed = ? ORDER BY number", (campaign, seed)
     )

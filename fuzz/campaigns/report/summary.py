@@ -23,10 +23,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class RungTime(_Part):
+class OracleTime(_Part):
     """Time of one oracle: how many programs it saw, and milliseconds of each."""
 
-    rung: str
+    oracle: str
     programs: int
     mean: float
     median: float
@@ -53,7 +53,7 @@ class Bucket(_Part):
         failures: How many there are.
         seeds: The first ones.
         message: Of the first one.
-        guilty: Pass, rule or part, of those that were blamed.
+        culprit: Pass, rule or part, of those that were blamed.
         reduced: The smallest of the reduced programs.
         repro: Its script.
         program: The first program, as generated.
@@ -63,9 +63,9 @@ class Bucket(_Part):
     causes: tuple[str, ...] = ()
     failures: int
     seeds: tuple[int, ...]
-    rung: str
+    oracle: str
     message: str
-    guilty: tuple[str, ...] = ()
+    culprit: tuple[str, ...] = ()
     reduced: str | None = None
     repro: str | None = None
     program: str | None = None
@@ -92,7 +92,7 @@ class CampaignSummary(_Part):
         per_second: Programs per second, of all workers together ...
         per_core: ... and of one.
         rate: For the last session: seconds since its beginning, programs per second.
-        rungs: By the time that they take.
+        oracles: By the time that they take.
         features: By how often they occur; first those that have a quota.
         operators: Likewise.
         buckets: By how often they occur.
@@ -114,7 +114,7 @@ class CampaignSummary(_Part):
     per_second: float
     per_core: float
     rate: tuple[tuple[float, float], ...]
-    rungs: tuple[RungTime, ...]
+    oracles: tuple[OracleTime, ...]
     features: tuple[FeatureCount, ...]
     operators: tuple[FeatureCount, ...]
     buckets: tuple[Bucket, ...]
@@ -174,7 +174,7 @@ def summarise(store: Store, campaign: str | None = None, quotas: Mapping[str, fl
         per_second=timed / seconds if seconds else 0.0,
         per_core=timed / core_seconds if core_seconds else 0.0,
         rate=_rate(store, chosen),
-        rungs=_rungs(store, chosen),
+        oracles=_oracles(store, chosen),
         features=_features(store, chosen, programs, quotas or {}),
         operators=_operators(store, chosen, programs),
         buckets=_buckets(store, chosen),
@@ -244,24 +244,24 @@ def _not_run(store: Store, campaign: str) -> dict[str, int]:
     return dict(rows.fetchall())
 
 
-def _rungs(store: Store, campaign: str) -> tuple[RungTime, ...]:
+def _oracles(store: Store, campaign: str) -> tuple[OracleTime, ...]:
     taken: defaultdict[str, list[float]] = defaultdict(list)
     for (text,) in store.connection.execute("SELECT seconds FROM result WHERE campaign = ?", (campaign,)):
-        for rung, seconds in json.loads(text).items():
-            taken[rung].append(1000 * seconds)
+        for oracle, seconds in json.loads(text).items():
+            taken[oracle].append(1000 * seconds)
     total = sum(map(sum, taken.values())) or 1.0
     made = [
-        RungTime(
-            rung=rung,
+        OracleTime(
+            oracle=oracle,
             programs=len(values),
             mean=statistics.fmean(values),
             median=statistics.median(values),
             p95=sorted(values)[int(0.95 * (len(values) - 1))],
             share=sum(values) / total,
         )
-        for rung, values in taken.items()
+        for oracle, values in taken.items()
     ]
-    return tuple(sorted(made, key=lambda one: (-one.share, one.rung)))
+    return tuple(sorted(made, key=lambda one: (-one.share, one.oracle)))
 
 
 def _features(store: Store, campaign: str, programs: int, quotas: Mapping[str, float]) -> tuple[FeatureCount, ...]:
@@ -301,25 +301,25 @@ def _buckets(store: Store, campaign: str) -> tuple[Bucket, ...]:
 def _bucket(store: Store, campaign: str, name: str, many: int) -> Bucket:
     query = store.connection.execute
     examples = query(
-        "SELECT seed, rung, message, text FROM failure JOIN result USING (campaign, seed) "
+        "SELECT seed, oracle, message, text FROM failure JOIN result USING (campaign, seed) "
         "LEFT JOIN program ON digest = program WHERE campaign = ? AND bucket = ? ORDER BY seed, number LIMIT 5",
         (campaign, name),
     ).fetchall()
     analyses = query(
-        "SELECT analysis.bucket, guilty, rule, application, reduced, repro, note FROM analysis "
+        "SELECT analysis.bucket, culprit, rule, application, reduced, repro, note FROM analysis "
         "JOIN failure USING (campaign, seed, number) WHERE campaign = ? AND failure.bucket = ? ORDER BY seed, number",
         (campaign, name),
     ).fetchall()
     reduced = sorted((one for one in analyses if one[4]), key=lambda one: len(one[4]))
-    _, rung, message, text = examples[0]
+    _, oracle, message, text = examples[0]
     return Bucket(
         bucket=name,
         causes=tuple(sorted({one[0] for one in analyses if one[0]})),
         failures=many,
         seeds=tuple(dict.fromkeys(seed for seed, *_ in examples)),
-        rung=rung,
+        oracle=oracle,
         message=message,
-        guilty=tuple(sorted({_guilty_text(*one[1:4]) for one in analyses if one[1]})),
+        culprit=tuple(sorted({_culprit_text(*one[1:4]) for one in analyses if one[1]})),
         reduced=reduced[0][4] if reduced else None,
         repro=reduced[0][5] if reduced else None,
         program=text,
@@ -327,8 +327,8 @@ def _bucket(store: Store, campaign: str, name: str, many: int) -> Bucket:
     )
 
 
-def _guilty_text(guilty: str, rule: str | None, application: int | None) -> str:
-    text = guilty
+def _culprit_text(culprit: str, rule: str | None, application: int | None) -> str:
+    text = culprit
     if rule is not None:
         text += f", rule {rule}"
     if application is not None:

@@ -3,8 +3,13 @@
 from .call_facts import obstacle_to_taking
 from .data_partitioner import DataPartitioner, load_partitioner
 from .model import Maximum, Minimum, Partitioning, RankRange, TakingRule, WholeOperators
-from .reading import check_partitioning, load_partitioning, parse_partitioning
-from .schema import partitioning_schema, partitioning_schema_text
+from .reading import (
+    check_partitioning,
+    load_partitioning,
+    parse_partitioning,
+    partitioning_schema,
+    partitioning_schema_text,
+)
 from .why_not import PartitionAccount, TakenPartition, WhyNot, account_of
 
 __all__ = [

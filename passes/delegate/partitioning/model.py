@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from exirkit.passes.config.policy_words import Conditions, Globs, Nbytes, NbytesRange, Strict
+from exirkit.passes.config.policies import Conditions, Globs, Nbytes, NbytesRange, Strict
 
 BackendId = Annotated[str, Field(min_length=1, max_length=200)]
 RuleName = Annotated[str, Field(min_length=1, max_length=200)]

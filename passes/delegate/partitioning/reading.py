@@ -1,34 +1,34 @@
-"""From the text of a partitioning file to its model; what is wrong is said with line and column, all of it at once."""
+"""From the text of a partitioning file to its model, and the JSON Schema of such files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from torch._ops import OpOverload
 
-from exirkit.ir import Diagnostic, ModelError
-from exirkit.passes.config.node_names import has_wildcard
-from exirkit.passes.config.policy_files import (
-    TextAt,
-    condition_findings,
-    dtype_findings,
-    in_order,
-    keys_of,
-    operator_findings,
-    policy_source,
-    policy_text,
-    read_policy,
-    wrong,
+from exirkit.ir import (
+    Diagnostic,
+    DocumentCodes,
+    ModelError,
+    SourceText,
+    YamlPath,
+    document_schema,
+    in_file_order,
+    read_document,
+    read_text,
 )
-from exirkit.passes.config.policy_words import NbytesRange
-from exirkit.patterns import OperatorTable, SourceText, YamlPath, compile_pattern
+from exirkit.passes.config.node_names import has_wildcard
+from exirkit.passes.config.policies import TextAt, condition_findings, dtype_findings, operator_findings, wrong
+from exirkit.patterns import OperatorTable, compile_pattern
 
-from .model import Maximum, Minimum, Partitioning, RankRange, TakingRule, WholeOperators
+from .model import Partitioning, TakingRule, WholeOperators
 
 CONDITION_NAMES = ("x", "nbytes", "elements", "macs")
 """What a condition of a rule without a pattern may name."""
-_KEYS = keys_of((Partitioning, TakingRule, WholeOperators, Minimum, Maximum, NbytesRange, RankRange))
+_CODES = DocumentCodes(syntax="EK494", form="EK495")
 
 
 def load_partitioning(path: str | Path) -> Partitioning:
@@ -39,7 +39,7 @@ def load_partitioning(path: str | Path) -> Partitioning:
             it.
         OSError: The file cannot be read.
     """
-    return parse_partitioning(policy_text(path, "EK494"), str(path))
+    return parse_partitioning(read_text(path, _CODES.syntax), str(path))
 
 
 def parse_partitioning(text: str, file: str = "<partitioning>") -> Partitioning:
@@ -48,10 +48,9 @@ def parse_partitioning(text: str, file: str = "<partitioning>") -> Partitioning:
     Raises:
         ModelError: As `load_partitioning`.
     """
-    source = policy_source(text, file, "EK494")
-    made = read_policy(Partitioning, source, "EK495", _KEYS)
-    check_partitioning(made, lambda path, value: source.text(path, value))
-    return made
+    found = read_document(text, Partitioning, _CODES, file=file)
+    check_partitioning(found.model, found.source.text)
+    return found.model
 
 
 def check_partitioning(partitioning: Partitioning, text_at: TextAt | None = None) -> None:
@@ -70,7 +69,7 @@ def check_partitioning(partitioning: Partitioning, text_at: TextAt | None = None
         *(one for place, whole in enumerate(partitioning.keep_whole) for one in _whole_findings(place, whole, at)),
     ]
     if findings:
-        raise ModelError(in_order(findings) if text_at else findings)
+        raise ModelError(in_file_order(findings, findings[0].location.file or "") if text_at else findings)
 
 
 def _rule_findings(place: int, rule: TakingRule, at: TextAt) -> Iterator[Diagnostic]:
@@ -110,3 +109,13 @@ def _whole_findings(place: int, whole: WholeOperators, at: TextAt) -> Iterator[D
         (("keep_whole", place, "where", number), text) for number, text in enumerate(whole.where)
     ]
     yield from condition_findings(conditions, at, CONDITION_NAMES)
+
+
+def partitioning_schema() -> dict[str, Any]:
+    """Return the JSON Schema of partitioning files, made from the models, for editors."""
+    return document_schema(Partitioning, "What a partitioner of exirkit takes, as data")
+
+
+def partitioning_schema_text() -> str:
+    """Return the JSON Schema of partitioning files as the text of the file that comes with exirkit."""
+    return files(__package__ or "").joinpath("partitioning.schema.json").read_text(encoding="utf-8")

@@ -1,12 +1,17 @@
 """Memory policies: which memories there are and what lies in which, declared as data."""
 
-from exirkit.passes.config.policy_words import NbytesRange
+from exirkit.passes.config.policies import NbytesRange
 
 from .model import MemoryPolicy, MemoryPool, PlacementRule
 from .pooled_planner import PooledPlanner
 from .provision import planned_inputs, planned_outputs, plans_all
-from .reading import check_policy, load_memory_policy, parse_memory_policy
-from .schema import memory_policy_schema, memory_policy_schema_text
+from .reading import (
+    check_policy,
+    load_memory_policy,
+    memory_policy_schema,
+    memory_policy_schema_text,
+    parse_memory_policy,
+)
 
 __all__ = [
     "MemoryPolicy",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from exirkit.passes.config.policy_words import (
+from exirkit.passes.config.policies import (
+    ONE_OR_MORE,
+    WITH_UNIT,
     Conditions,
     Glob,
     Globs,
@@ -15,16 +17,14 @@ from exirkit.passes.config.policy_words import (
     Nbytes,
     NbytesRange,
     Strict,
-    listed,
-    nbytes_of,
 )
 
 DEVICE_PATTERN = r"^(cpu|cuda(:[0-9]{1,2})?)$"
 
 
-Alignment = Annotated[int, Field(ge=1, le=1 << 30), BeforeValidator(nbytes_of)]
+Alignment = Annotated[int, Field(ge=1, le=1 << 30), *WITH_UNIT]
 Kind = Literal["input", "output", "buffer", "intermediate"]
-Kinds = Annotated[tuple[Kind, ...], BeforeValidator(listed)]
+Kinds = Annotated[tuple[Kind, ...], *ONE_OR_MORE]
 Provision = Literal["planned", "provided"]
 
 

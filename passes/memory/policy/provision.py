@@ -5,9 +5,8 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 
-from exirkit.ir import Diagnostic, Location, UsageError
+from exirkit.ir import Diagnostic, Location, UsageError, did_you_mean
 from exirkit.passes.config.node_names import has_wildcard
-from exirkit.passes.config.policy_files import did_you_mean
 
 from .model import MemoryPolicy, Provision
 

@@ -1,34 +1,31 @@
-"""From the text of a policy file to its model; what is wrong is said with line and column, all of it at once."""
+"""From the text of a policy file to its model, and the JSON Schema of such files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from exirkit.ir import Diagnostic, ModelError
-from exirkit.passes.config.policy_files import (
-    TextAt,
-    condition_findings,
+from exirkit.ir import (
+    Diagnostic,
+    DocumentCodes,
+    ModelError,
+    SourceText,
+    YamlPath,
     did_you_mean,
-    dtype_findings,
-    in_order,
-    is_empty_for_others,
-    keys_of,
-    operator_findings,
-    policy_source,
-    policy_text,
-    read_policy,
-    wrong,
+    document_schema,
+    in_file_order,
+    read_document,
+    read_text,
 )
-from exirkit.passes.config.policy_words import NbytesRange
-from exirkit.patterns import SourceText, YamlPath
+from exirkit.passes.config.policies import TextAt, condition_findings, dtype_findings, operator_findings, wrong
 
-from .model import MemoryPolicy, MemoryPool, PlacementRule
+from .model import MemoryPolicy
 
 CONDITION_NAMES = ("x", "nbytes", "traffic")
 """What a condition may name: the value, its bytes, and the bytes that are written to it and read."""
-_KEYS = keys_of((MemoryPolicy, MemoryPool, PlacementRule, NbytesRange))
+_CODES = DocumentCodes(syntax="EK480", form="EK481")
 
 
 def load_memory_policy(path: str | Path) -> MemoryPolicy:
@@ -38,7 +35,7 @@ def load_memory_policy(path: str | Path) -> MemoryPolicy:
         ModelError: EK480, it is no YAML that is read here; EK481, EK482, EK220, all that is wrong with it.
         OSError: The file cannot be read.
     """
-    return parse_memory_policy(policy_text(path, "EK480"), str(path))
+    return parse_memory_policy(read_text(path, _CODES.syntax), str(path))
 
 
 def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
@@ -47,10 +44,9 @@ def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
     Raises:
         ModelError: As `load_memory_policy`.
     """
-    source = policy_source(text, file, "EK480")
-    policy = read_policy(MemoryPolicy, source, "EK481", _KEYS, _is_echo)
-    check_policy(policy, lambda path, value: source.text(path, value))
-    return policy
+    found = read_document(text, MemoryPolicy, _CODES, file=file, follows=_is_echo)
+    check_policy(found.model, found.source.text)
+    return found.model
 
 
 def check_policy(policy: MemoryPolicy, text_at: TextAt | None = None) -> None:
@@ -66,7 +62,7 @@ def check_policy(policy: MemoryPolicy, text_at: TextAt | None = None) -> None:
     at = text_at or (lambda path, value: SourceText(value, _python_place(path)))
     findings = [*_pool_findings(policy, at), *_rule_findings(policy, at)]
     if findings:
-        raise ModelError(in_order(findings) if text_at else findings)
+        raise ModelError(in_file_order(findings, findings[0].location.file or "") if text_at else findings)
 
 
 def _python_place(path: YamlPath) -> str:
@@ -74,10 +70,8 @@ def _python_place(path: YamlPath) -> str:
 
 
 def _is_echo(error: Any, errors: Sequence[Any]) -> bool:
-    """Tell whether a complaint follows from others: an empty list from wrong items, one form of a key from another."""
+    """Whether an error about one form of a key follows from errors about another form."""
     path, kind = error["loc"], error["type"]
-    if is_empty_for_others(error, errors):
-        return True
     # `inputs` is a word or a mapping, and pydantic complains about both.
     twins = [each for each in errors if each is not error and path and each["loc"][:1] == path[:1] and len(path) == 2]
     if kind == "dict_type":
@@ -123,3 +117,13 @@ def _rule_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
 
 def _wrong(text: SourceText, message: str, hint: str | None = None) -> Diagnostic:
     return wrong(text, "EK482", message, hint)
+
+
+def memory_policy_schema() -> dict[str, Any]:
+    """Return the JSON Schema of memory policies, made from the models, for editors."""
+    return document_schema(MemoryPolicy, "A memory policy for exirkit")
+
+
+def memory_policy_schema_text() -> str:
+    """Return the JSON Schema of memory policies as the text of the file that comes with exirkit."""
+    return files(__package__ or "").joinpath("policy.schema.json").read_text(encoding="utf-8")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from executorch.exir.backend.backend_details import BackendDetails as OfficialBackendDetails
 from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialCompileSpec
 from torch.export import ExportedProgram
 
-from exirkit.ir import CompileSpec, Diagnostic, ModelError, UsageError
+from exirkit.ir import CompileSpec, Diagnostic, UsageError
 from exirkit.passes import BackendDetails, PreprocessResult
 from exirkit.program import cheap_tracing
 
@@ -72,17 +73,23 @@ def _imported_backends() -> dict[str, type[Any]]:
 
 
 def _result(made: Any) -> PreprocessResult:
-    return PreprocessResult(bytes(made.processed_bytes), made.debug_handle_map, named_data_of(made.data_store_output))
+    named, external = stored_data(made.data_store_output)
+    return PreprocessResult(bytes(made.processed_bytes), made.debug_handle_map, named, external)
 
 
-def named_data_of(store: Any) -> dict[str, bytes]:
-    """Return what a backend has put in its `NamedDataStore`, by key.
+def stored_data(store: Any) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
+    """Return what a backend has put in its `NamedDataStore`.
 
-    Raises:
-        ModelError: EK752, some of it is to be in a file of its own.
+    Args:
+        store: An official `NamedDataStoreOutput`, or None.
+
+    Returns:
+        What goes into the program, by key; and what goes into data files, by key, by the name of the file.
     """
     if store is None:
-        return {}
-    if store.external_data:
-        raise ModelError(Diagnostic(code="EK752", message="the backend wants data in files of their own"))
-    return {key: bytes(store.buffers[entry.buffer_index]) for key, entry in store.pte_data.items()}
+        return {}, {}
+
+    def stored(entries: Mapping[str, Any]) -> dict[str, bytes]:
+        return {key: bytes(store.buffers[entry.buffer_index]) for key, entry in entries.items()}
+
+    return stored(store.pte_data), {file: stored(entries) for file, entries in store.external_data.items()}

@@ -24,7 +24,7 @@ from exirkit.ir import (
 from exirkit.passes import EdgeCompileConfig
 from exirkit.program import EdgeProgramManager, LoweredBackendModule
 
-from .backends import named_data_of
+from .backends import stored_data
 
 
 def edge_from_official(programs: Any, compile_config: EdgeCompileConfig | None = None) -> EdgeProgramManager:
@@ -35,9 +35,6 @@ def edge_from_official(programs: Any, compile_config: EdgeCompileConfig | None =
             changed.
         compile_config: Choices that later steps respect. Their programs may hold operators that ours do not, so by
             default they are not checked for being core operators.
-
-    Raises:
-        ModelError: EK752, a delegate keeps data in files of its own.
     """
     config = compile_config or EdgeCompileConfig(_check_ir_validity=False)
     if isinstance(programs, OfficialManager):
@@ -75,11 +72,13 @@ def _take_delegates_over(module: GraphModule) -> None:
 
 def _delegate(theirs: OfficialDelegate) -> LoweredBackendModule:
     specs = [CompileSpec(one.key, bytes(one.value)) for one in theirs.compile_specs]
+    named, external = stored_data(theirs.named_data_store_output)
     return LoweredBackendModule(
         _ours(theirs.original_module),
         theirs.backend_id,
         bytes(theirs.processed_bytes),
         specs,
-        named_data_of(theirs.named_data_store_output),
+        named,
         theirs.meta.get("debug_handle_map") if theirs.meta else None,
+        external,
     )

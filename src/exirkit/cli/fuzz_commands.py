@@ -44,7 +44,10 @@ def fuzz(
     db: Annotated[Path, typer.Option(metavar="FILE.db", help="Where results are kept, and where to go on.")] = Path(
         "fuzz.db"
     ),
-    rungs: Annotated[str | None, typer.Option(metavar="ID,ID...", help="Only these oracles: O0,O3,O5.")] = None,
+    oracles: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Only these oracles: dialect-agreement,poisoned-run.")
+    ] = None,
+    rungs: Annotated[str | None, typer.Option(hidden=True, help="Deprecated name of --oracles.")] = None,
     optimize: Annotated[
         list[int] | None,
         typer.Option("-O", min=0, max=2, help="Levels; each program gets one.", show_default="all; 1 if usual"),
@@ -60,7 +63,7 @@ def fuzz(
         int | None, typer.Option(min=1, help="Seeds in a unit of work; else as many as take a second.")
     ] = None,
     seed_seconds: Annotated[float, typer.Option(min=0.1, help="End a seed that takes longer.")] = 60.0,
-    analyses: Annotated[int, typer.Option(min=0, help="Failures of each bucket to blame and reduce.")] = 2,
+    analyses: Annotated[int, typer.Option(min=0, help="Failures of each bucket to localize and reduce.")] = 2,
     bench: Annotated[
         str | None, typer.Option(metavar="MODULE:CLASS", help="What makes and checks programs.", show_default=False)
     ] = None,
@@ -81,7 +84,7 @@ def fuzz(
         from .fuzzing import FuzzOptions, run_campaign
 
     options = FuzzOptions(
-        target, tuple(pipeline or ()), expand_books(rules or ()), seeds, minutes, workers, dask, db, rungs,
+        target, tuple(pipeline or ()), expand_books(rules or ()), seeds, minutes, workers, dask, db, oracles or rungs,
         tuple(optimize or ()), choices, policy, batch, seed_seconds, analyses, bench,
     )  # fmt: skip
     report = run_campaign(options)

@@ -62,20 +62,20 @@ def print_summary(report: FuzzSummaryReport, summary: CampaignSummary) -> None:
         ["speed", f"{summary.per_second:.1f} programs/s, {summary.per_core:.1f} for each worker"],
     ]
     console.print(table(["", ""], facts))
-    if summary.rungs:
+    if summary.oracles:
         rows = [
             [
-                one.rung,
+                one.oracle,
                 f"{one.programs:,}",
                 f"{one.mean:.2f}",
                 f"{one.median:.2f}",
                 f"{one.p95:.2f}",
                 f"{one.share:.1%}",
             ]
-            for one in summary.rungs
+            for one in summary.oracles
         ]
         console.print(
-            table(["rung", ">programs", ">mean ms", ">median", ">95 %", ">of the time"], rows, title="\nRungs")
+            table(["oracle", ">programs", ">mean ms", ">median", ">95 %", ">of the time"], rows, title="\nOracles")
         )
     if summary.features:
         rows = [[one.feature, f"{one.programs:,}", f"{one.share:.1%}", _quota(one)] for one in summary.features]
@@ -98,14 +98,14 @@ def print_shown(shown: Shown) -> None:
     typer.echo(f"# campaign {shown.campaign}, seed {shown.seed}, -O{shown.level}: {shown.verdict}")
     _print_text(shown.program or "# the generator did not get as far as a program")
     for found in shown.failures:
-        typer.echo(f"\n# {found.rung} {one_line(found.bucket)}")
+        typer.echo(f"\n# {found.oracle} {one_line(found.bucket)}")
         place = ", ".join(part for part in (found.stage, found.node) if part)
         _print_text("\n".join(f"#   {line}" for line in [*([place] if place else []), *found.message.splitlines()]))
     for made in shown.analyses:
         typer.echo(f"\n# failure {made.number}: {one_line(made.bucket)}")
-        if made.guilty:
+        if made.culprit:
             rule = f", rule {made.rule}" if made.rule else ""
-            typer.echo(f"# guilty: {one_line(made.guilty)}{rule}")
+            typer.echo(f"# culprit: {one_line(made.culprit)}{rule}")
         if made.note:
             typer.echo(f"# note: {one_line(made.note)}")
         for title, text in (("reduced", made.reduced), ("repro.py", made.repro)):
@@ -128,8 +128,8 @@ def _quota(one: FeatureCount) -> str:
 def _print_bucket(bucket: Bucket) -> None:
     typer.echo(f"\n{bucket.failures:>6,}  {one_line(bucket.bucket)}")
     typer.echo(f"        seeds {', '.join(map(str, bucket.seeds))}")
-    for one in bucket.guilty:
-        typer.echo(f"        guilty: {one_line(one)}")
+    for one in bucket.culprit:
+        typer.echo(f"        culprit: {one_line(one)}")
     for one in bucket.causes:
         typer.echo(f"        reduced: {one_line(one)}")
     typer.echo(f"        {one_line(bucket.message)[:200]}")

@@ -126,7 +126,7 @@ class FuzzMutantsReport(Report):
     Attributes:
         ok: All of them.
         killed: How many.
-        blamed_right: For how many of these the guilty part was named.
+        blamed_right: For how many of these the right culprit was found.
         mutants: Each with `id`, `part`, `is_reached`, `is_infected`, `killed_by`, `symptom`, `seed`, `programs`,
             `seconds`, `blamed`, `is_blame_right`, `witness_killed_by` and `note`.
     """

@@ -52,7 +52,7 @@ class FuzzOptions:
     workers: int | None = None
     dask: str | None = None
     database: Path = Path("fuzz.db")
-    rungs: str | None = None
+    oracles: str | None = None
     optimization_levels: tuple[int, ...] = ()
     choices: str = "drawn"
     policy: Path | None = None
@@ -108,7 +108,7 @@ def campaign_config(options: FuzzOptions) -> CampaignConfig:
         "target": options.target,
         "pipelines": tuple(Attachment.of(file) for file in options.pipelines),
         "rules": tuple(Attachment.of(file) for file in options.rules),
-        "rungs": tuple(options.rungs.split(",")) if options.rungs is not None else None,
+        "oracles": tuple(options.oracles.split(",")) if options.oracles is not None else None,
         "policy": _read_policy(options.policy),
         "optimization_levels": tuple(dict.fromkeys(options.optimization_levels or usual)),
         "choices": options.choices,

@@ -139,6 +139,7 @@ def lower_exported(
         manager = edge.to_executorch(backend_config(options), pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {options.output}"):
         manager.save(options.output)
+        manager.write_tensor_data_to_file(options.output.parent)
     nbytes = options.output.stat().st_size
     with open_program(options.output) as file:
         kinds = bytes_by_kind(file, nbytes)

@@ -47,6 +47,7 @@ class LoweredBackendModule(torch.nn.Module):
         compile_specs: What it was compiled for.
         named_data: Data that the delegate reads at run time, by name.
         debug_handle_map: Debug handles by identifier of the backend.
+        external_data: Data that the delegate reads at run time from data files, by name, by the name of the file.
 
     Source: `LoweredBackendModule` of the ExecuTorch documentation.
     """
@@ -59,6 +60,7 @@ class LoweredBackendModule(torch.nn.Module):
         compile_specs: list[CompileSpec],
         named_data: Mapping[str, bytes] | None = None,
         debug_handle_map: Mapping[Any, tuple[int, ...]] | None = None,
+        external_data: Mapping[str, Mapping[str, bytes]] | None = None,
     ) -> None:
         super().__init__()
         self._original_module = edge_program
@@ -66,6 +68,7 @@ class LoweredBackendModule(torch.nn.Module):
         self._processed_bytes = processed_bytes
         self._compile_specs = compile_specs
         self._named_data = dict(named_data or {})
+        self._external_data = {file: dict(named) for file, named in (external_data or {}).items()}
         self.meta: dict[str, Any] = {"debug_handle_map": debug_handle_map}
 
     @property
@@ -93,6 +96,11 @@ class LoweredBackendModule(torch.nn.Module):
         """Data that the delegate reads at run time, by name."""
         return self._named_data
 
+    @property
+    def external_data(self) -> dict[str, dict[str, bytes]]:
+        """Data that the delegate reads at run time from data files, by name, by the name of the file."""
+        return self._external_data
+
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
         """Return another module with the same contents, none of which changes."""
         return LoweredBackendModule(
@@ -102,6 +110,7 @@ class LoweredBackendModule(torch.nn.Module):
             self._compile_specs,
             self._named_data,
             self.meta["debug_handle_map"],
+            self._external_data,
         )
 
     def program(self) -> Program:
@@ -135,8 +144,15 @@ def _lowered(
                 expected="a PreprocessResult whose `processed_bytes` are bytes",
             )
         )
-    data, handles = made.data_store_output, made.debug_handle_map
-    return LoweredBackendModule(program, backend.__name__, made.processed_bytes, specs, data, handles)
+    return LoweredBackendModule(
+        program,
+        backend.__name__,
+        made.processed_bytes,
+        specs,
+        made.data_store_output,
+        made.debug_handle_map,
+        made.external_data,
+    )
 
 
 def _calling(delegate: LoweredBackendModule) -> ExportedProgram:

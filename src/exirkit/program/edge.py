@@ -24,6 +24,7 @@ from exirkit.passes import (
     apply_user_passes,
     edge_settings,
     executorch_settings,
+    has_library_operators,
     refuse_readers_of_shared_buffers,
     settle_methods,
 )
@@ -179,6 +180,7 @@ class EdgeProgramManager:
             name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
             for name, planner in planners.items()
         }
+        programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
                 refuse_readers_of_shared_buffers({name: programs[name] for name in names})
@@ -194,6 +196,13 @@ class EdgeProgramManager:
         for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
+
+
+def _without_library_operators(program: ExportedProgram, settings: Mapping[str, Any]) -> ExportedProgram:
+    """Return a program in which the composite operators of libraries that have no out variant are decomposed."""
+    if settings["ignore-missing-out-variants"] or not has_library_operators(program):
+        return program
+    return Pipeline.shipped("library_operators").run(program, settings=settings).program
 
 
 def _planner(config: ExecutorchBackendConfig, method: str) -> MemoryPlanningPass:

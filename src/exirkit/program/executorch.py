@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from torch.export import ExportedProgram
 
-from exirkit.emit import EmitterOutput, Program, PteImage, emit_program, lay_out, print_program, write_file
+from exirkit.emit import EmitterOutput, Program, PteImage, data_file, emit_program, lay_out, print_program, write_file
 from exirkit.ir import Diagnostic, UsageError
 from exirkit.passes import ExecutorchBackendConfig
 
@@ -113,8 +113,26 @@ class ExecutorchProgramManager:
             )
         write_file(path, self._laid_out())
 
+    @property
+    def tensor_data(self) -> dict[str, bytes]:
+        """Data files that delegates need beside the program: their bytes by name, without the suffix `.ptd`."""
+        alignment = self._config.segment_alignment
+        return {
+            name: data_file(entries, segment_alignment=alignment)
+            for name, entries in self._output.external_data.items()
+        }
+
     def write_tensor_data_to_file(self, outdir: str | PathLike[str]) -> None:
-        """Write external tensor data; programs hold all of theirs, so there is nothing to write."""
+        """Write the data files that delegates need beside the program: `NAME.ptd` for each.
+
+        Args:
+            outdir: Folder, which must exist.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        for name, data in self.tensor_data.items():
+            Path(outdir, f"{name}.ptd").write_bytes(data)
 
     def dump_executorch_program(self, verbose: bool = False, out: Any = None) -> None:
         """Print the emitted program.

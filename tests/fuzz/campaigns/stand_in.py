@@ -30,7 +30,7 @@ class StandIn:
     def quotas(config: CampaignConfig) -> dict[str, float]:
         return {"mod0": 0.3, "mod1": 0.9, "never": 0.01}
 
-    def make(self, seed: int) -> Case:
+    def make(self, seed: int) -> Case[Any]:
         self._note(seed)
         if self._is("raise_in_make", seed):
             raise ValueError("no program")
@@ -42,7 +42,7 @@ class StandIn:
             features=frozenset({f"mod{seed % 3}", "op:aten.add.Tensor"}),
         )
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case[Any]) -> Checked:
         seed = case.seed
         time.sleep(self._policy.get("sleep", 0))
         if self._is("die", seed):
@@ -53,22 +53,33 @@ class StandIn:
             raise ValueError("the oracle is wrong")
         if self._is("grow", seed):
             self._hoard.append(b"x" * (64 << 20))
-        seconds = {"O0": 0.001, "O3": 0.002}
+        seconds = {"eager-run": 0.001, "dialect-agreement": 0.002}
         if self._is("unsupported", seed):
-            return Checked("unsupported", (Found(rung="O0", symptom="EK432", message="m", bucket="EK432"),), seconds)
+            return Checked(
+                "unsupported", (Found(oracle="eager-run", symptom="EK432", message="m", bucket="EK432"),), seconds
+            )
         if self._is("fail", seed):
-            found = Found(rung="O3", symptom="values", message="1 is not 2", node="y", bucket="O3/values")
+            found = Found(
+                oracle="dialect-agreement", symptom="values", message="1 is not 2", node="y", bucket="O3/values"
+            )
             return Checked("failed", (found,), seconds, compared=2, bitwise=1)
-        return Checked("passed", (), seconds, compared=2, bitwise=2, not_run={"O11": "no runtime"} if seed == 1 else {})
+        return Checked(
+            "passed",
+            (),
+            seconds,
+            compared=2,
+            bitwise=2,
+            not_run={"official-runtime": "no runtime"} if seed == 1 else {},
+        )
 
-    def analyse(self, case: Case, number: int) -> Analysis:
+    def analyse(self, case: Case[Any], number: int) -> Analysis:
         if self._is("die_in_analysis", case.seed):
             os.kill(os.getpid(), signal.SIGKILL)
         return Analysis(
             seed=case.seed,
             number=number,
             bucket="O3/values/MergeEqualNodes",
-            guilty="MergeEqualNodes",
+            culprit="MergeEqualNodes",
             reduced="program(1)",
             repro="assert 1 == 2",
         )

@@ -114,7 +114,7 @@ def test_failures_are_analysed_once_for_each_bucket(tmp_path: Path) -> None:
     with Store(path) as store:
         (bucket,) = summarise(store).buckets
     assert bucket.failures == 4
-    assert bucket.guilty == ("MergeEqualNodes",)
+    assert bucket.culprit == ("MergeEqualNodes",)
     assert bucket.repro == "assert 1 == 2"
 
 
@@ -124,7 +124,7 @@ def test_a_wrong_configuration_ends_the_campaign(tmp_path: Path) -> None:
 
 
 def test_the_configuration_survives_json() -> None:
-    made = config(policy={"fail": [1]}, rungs=("O0",))
+    made = config(policy={"fail": [1]}, oracles=("eager-run",))
     assert CampaignConfig.model_validate_json(made.model_dump_json()) == made
 
 

@@ -16,8 +16,8 @@ FAILED = Result(
     program="program(5)",
     steps=3,
     features=("a", "b"),
-    failures=(Found(rung="O3", symptom="values", message="wrong", bucket="O3/values"),),
-    seconds={"O3": 0.5},
+    failures=(Found(oracle="dialect-agreement", symptom="values", message="wrong", bucket="O3/values"),),
+    seconds={"dialect-agreement": 0.5},
     compared=3,
     bitwise=2,
 )
@@ -100,7 +100,7 @@ def test_showing_by_seed_and_by_bucket(tmp_path: Path) -> None:
         shown = show(store, "5")
         assert shown.failures == FAILED.failures
         assert shown.program == "program(5)"
-        for wrong in ("7", "O3", "99999999999999999999999"):
+        for wrong in ("7", "dialect-agreement", "99999999999999999999999"):
             with pytest.raises(ModelError, match="EK867"):
                 show(store, wrong)
 
@@ -119,3 +119,18 @@ def test_the_file_survives_a_writer_that_is_killed_in_a_transaction(tmp_path: Pa
     with Store(tmp_path / "after" / "c.db") as store:
         assert store.done(campaign, range(10)) == {5}
         assert store.connection.execute("SELECT count(*) FROM failure").fetchone() == (1,)
+
+
+def test_a_database_of_version_1_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    filled(path, FAILED)
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        connection.execute("ALTER TABLE failure RENAME COLUMN oracle TO rung")
+        connection.execute("ALTER TABLE analysis RENAME COLUMN culprit TO guilty")
+        connection.execute("ALTER TABLE result DROP COLUMN counts")
+        text = '{"rungs": ["O3"]}'
+        connection.execute("UPDATE campaign SET config = ?", (text,))
+        connection.execute("PRAGMA user_version = 1")
+    with Store(path, must_exist=True) as store:
+        assert show(store, "5").failures == FAILED.failures
+        assert store.config(store.campaigns()[0]).oracles == ("O3",)

@@ -117,7 +117,7 @@ def test_mutants_are_found_blamed_and_reduced(mutant: str, tmp_path: Path) -> No
     with pytest.raises(pytest.fail.Exception) as caught:
         fuzzer(wrong, seeds=72, examples=PASSES[name][1])
     told = str(caught.value)
-    assert f"guilty: {wrong.name}" in told
+    assert f"culprit: {wrong.name}" in told
     assert told.partition("reduced:")[2].count(" = aten.") <= 3, told
     assert (tmp_path / "fuzz_pass.py").is_file()
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import find, settings
 
+from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.generation import (
     WAYS,
     ExamplePlants,
@@ -17,7 +18,7 @@ from exirkit.fuzz.generation import (
     programs,
     sources_of,
 )
-from exirkit.fuzz.oracles import ExirkitCompiler, check
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Program, parse_program, program_text, run_eagerly
 from exirkit.ir import DiagnosticError
 from exirkit.patterns import load_book
@@ -41,7 +42,7 @@ def test_every_way_is_taken_and_gives_programs_that_run() -> None:
         run_eagerly(made.program)
         assert made == generate_planted(seed, [RulePlants(rule)])
         if made.is_whole and made.way != "special":
-            fired = check(made.program, compiler=ExirkitCompiler(level=0, rules=[rule]), rungs=("O1",)).fired
+            fired = check(made.program, compiler=ExirkitCompiler(level=0, rules=[rule]), oracles=("lowering",)).fired
             assert bool(fired) or made.way == "shared"
     assert set(ways) == set(WAYS)
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.examination import Examination
 from exirkit.fuzz.generation import Policy, from_rule, generate, near_misses
-from exirkit.fuzz.oracles import Examination, ExirkitCompiler
 from exirkit.fuzz.programs import Program, build, parse_program, program_text, run_eagerly
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns import CompiledRule, RuleEngine, load_book, shipped_books

@@ -7,9 +7,9 @@ from exirkit.fuzz.mutants import Mutant
 SQUARE = Mutant(
     id="square",
     part="pass",
-    guilty=("remove-noops",),
+    culprits=("remove-noops",),
     doc="The same in other words.",
-    module="passes.remove_noops",
+    module="passes.to_edge.remove_noops",
     function="_is_identity_permutation",
     old="list(range(len(dims)))",
     new="[*range(len(dims))]",

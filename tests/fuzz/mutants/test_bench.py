@@ -9,15 +9,15 @@ import pytest
 from exirkit.fuzz.mutants import (
     MutantResult,
     MutationBenchOptions,
+    applied,
     bench,
     mutant,
-    planted,
     run_mutant,
     run_mutation_bench,
 )
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
-from exirkit.fuzz.triage import blame
+from exirkit.fuzz.triage import find_culprit
 
 FEW = MutationBenchOptions(seconds=30, seeds=20)
 
@@ -69,8 +69,8 @@ run("decode", y=dyadic(1), w=dyadic(2))
 
 def test_a_bug_that_shows_in_the_second_method_is_blamed_there() -> None:
     program = parse_program(TWO_METHODS)
-    with planted(mutant("cat-drops-single-rows")):
-        failure = check(program, rungs=("O1",)).failures[0]
-        guilt = blame(program, failure)
-    assert guilt.pass_name == "remove-noops"
-    assert guilt.method == "decode"
+    with applied(mutant("cat-drops-single-rows")):
+        failure = check(program, oracles=("lowering",)).failures[0]
+        culprit = find_culprit(program, failure)
+    assert culprit.part == "remove-noops"
+    assert culprit.method == "decode"

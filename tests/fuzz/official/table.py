@@ -37,13 +37,13 @@ and fails while the defect is there:
 
 An operator for which the runtime has no kernel is not in the list, and neither is one outside of the core operators.
 
-**The bench** says how our own bench finds the defect: the first rung of [the ladder](../fuzz/oracles/README.md) that
+**The bench** says how our own bench finds the defect: the first of [the oracles](../../fuzz/oracles/README.md) that
 reports it when the program of the same name in `tests/fuzz/official/` is given to the compiler that is named.
 `official:reinplaced` and the like are the official exporter with a flag or a pass that is not on by default, also for
 `exirkit fuzz --target official:reinplaced`. The corpus is a campaign too:
 
     exirkit fuzz --bench tests/fuzz/official/corpus.py:Corpus --target official --seeds {programs} \\
-        --rungs O0,O1,O4,O5,O6,O7,O8,O11
+        --oracles eager-run,lowering,memory-plan,poisoned-run,memory-sanitizer,repeated-runs,official-runtime
 
 `tests/fuzz/official/test_findings.py` runs every script and every program, so that we notice what a newer version
 mends. This page is written by `python -m tests.fuzz.official.table` from `docs/upstream/findings.yaml`.
@@ -65,7 +65,7 @@ class Finding:
         shows: A pattern in what the script prints.
         known: Threads where it is discussed.
         target: Compiler that is given the program.
-        rung: The first rung that reports it.
+        oracle: The first oracle that reports it.
         seed: A seed of the generator whose program shows it with the usual policy.
         why_not: Why the bench doesn't find it, if it doesn't.
     """
@@ -78,7 +78,7 @@ class Finding:
     shows: str
     known: str = ""
     target: str = "official"
-    rung: str = ""
+    oracle: str = ""
     seed: int | None = None
     why_not: str = ""
 
@@ -103,20 +103,20 @@ def findings() -> list[Finding]:
 def page(found: list[Finding]) -> str:
     """Return the page."""
     counts = ", ".join(f"{sum(one.kind == kind for one in found)} {kind}" for kind in KINDS)
-    by_bench = sum(bool(one.rung) for one in found)
+    by_bench = sum(bool(one.oracle) for one in found)
     summary = f"{len(found)} findings: {counts}. The bench reports {by_bench} of them."
     rows = [
         "| | what is wrong | kind | where | expected | seen | known | the bench |",
         "|---|---|---|---|---|---|---|---|",
     ]
     rows += [_row(one) for one in found]
-    programs = sum(bool(one.rung) for one in found)
+    programs = sum(bool(one.oracle) for one in found)
     return HEAD.format(counts=summary, programs=programs) + "\n" + "\n".join(rows) + "\n"
 
 
 def _row(one: Finding) -> str:
     number = f"[{int(one.name[:2])}](upstream/{one.name}.py)"
-    bench = f"{one.rung}, `{one.target}`" if one.rung else one.why_not
+    bench = f"{one.oracle}, `{one.target}`" if one.oracle else one.why_not
     bench += f", also seed {one.seed}" if one.seed is not None else ""
     cells = (number, one.title, one.kind, one.part, one.expected, one.seen, one.known or "not found", bench)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -13,13 +13,23 @@ from typing import IO, Any
 import pytest
 from tests.fuzz.official.table import KINDS, PAGE, PROGRAMS, REPROS, Finding, findings, page
 
+from exirkit.fuzz.compilers import compiler_of
 from exirkit.fuzz.official import VARIANTS, missing_reason
-from exirkit.fuzz.oracles import RUNGS, check, compiler_of
+from exirkit.fuzz.oracles import ORACLES, check
 from exirkit.fuzz.programs import parse_program, program_text
 
 FOUND = findings()
-BY_BENCH = [one for one in FOUND if one.rung]
-ASKED = ["O0", "O1", "O4", "O5", "O6", "O7", "O8", "O11"]
+BY_BENCH = [one for one in FOUND if one.oracle]
+ASKED = [
+    "eager-run",
+    "lowering",
+    "memory-plan",
+    "poisoned-run",
+    "memory-sanitizer",
+    "repeated-runs",
+    "changing-shapes",
+    "official-runtime",
+]
 
 needs_official = [
     pytest.mark.slow,
@@ -41,8 +51,8 @@ def test_every_script_and_program_is_listed() -> None:
 def test_finding_is_well_formed(finding: Finding) -> None:
     assert len(finding.script.read_text(encoding="utf-8").splitlines()) <= 20
     assert finding.kind in KINDS
-    assert bool(finding.rung) != bool(finding.why_not)
-    assert not finding.rung or finding.rung in RUNGS
+    assert bool(finding.oracle) != bool(finding.why_not)
+    assert not finding.oracle or finding.oracle in ORACLES
     assert finding.target.partition(":")[2] in VARIANTS
 
 
@@ -78,5 +88,5 @@ class TestOfficial:
     @pytest.mark.parametrize("finding", BY_BENCH, ids=lambda one: one.name)
     def test_the_bench_finds_it(self, finding: Finding) -> None:
         program = parse_program(finding.program.read_text(encoding="utf-8"), file=finding.program.name)
-        verdict = check(program, compiler=compiler_of(finding.target), rungs=ASKED)
-        assert [one.rung for one in verdict.failures[:1]] == [finding.rung], verdict
+        verdict = check(program, compiler=compiler_of(finding.target), oracles=ASKED)
+        assert [one.oracle for one in verdict.failures[:1]] == [finding.oracle], verdict

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from exirkit.fuzz.oracles import ExirkitCompiler, check, drawn_choices, simpler_choices
+from exirkit.fuzz.compilers import ExirkitCompiler, drawn_choices, simpler_choices
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
 
 USUAL = ExirkitCompiler()

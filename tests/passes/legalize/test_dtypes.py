@@ -267,7 +267,7 @@ def test_policies_are_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "code", "line", "told"),
     [
-        ("float16: float32, b", "half: float32, b", "EK441", 4, "'half' is no dtype"),
+        ("float16: float32, b", "half: float32, b", "EK441", 4, "'half' is not a dtype"),
         ("bfloat16: float32", "float32: float64", "EK441", 4, "leads to float32"),
         ("arguments: {index: int64}", "argument: {}", "EK441", 7, "argument"),
         ("    arguments: {index: int64}\n", "", "EK441", 6, "has `arguments` or `compute_in`"),

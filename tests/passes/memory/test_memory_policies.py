@@ -10,7 +10,8 @@ from tests.passes.memory.conftest import GraphBuilder
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit.fuzz.oracles import ExirkitCompiler, check
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
 from exirkit.ir import ContractError, ModelError, TensorSpec, UsageError
 from exirkit.passes import MemoryPlanningPass, exact, greedy, naive, parse_memory_policy, portfolio, value_uses
@@ -365,4 +366,4 @@ def test_an_arena_that_only_a_body_has_is_there_without_bytes() -> None:
     compiler = ExirkitCompiler(level=2, alloc_graph_output=False, memory_policy=pools)
     verdict = check(parse_program(EMPTY_ROWS), compiler=compiler)
     assert verdict.is_good, verdict.failures
-    assert verdict.refusal is None
+    assert verdict.unsupported is None

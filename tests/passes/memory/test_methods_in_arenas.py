@@ -13,8 +13,9 @@ from torch.export import ExportedProgram
 
 import exirkit
 from exirkit import ContractError, ExecutorchBackendConfig, MemoryPlanningPass, ModelError
+from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.official import SessionStep
-from exirkit.fuzz.oracles import ExirkitCompiler, check
+from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
 from exirkit.passes import parse_memory_policy, settle_methods
 from exirkit.program import ExecutorchProgramManager
@@ -314,7 +315,7 @@ def test_methods_are_planned_until_all_fit() -> None:
     compiler = ExirkitCompiler(alignment=64, memory_policy=pools)
     verdict = check(parse_program(STATE_THAT_MOVES), compiler=compiler)
     assert verdict.is_good, verdict.failures
-    assert verdict.refusal is None
+    assert verdict.unsupported is None
 
 
 # Nothing of the second method lies in the first pool, whose arena of that method has a stricter alignment than others.
@@ -344,4 +345,4 @@ def test_shared_buffers_stay_out_of_pools_that_are_empty() -> None:
     )
     verdict = check(parse_program(POOL_THAT_STAYS_EMPTY), compiler=ExirkitCompiler(memory_policy=pools))
     assert verdict.is_good, verdict.failures
-    assert verdict.refusal is None
+    assert verdict.unsupported is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,9 @@ def test_errors_of_rule_books_point_into_the_book(tmp_path: Path) -> None:
     assert caught.value.diagnostics[0].location.file == str(tmp_path / "book.yaml")
 
 
+NEEDS_LAYOUTS = "  - {pass: remove-asserts, requires: [dim-orders-agree]}\n"
+
+
 class Mark(Pass):
     """A pass of somebody else's."""
 
@@ -235,6 +239,42 @@ class Mark(Pass):
     def edit(self, editor: GraphEditor) -> None:
         for node in editor.graph.nodes:
             editor.set_meta(node, "mark", self.text)
+
+
+@dataclass(frozen=True)
+class Count(Pass):
+    """Its options are its fields, and its facts are attributes."""
+
+    name = "count"
+    requires = ("edge-operators",)
+    invalidates = ()
+    after = ("mark",)
+
+    bound: int
+    text: str = "x"
+    names: tuple[str, ...] = field(default_factory=tuple)
+    seen: list[str] = field(default_factory=list, init=False)
+
+    def edit(self, editor: GraphEditor) -> None:
+        self.seen.append(self.text)
+
+
+def test_options_and_facts_of_a_dataclass() -> None:
+    brought = {"count": Count, "mark": Mark}
+    (made,) = Pipeline.parse(stages("- {pass: count, options: {bound: 3, names: [a]}}"), passes=brought).passes()
+    assert isinstance(made, Count)
+    assert (made.bound, made.text, made.names) == (3, "x", ("a",))
+    for options, expected in (
+        ("{}", "missing key 'bound'"),
+        ("{bound: x}", "input should be a valid integer, unable to parse string as an integer"),
+        ("{bound: 1, seen: [a]}", "unknown key 'seen'"),
+    ):
+        assert only(stages(f"- {{pass: count, options: {options}}}"), passes=brought).message == expected
+    count = "- {pass: count, options: {bound: 3}}"
+    assert "mark" in only(stages(count, "- pass: mark"), passes=brought).message
+    # `mark` does not state what it breaks; `count` states that it breaks nothing.
+    Pipeline.parse(stages("- check: layouts", count) + NEEDS_LAYOUTS, passes=brought)
+    assert only(stages("- check: layouts", "- pass: mark") + NEEDS_LAYOUTS, passes=brought).code == "EK474"
 
 
 def test_passes_that_the_caller_brings() -> None:

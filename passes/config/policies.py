@@ -1,0 +1,130 @@
+"""What memory policies and partitionings have in common: sizes, names and conditions, and checks of what they name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+
+from exirkit.ir import Diagnostic, ModelError, SourceText, YamlPath, did_you_mean, or_one
+from exirkit.patterns import DTYPES, OperatorTable, UnknownNameError, compile_condition
+
+from .node_names import has_wildcard
+
+TextAt = Callable[[YamlPath, str], SourceText]
+
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_NBYTES_PATTERN = r"^\d+(\.\d+)? *(B|KiB|MiB|GiB|kB|MB|GB)$"
+
+
+@dataclass(frozen=True)
+class _Schema:
+    """Changes the JSON Schema of a type by what may be written besides the values that it holds."""
+
+    change: Callable[[dict[str, Any]], dict[str, Any]]
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return self.change(handler(schema))
+
+
+def _nbytes_of(given: Any) -> Any:
+    """Return the bytes that a string like `256 KiB` stands for; anything else is left to pydantic."""
+    if isinstance(given, bool):
+        raise ValueError(f"{given!r} is not a number of bytes")  # noqa: TRY004 - pydantic reports nothing else
+    if not isinstance(given, str):
+        return given
+    found = re.match(_NBYTES_PATTERN, given)
+    if found is None:
+        raise ValueError(f"{given!r} is not a number of bytes: an integer, or a string like '256 KiB' or '1.5 MB'")
+    unit = found[2]
+    whole, _, part = given.removesuffix(unit).strip().partition(".")
+    nbytes, rest = divmod(int(whole + part) * _UNITS[unit], 10 ** len(part))
+    if rest:
+        raise ValueError(f"{given!r} is not a whole number of bytes")
+    return nbytes
+
+
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+ONE_OR_MORE = (BeforeValidator(_listed), _Schema(or_one))
+"""Annotations of a tuple for which one element may be written."""
+
+WITH_UNIT = (
+    BeforeValidator(_nbytes_of),
+    _Schema(lambda number: {"anyOf": [number, {"type": "string", "pattern": _NBYTES_PATTERN}]}),
+)
+"""Annotations of a number of bytes for which a string such as `256 KiB` may be written."""
+
+Nbytes = Annotated[int, Field(ge=0, le=1 << 50), *WITH_UNIT]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]*$", max_length=100)]
+Glob = Annotated[str, Field(min_length=1, max_length=300)]
+Globs = Annotated[tuple[Glob, ...], *ONE_OR_MORE]
+Conditions = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=5_000)], ...], *ONE_OR_MORE]
+
+
+class Strict(BaseModel):
+    """A part of the file; a key that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NbytesRange(Strict):
+    """Sizes of the values that a rule applies to.
+
+    Attributes:
+        at_least: Bytes of the smallest one.
+        at_most: Bytes of the largest one.
+    """
+
+    at_least: Nbytes = 0
+    at_most: Nbytes | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> NbytesRange:
+        if self.at_most is not None and self.at_most < self.at_least:
+            raise ValueError(f"no value has at least {self.at_least} bytes and at most {self.at_most}")
+        return self
+
+    def admits(self, nbytes: int) -> bool:
+        """Whether a size is in the range."""
+        return self.at_least <= nbytes and (self.at_most is None or nbytes <= self.at_most)
+
+
+def wrong(text: SourceText, code: str, message: str, hint: str | None = None) -> Diagnostic:
+    """Return a diagnostic about a whole string."""
+    return text.diagnostic(code, message, length=max(1, len(text.value.split("\n")[0])), hint=hint)
+
+
+def operator_findings(names: Iterable[tuple[YamlPath, str]], at: TextAt, code: str) -> Iterator[Diagnostic]:
+    """Yield what is wrong with names of operators, in which `*` stands for any part."""
+    table = OperatorTable()
+    for path, name in names:
+        if has_wildcard(name):
+            continue
+        try:
+            table.find(name)
+        except UnknownNameError as error:
+            yield wrong(at(path, name), code, error.message, error.hint)
+
+
+def dtype_findings(names: Iterable[tuple[YamlPath, str]], at: TextAt, code: str) -> Iterator[Diagnostic]:
+    """Yield what is wrong with names of dtypes."""
+    for path, name in names:
+        if name not in DTYPES:
+            yield wrong(at(path, name), code, f"there is no dtype {name!r}", did_you_mean(name, DTYPES))
+
+
+def condition_findings(
+    written: Iterable[tuple[YamlPath, str]], at: TextAt, names: Sequence[str]
+) -> Iterator[Diagnostic]:
+    """Yield what is wrong with conditions over some names."""
+    for path, expression in written:
+        try:
+            compile_condition(at(path, expression), names)
+        except ModelError as error:
+            yield from error.diagnostics
