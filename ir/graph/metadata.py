@@ -59,8 +59,8 @@ def same_argument(left: Any, right: Any) -> bool:
 def _same_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
     if len(left) != len(right):
         return False
-    for one, other in zip(left, right, strict=True):
-        # Nodes and most sizes are one object.
+    # Nodes and most sizes are one object; a loop, since a generator costs as much as the comparisons.
+    for one, other in zip(left, right, strict=True):  # noqa: SIM110
         if one is not other and not same_argument(one, other):
             return False
     return True

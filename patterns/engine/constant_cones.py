@@ -47,7 +47,7 @@ class ConstantValues:
         pending = [node]
         while pending:
             one = pending[-1]
-            # Most values follow from an input of the program, mostly by their first argument; then nothing else is asked.
+            # Most values follow from an input of the program, mostly by their first argument.
             known, unknown = True, None
             for source in one._input_nodes:
                 answer = self._answer(source)
@@ -107,7 +107,7 @@ class ConstantValues:
     # Facts of single nodes
 
     def _answer(self, node: Node) -> bool | None:
-        # FX replaces the arguments of a node as a whole. Its properties for them are slow, and this is asked very often.
+        # FX replaces arguments as a whole. Its properties for them are slow, and this is asked very often.
         known = self._known.get(node)
         if known is None or known[0] is not node._args or known[1] is not node._kwargs:
             return None
