@@ -78,7 +78,7 @@ def test_a_rule_that_never_fires_is_a_finding(invoke: Invoke, here: Path) -> Non
     assert "note: the pattern matches, but the result does not fit" in result.stdout
 
 
-def test_rules_of_pipelines_are_planted_and_counted(invoke: Invoke, here: Path) -> None:
+def test_rules_of_pipelines_are_inserted_and_counted(invoke: Invoke, here: Path) -> None:
     result = invoke("fuzz", "--pipeline", "pipeline.yaml", "--seeds", "2", "--json")
     report = json.loads(result.stdout)
     assert result.exit_code == 0, report

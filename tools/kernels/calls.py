@@ -132,6 +132,14 @@ class Drawing:
                 if rank != highest and self.results(grown) is not None:
                     yield grown
 
+    def empties(self, call: Call) -> Iterator[Call]:
+        """Yield a call with sizes of zero: one size wherever it stands, and each dim of each tensor."""
+        for size in sorted({size for made in _tensors(call) for size in made.sizes if size}):
+            yield {key: _resized(value, {size: 0}) for key, value in call.items()}
+        for name, value in call.items():
+            for dim in range(len(value.sizes) if isinstance(value, Made) else 0):
+                yield {**call, name: replace(value, sizes=(*value.sizes[:dim], 0, *value.sizes[dim + 1 :]))}
+
     def layouts(self, call: Call) -> Iterator[tuple[Call, tuple[str, ...]]]:
         """Yield a call with tensors in other orders, and the kinds of order of its results."""
         names = [key for key, value in call.items() if any(True for _ in _tensors({key: value}))]
@@ -364,6 +372,14 @@ def _grown(value: Any, dims: int) -> Any:
         return value
     sizes = (*(2, 1, 2, 1, 1, 1)[:dims], *value.sizes) if dims > 0 else value.sizes[-dims:]
     return replace(value, sizes=sizes, order=())
+
+
+def _resized(value: Any, sizes: Mapping[int, int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_resized(one, sizes) for one in value)
+    if not isinstance(value, Made):
+        return value
+    return replace(value, sizes=tuple(sizes.get(size, size) for size in value.sizes))
 
 
 def _in_order(value: Any, kind: str) -> Any:

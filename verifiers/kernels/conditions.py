@@ -158,6 +158,14 @@ def size(fact: Fact, dim: int) -> int:
     return found
 
 
+def outer(fact: Fact, dim: int) -> int:
+    """Return the product of the sizes of the dims before one; 1 before the first."""
+    sizes = _tensor(fact).sizes
+    if not isinstance(dim, int) or not -len(sizes) <= dim < len(sizes):
+        raise UndecidedError
+    return math.prod(_known(sizes[: dim % len(sizes)]))
+
+
 def dtype(fact: Fact) -> str:
     """Return the dtype of a tensor, `float32`."""
     return _tensor(fact).dtype
@@ -243,8 +251,8 @@ def _dtype_of(fact: Fact) -> str:
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        contiguous, one_layout, same_order, same_shape, fixed, same_dtype, rank, greatest_rank, numel, size, dtype,
-        length, least, greatest, given, flag, integral, dtypes, sampled_dtypes,
+        contiguous, one_layout, same_order, same_shape, fixed, same_dtype, rank, greatest_rank, numel, size, outer,
+        dtype, length, least, greatest, given, flag, integral, dtypes, sampled_dtypes,
     )
 }  # fmt: skip
 """What conditions may call."""

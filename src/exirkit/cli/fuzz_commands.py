@@ -104,7 +104,7 @@ def report(
     html: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots.")] = None,
     json: Json = False,
 ) -> None:
-    """Tell what a campaign has found: verdicts, buckets of failures, time of the oracles, features of programs."""
+    """Report what a campaign has found: verdicts, buckets of failures, time of the oracles, features of programs."""
     from .output_files import check_writable
 
     if html is not None:
@@ -164,20 +164,20 @@ def merge(
 
 @fuzz_app.command()
 def mutants(
-    only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this bug; repeatable.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="Time for each bug.")] = 600.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Most programs for each bug.")] = 100_000,
-    workers: Annotated[int, typer.Option("--workers", "-j", min=1, max=1024, help="Bugs at a time.")] = 1,
+    only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this mutant; repeatable.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for each mutant.")] = 600.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Most programs for each mutant.")] = 100_000,
+    workers: Annotated[int, typer.Option("--workers", "-j", min=1, max=1024, help="Mutants at a time.")] = 1,
     file: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="Keep results here, and go on from there.", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Plant known bugs in the compiler, one at a time, and tell which are found: exit code 0 if all are.
+    """Apply known mutants to the compiler, one at a time, and report which are found: exit code 0 if all are.
 
     For each: whether programs reached it, whether anything came out otherwise, the oracle that found it, after how many
-    programs and seconds, and what was blamed.
+    programs and seconds, and which culprit was found.
     """
     if file is not None:
         from .output_files import check_writable
@@ -185,7 +185,7 @@ def mutants(
         check_writable(file, ".json")
     with Steps() as steps:
         steps("loading torch")
-        from .fuzz_planting import mutants_report
+        from .fuzz_mutants import mutants_report
 
     made, table = mutants_report(only or (), seconds, seeds, workers, file)
     if json:

@@ -38,7 +38,7 @@ def _print_tested(report: FuzzReport) -> None:
     columns = ["under test", "", ">programs it changed", *([">with its pattern", ">nearly"] if has_rules else [])]
     rows = []
     for one in report.tested:
-        patterns = [f"{one.planted:,}", f"{one.near:,}"] if one.kind == "rule" else ["", ""]
+        patterns = [f"{one.with_pattern:,}", f"{one.near:,}"] if one.kind == "rule" else ["", ""]
         rows.append([one.kind, one.name, f"{one.changed:,} of {report.done:,}", *(patterns if has_rules else [])])
     if rows:
         stdout_console().print(table(columns, rows))

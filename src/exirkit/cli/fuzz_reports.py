@@ -28,14 +28,14 @@ class FuzzTested(Report):
         kind: `rule`, `pipeline` or `stage`.
         name: Id of the rule, or name of the pipeline.
         changed: In how many programs the rule fired, or how many of them the pipeline changed.
-        planted: How many programs have the pattern of the rule.
+        with_pattern: How many programs have the pattern of the rule.
         near: How many programs have something that is nearly the pattern.
     """
 
     kind: str
     name: str
     changed: int
-    planted: int
+    with_pattern: int
     near: int
 
 
@@ -121,7 +121,7 @@ class FuzzMergeReport(Report):
 
 
 class FuzzMutantsReport(Report):
-    """How many planted bugs are found.
+    """How many mutants are found.
 
     Attributes:
         ok: All of them.

@@ -1,4 +1,4 @@
-"""From planted errors to the pass, rule application, node and instruction that makes them."""
+"""From wrong passes to the pass, rule application, node and instruction that makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of the reader, planted in the process that executes files; `plant` names one of these functions."""
+"""Bugs of the reader, installed in the process that executes files; `patch` names one of these functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`exirkit fuzz mutants`: the bench of planted bugs."""
+"""`exirkit fuzz mutants`: the bench of mutants."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .fuzz_reports import FuzzMutantsReport
 def mutants_report(
     only: Sequence[str], seconds: float, seeds: int, workers: int, file: Path | None
 ) -> tuple[FuzzMutantsReport, str]:
-    """Try to find planted bugs; each result is told on standard error as it comes.
+    """Try to find mutants; each result is printed on standard error as it comes.
 
     Returns:
         The report, and the same as a table of text.
 
     Raises:
-        UsageError: EK880, there is no bug of that name.
+        UsageError: EK880, there is no mutant of that name.
     """
     for name in only:
         mutant(name)

@@ -11,10 +11,10 @@ from hypothesis import find, settings
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.generation import (
     WAYS,
-    ExamplePlants,
-    PlantSource,
-    RulePlants,
-    generate_planted,
+    ModelPatterns,
+    PatternSource,
+    RulePatterns,
+    generate_with_pattern,
     programs,
     sources_of,
 )
@@ -36,11 +36,11 @@ def test_every_way_is_taken_and_gives_programs_that_run() -> None:
     rule = load_book("algebra").rule("simplify.mul-one-remove")
     ways: Counter[str | None] = Counter()
     for seed in range(16):
-        made = generate_planted(seed, [RulePlants(rule)])
+        made = generate_with_pattern(seed, [RulePatterns(rule)])
         ways[made.way] += 1
         assert parse_program(program_text(made.program)) == made.program
         run_eagerly(made.program)
-        assert made == generate_planted(seed, [RulePlants(rule)])
+        assert made == generate_with_pattern(seed, [RulePatterns(rule)])
         if made.is_whole and made.way != "special":
             fired = check(made.program, compiler=ExirkitCompiler(level=0, rules=[rule]), oracles=("lowering",)).fired
             assert bool(fired) or made.way == "shared"
@@ -48,16 +48,16 @@ def test_every_way_is_taken_and_gives_programs_that_run() -> None:
 
 
 def test_sources_take_turns() -> None:
-    sources: list[PlantSource] = sources_of(DOUBLE, [(FUSED, (IMAGE,))])
-    found = Counter(generate_planted(seed, sources).source for seed in range(8))
+    sources: list[PatternSource] = sources_of(DOUBLE, [(FUSED, (IMAGE,))])
+    found = Counter(generate_with_pattern(seed, sources).source for seed in range(8))
     assert found == {"pattern.1": 4, "Sequential": 4}
 
 
 def test_a_model_is_there_whole_and_changed_in_one_place() -> None:
-    source = ExamplePlants(FUSED, (IMAGE,))
+    source = ModelPatterns(FUSED, (IMAGE,))
     kinds: Counter[str | None] = Counter()
     for seed in range(8):
-        made = generate_planted(seed, [source])
+        made = generate_with_pattern(seed, [source])
         run_eagerly(made.program)
         kinds[made.way] += 1
         if made.is_whole:
@@ -69,8 +69,8 @@ def test_a_model_is_there_whole_and_changed_in_one_place() -> None:
 
 
 def test_functions_and_inplace_calls_are_models_too() -> None:
-    source = ExamplePlants(lambda x: torch.relu_(x + 1).split(1), (torch.randn(2, 3),))
-    assert "aten.relu.default" in calls(generate_planted(0, [source]).program)
+    source = ModelPatterns(lambda x: torch.relu_(x + 1).split(1), (torch.randn(2, 3),))
+    assert "aten.relu.default" in calls(generate_with_pattern(0, [source]).program)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_functions_and_inplace_calls_are_models_too() -> None:
         ({"examples": [(lambda x: x.tolist(), (torch.ones(3),))]}, "EK875"),
     ],
 )
-def test_what_cannot_be_planted_is_said(given: dict[str, object], code: str) -> None:
+def test_what_cannot_be_inserted_is_reported(given: dict[str, object], code: str) -> None:
     with pytest.raises(DiagnosticError) as caught:
         sources_of(**given)  # type: ignore[arg-type]
     assert caught.value.diagnostics[0].code == code
