@@ -37,7 +37,8 @@ def _first_of(target: str, names: Mapping[str, str], **added: Any) -> Reader:
 
     def is_first(node: Node) -> bool:
         base, index = node.args
-        return index == 0 and isinstance(base, Node) and base.op == "call_function" and underlying(base.target) is op
+        is_call = isinstance(base, Node) and base.op == "call_function"
+        return is_call and type(index) is int and index == 0 and underlying(node.all_input_nodes[0].target) is op
 
     def read(node: Node) -> Found:
         base = node.args[0]
