@@ -231,13 +231,12 @@ def _write(name: str, verdict: BookVerdict, place: Path | None, options: CheckOp
 
 
 def list_book(name: str | None) -> RuleListReport:
-    """Return the rules of a book, or the names of the shipped books."""
+    """Return the rules of a book or of all books in a directory, or the names of the shipped books."""
     if name is None:
         return RuleListReport(book=None, books=list(shipped_books()))
-    book = load_book(name)
-    if book.book is None:
-        raise ModelError(book.found)
-    return RuleListReport(book=name, rules=[_listed(book, index) for index in range(len(book.book.rules))])
+    names = expand_books((name,))
+    rules = [rule for one in names for rule in _rules_of(one)]
+    return RuleListReport(book=name, rules=rules, books=[] if names == (name,) else list(names))
 
 
 def list_words() -> WordsReport:
@@ -245,12 +244,19 @@ def list_words() -> WordsReport:
     return WordsReport(words=[WordReport(word=word, text=text) for word, text in language_words().items()])
 
 
-def _listed(book: LoadedBook, index: int) -> ListedRule:
+def _rules_of(name: str) -> list[ListedRule]:
+    book = load_book(name)
+    if book.book is None:
+        raise ModelError(book.found)
+    return [_listed(name, book, index) for index in range(len(book.book.rules))]
+
+
+def _listed(name: str, book: LoadedBook, index: int) -> ListedRule:
     assert book.book is not None, "only books that were read are listed"
     rule = book.book.rules[index]
     compiled = next((one for one in book.rules if one.id == rule.id), None)
     operators = sorted(compiled.anchor_names) if compiled is not None else []
-    return ListedRule(id=rule.id, kind=rule.family, doc=rule.doc, operators=operators)
+    return ListedRule(book=name, id=rule.id, kind=rule.family, doc=rule.doc, operators=operators)
 
 
 def _report(verdict: BookVerdict, seed: int) -> RuleCheckReport:

@@ -122,10 +122,10 @@ def explain(
 
 @rule_app.command("list")
 def list_rules(
-    book: Annotated[str | None, typer.Argument(metavar="[BOOK.yaml|NAME]", show_default=False)] = None,
+    book: Annotated[str | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]", show_default=False)] = None,
     json: Json = False,
 ) -> None:
-    """List the rules of a book, or the books that come with exirkit."""
+    """List the rules of a book or of the books in a directory, or the books that come with exirkit."""
     with Steps() as steps:
         steps("loading torch")
         from .rule_checking import list_book

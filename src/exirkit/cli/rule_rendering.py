@@ -45,8 +45,15 @@ def print_rules(report: RuleListReport) -> None:
         for name in report.books:
             typer.echo(name)
         return
-    rows = [[rule.id, rule.kind, ", ".join(rule.operators[:3]), rule.doc or ""] for rule in report.rules]
-    console.print(table(["rule", "kind", "starts at", "what it does"], rows))
+    for name in report.books or [report.book]:
+        if report.books:
+            typer.echo(name)
+        rows = [
+            [rule.id, rule.kind, ", ".join(rule.operators[:3]), rule.doc or ""]
+            for rule in report.rules
+            if rule.book == name
+        ]
+        console.print(table(["rule", "kind", "starts at", "what it does"], rows))
 
 
 def print_words(report: WordsReport) -> None:

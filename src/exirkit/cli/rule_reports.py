@@ -59,6 +59,7 @@ class CatalogueReport(Report):
 class ListedRule(Report):
     """One rule of a book."""
 
+    book: str
     id: str
     kind: str
     doc: str | None = None
@@ -66,7 +67,7 @@ class ListedRule(Report):
 
 
 class RuleListReport(Report):
-    """Rules of a book, or names of books."""
+    """Rules of a book or of the books in a directory, or names of books."""
 
     book: str | None
     rules: list[ListedRule] = Field(default_factory=list)
