@@ -15,7 +15,6 @@ from .books.unfusing import unfuse
 from .books.writer import write_book
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .checking.claimed_dialects import offer_lowering
 from .checking.near_misses import NearMiss
 from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
 from .checking.pattern_instances import (
@@ -122,7 +121,6 @@ __all__ = [
     "near_instances",
     "normalized_arguments",
     "notation_of",
-    "offer_lowering",
     "operators_with",
     "parse_book",
     "pattern_instance",
