@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from tests.fuzz.programs.program_texts import TEXTS
 
 from exirkit.fuzz.examination.expectations import leaves_signs_of_zeros_open
 from exirkit.fuzz.programs import parse_program
 
-PROGRAM = TEXTS["expectations"]
+PROGRAM = """program(1)
+
+def forward(x: "f32[3]", y: "f32[3]"):
+    def turn(a):
+        b = {inner}
+        c = aten.clone.default(b)
+        return c
+    v = map(turn, [x], [])
+    w = {outer}
+    return v, w
+
+run("forward", x=zeros(), y=zeros())
+"""
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,17 @@ CALLS = [
     "y = aten.cumsum.default(x, 0)",
     "y = aten.stack.default([x, z], 1)",
 ]
-PROGRAM = TEXTS["inference"]
+PROGRAM = """program(1)
+s0 = symbol(2, 9)
+s1 = symbol(1, 6)
+w = parameter("f32[1, 5]", dyadic(1))
+k = parameter("f32[2, 3, 2, 2]", dyadic(2))
+
+def forward(x: "f32[s0, 5]", z: "f32[s0, 5]", t: "f32[5, s1]", u: "f32[s1, 5]", i: "i64[s1 + 1]", b: "f32[s1, 5, 5]",
+            x1: "f32[5, 2 * s0 + 1]", c: "f32[s0, 3, 8, 6]", k4: "f32[1, 4, s0, s1]", g: "bool[s0, 5]"):
+    STEP
+    return y, s0
+"""
 NUMBERS = [("s0 = symbol(2, 9)", "s0 = symbol(4, 4)"), ("s1 = symbol(1, 6)", "s1 = symbol(3, 3)")]
 
 
