@@ -11,10 +11,10 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, SourceText, locate, underlying
-from exirkit.patterns.engine.application import Refused
+from exirkit.patterns.engine.application import RejectedError
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, State
+from exirkit.patterns.matching.state import CompiledGuard, Failure, MatchedNames, State
 from exirkit.patterns.operators.table import OperatorTable, name_of
 from exirkit.patterns.syntax.expression_syntax import ExpressionError, parse_expression
 from exirkit.patterns.syntax.expressions import ExpressionCompiler
@@ -26,12 +26,11 @@ from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.sizes import dims_text
 from exirkit.patterns.types.tensors import TensorVariable
 
-from .explaining_matcher import Stop
 from .value_descriptions import described, shape_text, shown
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class Mismatch:
     """What stops a match.
 
     Attributes:
@@ -76,25 +75,25 @@ class Obstacle:
         return [*also, *(f"used by {one}" for one in self.used_by)]
 
 
-def obstacle_of(rule: CompiledRule, stops: Sequence[Stop], facts: ProgramFacts) -> Obstacle:
+def mismatch_of(rule: CompiledRule, stops: Sequence[Failure], facts: ProgramFacts) -> Mismatch:
     """Return what stopped the ways that got furthest; where several operators would do, all of them are expected."""
-    found = [_obstacle(rule, stop, facts) for stop in stops]
+    found = [_mismatch(rule, stop, facts) for stop in stops]
     first = found[0]
     alike = [one for one in found if (one.kind, one.found) == (first.kind, first.found)]
     expected = list(dict.fromkeys(one.expected for one in alike))
     if first.kind != "operator" or len(expected) == 1:
         return first
-    return Obstacle(first.kind, first.message, " or ".join(expected), first.found, first.text, first.place)
+    return Mismatch(first.kind, first.message, " or ".join(expected), first.found, first.text, first.place)
 
 
-def refused(rule: CompiledRule, error: Refused) -> Obstacle:
+def rejected(rule: CompiledRule, error: RejectedError) -> Mismatch:
     """Return why a match is not replaced."""
     text = rule.texts.cases[0][2]
     message = "the pattern matches, but the result does not fit" if error.is_fault else "it cannot be replaced"
-    return Obstacle("replacement", message, "a replacement that can stand there", error.reason, text, _whole(text))
+    return Mismatch("replacement", message, "a replacement that can stand there", error.reason, text, _whole(text))
 
 
-def _obstacle(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
+def _mismatch(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     if stop.progress[0]:
         return _around(rule, stop, facts)
     if stop.guard is not None:
@@ -107,34 +106,34 @@ def _obstacle(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
         case Call() | OperatorCall():
             return _call(rule, stop, facts)
         case Symbol():
-            return _plain(rule, stop, facts, "size", f"{_argument(stop)} is another size")
+            return _plain(rule, stop, facts, "size", f"{_argument(rule, stop)} is another size")
         case ListTerm():
-            return _plain(rule, stop, facts, "list", f"{_argument(stop)} is another list")
+            return _plain(rule, stop, facts, "list", f"{_argument(rule, stop)} is another list")
         case Item():
-            return _plain(rule, stop, facts, "result", f"{_argument(stop)} is another result")
-    return _plain(rule, stop, facts, "argument", f"{_argument(stop)} does not fit")
+            return _plain(rule, stop, facts, "result", f"{_argument(rule, stop)} is another result")
+    return _plain(rule, stop, facts, "argument", f"{_argument(rule, stop)} does not fit")
 
 
-def _plain(rule: CompiledRule, stop: Stop, facts: ProgramFacts, kind: str, message: str) -> Obstacle:
+def _plain(rule: CompiledRule, stop: Failure, facts: ProgramFacts, kind: str, message: str) -> Mismatch:
     text = rule.texts.match
-    return Obstacle(kind, message, stop.reason, described(stop.value, facts), text, _place(stop, text))
+    return Mismatch(kind, message, stop.reason, described(stop.value, facts), text, _place(stop, text))
 
 
 # Terms
 
 
-def _literal(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
+def _literal(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     term = stop.term
     kind = "default" if term.is_default else "literal"
     expected = shown(term.value)
     if term.is_default:
         expected += ", the default of an argument that the pattern leaves out"
-    message = f"{_argument(stop)} is not {shown(term.value)}"
+    message = f"{_argument(rule, stop)} is not {shown(term.value)}"
     text = rule.texts.match
-    return Obstacle(kind, message, expected, described(stop.value, facts), text, _place(stop, text))
+    return Mismatch(kind, message, expected, described(stop.value, facts), text, _place(stop, text))
 
 
-def _call(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
+def _call(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     text, term = rule.texts.match, stop.term
     found = described(stop.value, facts)
     if stop.reason.endswith("is another value"):
@@ -142,12 +141,12 @@ def _call(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
     if "matched already" in stop.reason:
         found += ", which stands for another call of the pattern"
     wanted = name_of(term.op) if isinstance(term, Call) else stop.reason
-    argument = _argument(stop)
+    argument = _argument(rule, stop)
     message = "this is another call" if argument == "the value" else f"{argument} is another call"
-    return Obstacle("operator", message, wanted, found, text, _place(stop, text))
+    return Mismatch("operator", message, wanted, found, text, _place(stop, text))
 
 
-def _variable(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
+def _variable(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     name = stop.term.name
     if stop.reason.endswith("is another value"):
         return _repeated(rule, stop, facts, name)
@@ -159,12 +158,12 @@ def _variable(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
     values: dict[str, str] = {}
     if stop.reason != f"{name} is not `{variable}`":
         wanted = stop.reason.removeprefix(f"{name} is not ")
-        message = f"{_argument(stop)} is not {wanted}"
-        return Obstacle("qualifier", message, f"{name}: {variable}", found, text, _whole(text))
+        message = f"{_argument(rule, stop)} is not {wanted}"
+        return Mismatch("qualifier", message, f"{name}: {variable}", found, text, _whole(text))
     if isinstance(variable, TensorVariable) and isinstance(value, torch.Tensor):
         kind, expected, values = _tensor_mismatch(variable, value, stop.names)
-    message = f"{_argument(stop)} has another {kind} than {name}"
-    return Obstacle(kind, message, expected, found, text, _whole(text), values)
+    message = f"{_argument(rule, stop)} has another {kind} than {name}"
+    return Mismatch(kind, message, expected, found, text, _whole(text), values)
 
 
 def _tensor_mismatch(
@@ -187,24 +186,24 @@ def _tensor_mismatch(
     return "shape", f"{variable.name}: {dims_text(variable.dims)}", known
 
 
-def _repeated(rule: CompiledRule, stop: Stop, facts: ProgramFacts, name: str) -> Obstacle:
+def _repeated(rule: CompiledRule, stop: Failure, facts: ProgramFacts, name: str) -> Mismatch:
     text = rule.texts.match
     expected = f"{name} again, which is {described(stop.names.get(name), facts)}"
-    return Obstacle(
-        "repeated", f"{_argument(stop)} is not {name}", expected, described(stop.value, facts), text, _place(stop, text)
-    )
+    message = f"{_argument(rule, stop)} is not {name}"
+    return Mismatch("repeated", message, expected, described(stop.value, facts), text, _place(stop, text))
 
 
-def _argument(stop: Stop) -> str:
+def _argument(rule: CompiledRule, stop: Failure) -> str:
     """Return the name of the argument that is compared, or what to call it."""
-    if isinstance(stop.within, Call):
-        for name, argument in stop.within.arguments.items():
+    calls = (one for root in rule.pattern.roots for one in walk(root) if isinstance(one, Call))
+    for call in calls:
+        for name, argument in call.arguments.items():
             if argument is stop.term:
-                return f"{name!r} of {name_of(stop.within.op)}"
+                return f"{name!r} of {name_of(call.op)}"
     return "the value"
 
 
-def _place(stop: Stop, text: SourceText) -> Place:
+def _place(stop: Failure, text: SourceText) -> Place:
     return getattr(stop.term, "place", None) or _whole(text)
 
 
@@ -215,7 +214,7 @@ def _whole(text: SourceText) -> Place:
 # Conditions
 
 
-def _guard(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
+def _guard(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     guard = stop.guard
     assert guard is not None, "a condition was asked"
     at = next((index for index, one in enumerate(rule.guards) if one is guard), None)
@@ -232,10 +231,10 @@ def _guard(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
     expected = guard.text if written.why is None else f"{guard.text} ({written.why})"
     values = {name: described(stop.names[name], facts) for name in sorted(guard.needs & stop.names.keys())}
     values.update(_parts(rule, guard.text, stop, facts))
-    return Obstacle("guard", message, expected, found, text, _whole(text), values, also)
+    return Mismatch("guard", message, expected, found, text, _whole(text), values, also)
 
 
-def _fails(guard: CompiledGuard, stop: Stop, facts: ProgramFacts) -> bool:
+def _fails(guard: CompiledGuard, stop: Failure, facts: ProgramFacts) -> bool:
     """Whether another condition, which was not asked, is known to be false."""
     if not guard.needs <= stop.names.keys():
         return False
@@ -245,7 +244,7 @@ def _fails(guard: CompiledGuard, stop: Stop, facts: ProgramFacts) -> bool:
         return False
 
 
-def _parts(rule: CompiledRule, text: str, stop: Stop, facts: ProgramFacts) -> dict[str, str]:
+def _parts(rule: CompiledRule, text: str, stop: Failure, facts: ProgramFacts) -> dict[str, str]:
     """Return the values of what a condition compares, as far as they can be computed."""
     symbols = frozenset(name for variable in rule.variables.values() for name in variable.binds)
     compiler = ExpressionCompiler(ProgramCalls(Scope(OperatorTable(), rule.variables, symbols), allows_operators=False))
@@ -262,13 +261,13 @@ def _parts(rule: CompiledRule, text: str, stop: Stop, facts: ProgramFacts) -> di
     return found
 
 
-def _around(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
+def _around(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
     """What is around a match stops it: users of values inside it, or a pattern that must not match."""
     if "`unless`" in stop.reason:
         state = [State(facts, dict(stop.names)) for _ in rule.unless]
         matching = [unwanted(stop.value, one) for unwanted, one in zip(rule.unless, state, strict=True)]
         text = rule.texts.unless[matching.index(True)]
-        return Obstacle(
+        return Mismatch(
             "unless", "a pattern under `unless` matches", "no match of it", described(stop.value, facts), text,
             _whole(text),
         )  # fmt: skip
@@ -277,7 +276,7 @@ def _around(rule: CompiledRule, stop: Stop, facts: ProgramFacts) -> Obstacle:
     others = [user for user in node.users if user not in stop.nodes]
     name = next((key for key, value in stop.names.items() if value is node), None)
     term = rule.pattern.named.get(name or "") or next(iter(_inner_calls(rule, node)), None)
-    return Obstacle(
+    return Mismatch(
         "users",
         "a value inside the match is used elsewhere too",
         "all users of it inside the match, or the value under `keep`",

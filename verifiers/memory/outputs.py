@@ -1,4 +1,4 @@
-"""Outputs for which the caller provides memory, and results of bodies, are nothing else."""
+"""Outputs and new values of inputs are where they belong, and results of subgraphs have memory of their own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from exirkit.ir import COND, MAP, Diagnostic, ProgramInterface, control_flow_call, results_of_graph, value_of
-
-from .program_graphs import ProgramGraph, graphs_of
+from exirkit.verifiers.graph.structure import ProgramGraph, graphs_of
 
 
 def check_separate_outputs(
@@ -58,7 +57,7 @@ def _findings(program: ExportedProgram, plans_inputs: bool, plans_outputs: bool)
 
 
 def check_separate_body_results(program: ExportedProgram) -> list[Diagnostic]:
-    """Check that results of branches can be computed in the place of the result of the call.
+    """Check that results of branches can be computed into the result of the call.
 
     Returns:
         All findings (EK357): a result of a branch is one of its inputs, a constant, or another of its results; or what
@@ -89,3 +88,30 @@ def _of_bodies(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
                     expected="a value that is computed where the result is to be",
                     hint="run SeparateBodyResults after the last pass that changes what bodies return",
                 )
+
+
+_COPY = torch.ops.aten.copy_.default
+
+
+def check_written_back(program: ExportedProgram) -> list[Diagnostic]:
+    """Check that every output that the signature calls a new value is written to the input that has the old one.
+
+    Returns:
+        All findings (EK358), in the order of the outputs.
+    """
+    return list(_unwritten(program))
+
+
+def _unwritten(program: ExportedProgram) -> Iterator[Diagnostic]:
+    graph, interface = ProgramGraph(program.graph_module, ""), ProgramInterface.of(program)
+    for owner, result, entry in interface.mutations:
+        if not isinstance(result, Node) or result is owner:
+            continue
+        if result.target is not _COPY or result.args[0] is not owner:
+            yield graph.finding(
+                "EK358",
+                result,
+                f"%{result.name} is the new value of {entry.target}, and nothing writes it to %{owner.name}",
+                expected=f"copy_(%{owner.name}, ...)",
+                hint="run WriteBackMutations, and let no later pass replace the copies that it makes",
+            )

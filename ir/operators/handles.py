@@ -1,24 +1,97 @@
-"""Operators as first-class handles: `ops.edge.<namespace>.<name>.<overload>`.
-
-An edge operator is a handle around a torch overload (or around an operator that exirkit defines itself). The handle
-can be a graph target, is callable, carries the schema, and finds its out variant. Handles are unique: two look-ups of
-one name give one object, so `is`, `==` and dictionaries work as with `torch.ops`.
-"""
+"""Operators as first-class handles: `ops.edge.<namespace>.<name>.<overload>`, and handles of other libraries."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.fx import GraphModule, Node
 
+from exirkit.ir.analysis.interface import called_graphs
 from exirkit.ir.diagnostics import Diagnostic, UsageError
+from exirkit.ir.operators.defined_operators import DefinedOperator, defined_operator, defined_operator_names
 
-from .defined_operators import DefinedOperator, defined_operator, defined_operator_names
-from .foreign_handles import operator_behind
-from .out_variants import find_out_variant
+# The tensor that is written to carries these already.
+_FACTORY_ARGUMENTS = frozenset({"dtype", "layout", "device", "pin_memory"})
+
+
+def find_out_variant(op: OpOverload | DefinedOperator) -> OpOverload | DefinedOperator | None:
+    """Find the overload of the same packet that takes the same arguments and writes into `out` tensors.
+
+    Arguments are compared by name and type. An overload that takes the factory arguments too (dtype, layout, device,
+    pin memory) is preferred; they may be missing, since the given tensor carries them.
+
+    Returns:
+        The overload, or None where the library registers none. An out variant is its own.
+    """
+    if isinstance(op, DefinedOperator):
+        return op.out_variant()
+    wanted = _plain_arguments(op._schema)
+    results = sum(argument.is_out for argument in op._schema.arguments) or len(op._schema.returns)
+    candidates = [(found, _plain_arguments(found._schema)) for found in _out_overloads(op, results)]
+    for found, arguments in candidates:
+        if arguments == wanted:
+            return found
+    wanted = _without_factory(wanted)
+    return next((found for found, arguments in candidates if _without_factory(arguments) == wanted), None)
+
+
+def _out_overloads(op: OpOverload, results: int) -> Iterator[OpOverload]:
+    packet = op._overloadpacket
+    for name in packet.overloads():
+        overload: OpOverload = getattr(packet, name)
+        if results and sum(argument.is_out for argument in overload._schema.arguments) == results:
+            yield overload
+
+
+def _plain_arguments(schema: torch.FunctionSchema) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in schema.arguments if not argument.is_out]
+
+
+def _without_factory(arguments: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, kind) for name, kind in arguments if name not in _FACTORY_ARGUMENTS]
+
+
+REGISTRIES = {"executorch.exir.dialects.edge._ops": "executorch.exir.dialects._ops"}
+"""For each module with a class of handles, the one whose `ops.edge` gives them out."""
+
+
+def operator_behind(target: Any) -> OpOverload | DefinedOperator | None:
+    """Return the operator behind a handle of another library, or None if the target is no such handle.
+
+    An operator that exirkit defines itself under the same name and schema is returned as exirkit's.
+    """
+    op = getattr(target, "_op", None)
+    if not isinstance(op, OpOverload) or isinstance(target, OpOverload):
+        return None
+    own = defined_operator(op.name())
+    return own if own is not None and _arguments(own) == _arguments(op) else op
+
+
+def handles_like(target: Any) -> Callable[[OpOverload | DefinedOperator], Any]:
+    """Return the function from operators to handles of the library that gave out `target`.
+
+    Handles that it returns are those that the library's own look-up gives, so that comparing them by identity works.
+    """
+    kind = type(target)
+    registry = getattr(sys.modules.get(REGISTRIES.get(kind.__module__, "")), "ops", None)
+
+    def handle(op: OpOverload | DefinedOperator) -> Any:
+        namespace, _, name = op._schema.name.partition("::")
+        found: Any = getattr(registry, "edge", None)
+        for part in (namespace, name, op._overloadname):
+            found = getattr(found, part, None)
+        return found if isinstance(found, kind) else kind(op, op._schema)
+
+    return handle
+
+
+def _arguments(op: OpOverload | DefinedOperator) -> list[tuple[str, str, bool]]:
+    return [(one.name, str(one.type), one.kwarg_only) for one in op._schema.arguments]
 
 
 class UnknownOperatorError(UsageError, AttributeError):
@@ -261,3 +334,39 @@ def _unknown(dotted: str, wrong: str, known: list[str]) -> UnknownOperatorError:
             hint=f"did you mean {close[0]}?" if close else "import the library that registers it first",
         )
     )
+
+
+def give_foreign_handles(module: GraphModule, library: str) -> None:
+    """Let the calls of a graph, and of the graphs that it calls, name operators by the handles of another library.
+
+    Args:
+        module: A graph with handles of exirkit; it is changed.
+        library: Name of the library, which has been imported; operators that it does not know keep their handles.
+    """
+    names = [name for name in REGISTRIES.values() if name.partition(".")[0] == library]
+    registry = next((found for name in names if (found := sys.modules.get(name)) is not None), None)
+    edge: Any = getattr(getattr(registry, "ops", None), "edge", None)
+    for node in _calls(module):
+        if isinstance(node.target, EdgeOpOverload):
+            node.target = _handle(edge, node.target) or node.target
+
+
+def take_foreign_handles(module: GraphModule) -> None:
+    """Let the calls of a graph, and of the graphs that it calls, name operators by the handles of exirkit again."""
+    for node in _calls(module):
+        op = None if isinstance(node.target, EdgeOpOverload) else operator_behind(node.target)
+        if op is not None:
+            node.target = edge_operator(op)
+
+
+def _handle(edge: Any, target: EdgeOpOverload) -> Any:
+    schema: Any = target._schema
+    namespace, _, name = schema.name.partition("::")
+    found = edge
+    for part in (namespace, name, schema.overload_name or "default"):
+        found = getattr(found, part, None)
+    return found
+
+
+def _calls(module: GraphModule) -> list[Node]:
+    return [node for one in called_graphs(module) for node in one.graph.nodes if node.op == "call_function"]
