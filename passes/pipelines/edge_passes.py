@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch._ops import OpOverload
 
 from exirkit.passes.contract import Pass
-from exirkit.passes.pipelines import Pipeline
+from .pipeline import Pipeline
 
 
 def decomposition_passes(preserved: frozenset[OpOverload] = frozenset()) -> list[Pass]:

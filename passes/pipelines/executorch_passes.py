@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exirkit.passes.contract import Pass
-from exirkit.passes.pipelines import Pipeline
+from .pipeline import Pipeline
 
 
 def to_executorch_passes(

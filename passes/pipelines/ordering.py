@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from exirkit.ir import Diagnostic
 from exirkit.passes.registry import shipped_passes
-from exirkit.patterns import YamlSource
+from exirkit.ir import YamlSource
 
 from .invariants import CHECKS, HOLDS_IN
 from .model import PipelineModel

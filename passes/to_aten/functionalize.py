@@ -17,7 +17,6 @@ from .subgraph_writes import hand_out_writes, refuse_writes_to_carried
 from .view_writes import is_in_place
 from .whole_graph_needed import WholeGraphNeededError
 
-aten = torch.ops.aten
 
 
 class Functionalize(Pass):

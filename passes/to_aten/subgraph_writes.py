@@ -24,7 +24,6 @@ from exirkit.ir import (
 )
 from exirkit.passes.analysis.alias_families import AliasFamilies
 
-aten = torch.ops.aten
 
 Writes = Sequence[Mapping[int, Node]]
 """For each body of a call, what its inputs hold in the end, where they are written to, by their number."""

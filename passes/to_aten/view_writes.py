@@ -15,7 +15,6 @@ from exirkit.ir import GraphEditor
 
 from .whole_graph_needed import WholeGraphNeededError
 
-aten = torch.ops.aten
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 

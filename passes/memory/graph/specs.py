@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
+from torch.export import ExportGraphSignature, InputKind, OutputKind
 from torch.fx import Graph, Node
 
 from exirkit.ir import ContractError, Diagnostic, TensorSpec, locate, underlying, view

@@ -58,14 +58,14 @@ def refuse_overflow(
     findings = []
     for arena, limit in sorted(left_of(limits, taken).items()):
         if arena < len(sizes) and sizes[arena] > limit:
-            finding = _overflow(graph_module, arena, sizes[arena], limit)
+            finding = _arena_overflow(graph_module, arena, sizes[arena], limit)
             extra = (taken_note(limits[arena], taken[arena]),) if arena in taken else ()
             findings.append(finding.model_copy(update={"notes": (*finding.notes, *extra)}))
     if findings:
         raise ModelError(findings)
 
 
-def _overflow(graph_module: GraphModule, arena: int, size: int, limit: int) -> Diagnostic:
+def _arena_overflow(graph_module: GraphModule, arena: int, size: int, limit: int) -> Diagnostic:
     owners = _owners(graph_module, arena)
     step, live = _fullest_step(owners)
     largest = sorted(live, key=lambda spec: (-spec.nbytes(), spec.mem_offset or 0))[:_NAMED]
