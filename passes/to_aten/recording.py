@@ -1,23 +1,77 @@
-"""Writing down which core operators a decomposition reaches."""
+"""What the decomposition of an operator does, recorded so that it can replace a node."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
+from torch.fx import Node
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
 
-from exirkit.ir import infer_static_value
+from exirkit.ir import Diagnostic, Location, ModelError, infer_static_value, locate
 
-from .decomposition_recording import InputRef, SizeRef, Step, StepRef
-from .whole_graph_needed import WholeGraphNeededError
+
+class WholeGraphNeededError(ModelError):
+    """A program needs torch's own decomposition, which re-traces the whole graph (EK426); the message says why."""
+
+    def __init__(self, why: str, node: Node | None = None) -> None:
+        location = Location() if node is None else locate(node)
+        super().__init__(Diagnostic(code="EK426", message=f"cannot decompose node by node: {why}", location=location))
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    """Stands in a recording for the n-th tensor argument of the decomposed node."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef:
+    """Stands in a recording for a step's result, or for one item of it."""
+
+    step: int
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRef:
+    """Stands in a recording for a size that varies: that of a dim of the n-th tensor argument."""
+
+    index: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One core operator call of a recording, with the value it computed."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What an operator does in terms of core operators.
+
+    Attributes:
+        steps: Calls in order; tensors are `InputRef`s and `StepRef`s.
+        result: Reference, or list of references and Nones, that is the operator's result.
+    """
+
+    steps: tuple[Step, ...]
+    result: Any
+
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 

@@ -1,4 +1,4 @@
-"""Assertions go: the runtime has no operators for them."""
+"""Assertions are removed: the runtime has no operators for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor, underlying
 from exirkit.passes.contract import Pass
+
+
+class RemoveMetadataAsserts(Pass):
+    """Erase `aten._assert_tensor_metadata`; assertions about sizes stay until later."""
+
+    name = "remove-metadata-asserts"
+    enters_bodies = True
+    invalidates = ()
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Erase the assertions."""
+        target = torch.ops.aten._assert_tensor_metadata.default
+        for node in editor.graph.find_nodes(op="call_function", target=target):
+            editor.erase(node)
+
 
 _ASSERTS = frozenset(
     {
