@@ -220,7 +220,9 @@ class EditorState:
     def _create(self, op: str, target: Any, args: Any, kwargs: Any, before: Node, name: str, meta: Any) -> Node:
         numbering = numbering_of(self.graph, name)
         with self.graph.inserting_before(before):
-            node = self.graph.create_node(op, target, args, kwargs, name)
+            # Arguments come afterwards: torch takes those of a new node apart, only to warn of numbers that vary.
+            node = self.graph.create_node(op, target, name=name)
+        node._update_args_kwargs(args, kwargs)
         change = Created(node, numbering)
         self._note(change)
         misplaced = misplaced_argument(node)

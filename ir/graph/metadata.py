@@ -57,7 +57,13 @@ def same_argument(left: Any, right: Any) -> bool:
 
 
 def _same_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return len(left) == len(right) and all(map(same_argument, left, right))
+    if len(left) != len(right):
+        return False
+    # Nodes and most sizes are one object; a loop, since a generator costs as much as the comparisons.
+    for one, other in zip(left, right, strict=True):  # noqa: SIM110
+        if one is not other and not same_argument(one, other):
+            return False
+    return True
 
 
 def _same_plain(left: Any, right: Any) -> bool:

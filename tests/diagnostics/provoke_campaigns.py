@@ -12,9 +12,9 @@ import torch
 from tests.diagnostics.provocation import provokes
 from tests.fuzz.campaigns.stand_in import config
 
+from exirkit.cli.choices import require_checked
+from exirkit.cli.commands.fuzz.results import find_shown
 from exirkit.cli.console import Steps
-from exirkit.cli.fuzz_looking import show_program
-from exirkit.cli.rule_acceptance import require_checked
 from exirkit.fuzz import unchecked_book
 from exirkit.fuzz.campaigns import (
     Attachment,
@@ -171,4 +171,4 @@ def rule_that_is_rejected_before_lowering(scratch: Path) -> object:
 
 @provokes("EK724")
 def no_script(scratch: Path) -> object:
-    return show_program(store_of(scratch / "c.db"), "1", None, wants_repro=True)
+    return find_shown(store_of(scratch / "c.db"), "1", None, needs_script=True)

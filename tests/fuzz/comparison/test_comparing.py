@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from exirkit import GraphEditor, Pass, load_book, ops
-from exirkit.cli.compare_findings import describe_runtime, describe_step
+from exirkit.cli.commands.compare import describe_runtime, describe_step
 from exirkit.emit import lay_out, read_program, restore, restore_mutable_data
 from exirkit.fuzz.comparison import (
     ComparedFile,
