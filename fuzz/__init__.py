@@ -1,4 +1,4 @@
-"""Searching for miscompilations: generated programs, oracles, blame, reduction and campaigns.
+"""Searching for miscompilations: generated programs, oracles, fault localization, reduction and campaigns.
 
 Names are fetched on first use: pytest loads the plug-in of this room for every test suite, and must not wait for torch.
 """
@@ -71,76 +71,29 @@ if TYPE_CHECKING:
     from .unchecked_books import rejected_rules as rejected_rules
     from .unchecked_books import unchecked_book as unchecked_book
 
-# Where each public name lives.
-_HOMES: dict[str, str] = {
-    "ComparedFile": "comparison",
-    "LoweringChoices": "comparison",
-    "LoweringSteps": "comparison",
-    "MethodComparison": "comparison",
-    "MethodJudge": "comparison",
-    "NodePlace": "comparison",
-    "Official": "comparison",
-    "RuntimeDifference": "comparison",
-    "Tolerances": "comparison",
-    "ValueGap": "comparison",
-    "WrongStep": "comparison",
-    "compare_method": "comparison",
-    "drawn_inputs": "comparison",
-    "eager_outputs": "comparison",
-    "first_false_step": "comparison",
-    "first_wrong_step": "comparison",
-    "is_own_file": "comparison",
-    "lower_in_steps": "comparison",
-    "results_of": "comparison",
-    "Attachment": "campaigns",
-    "MutationBenchOptions": "mutants",
-    "Bucket": "campaigns",
-    "Campaign": "campaigns",
-    "CampaignConfig": "campaigns",
-    "CampaignSummary": "campaigns",
-    "Failure": "oracles",
-    "FeatureCount": "campaigns",
-    "MutantResult": "mutants",
-    "OfficialRuntime": "official",
-    "Policy": "generation",
-    "ProcessPool": "campaigns",
-    "Program": "programs",
-    "Progress": "campaigns",
-    "Shown": "campaigns",
-    "Store": "campaigns",
-    "TestedPart": "campaigns",
-    "Verdict": "oracles",
-    "build": "programs",
-    "check": "oracles",
-    "dask_executor": "campaigns",
-    "features_of": "generation",
-    "find_campaign": "campaigns",
-    "fuzz_programs": "campaigns.user_tests",
-    "generate": "generation",
-    "html_page": "campaigns",
-    "load_bench": "campaigns",
-    "load_parts": "campaigns",
-    "load_quotas": "campaigns",
-    "load_reasons": "campaigns",
-    "mutant": "mutants",
-    "parse_program": "programs",
-    "parse_seeds": "campaigns",
-    "program_strategy": "generation",
-    "program_text": "programs",
-    "run_mutation_bench": "mutants",
-    "show": "campaigns",
-    "summarise": "campaigns",
-    "rejected_rules": "unchecked_books",
-    "unchecked_book": "unchecked_books",
-    "untested": "campaigns",
-    "mutant_table": "mutants",
+# Public names by the subpackage that has them.
+_EXPORTS = {
+    "campaigns": "Attachment Bucket Campaign CampaignConfig CampaignSummary FeatureCount ProcessPool Progress Shown "
+    "Store TestedPart dask_executor find_campaign html_page load_bench load_parts load_quotas "
+    "load_reasons parse_seeds show summarise untested",
+    "campaigns.user_tests": "fuzz_programs",
+    "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodJudge NodePlace Official "
+    "RuntimeDifference Tolerances ValueGap WrongStep compare_method drawn_inputs eager_outputs "
+    "first_false_step first_wrong_step is_own_file lower_in_steps results_of",
+    "generation": "Policy features_of generate program_strategy",
+    "mutants": "MutantResult MutationBenchOptions mutant mutant_table run_mutation_bench",
+    "official": "OfficialRuntime",
+    "oracles": "Failure Verdict check",
+    "programs": "Program build parse_program program_text",
+    "unchecked_books": "rejected_rules unchecked_book",
 }
+_HOMES = {name: home for home, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    """Fetch a public name from where it lives."""
+    """Import a public name from its subpackage."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"exirkit.fuzz.{_HOMES[name]}"), name)

@@ -1,6 +1,20 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
-from .analysis.purity import has_effect, is_pure
+from typing import TYPE_CHECKING
+
+from .analysis.interface import (
+    MUTATION_KINDS,
+    STORED_KINDS,
+    ProgramInterface,
+    called_graphs,
+    graph_argument,
+    graphs_by_path,
+    graphs_of_call,
+    results_of_graph,
+    stored_tensor,
+)
+from .analysis.nodes import alias_root, has_effect, is_pure, shared_results
+from .deprecation import deprecated_names
 from .diagnostics import (
     ContractError,
     Diagnostic,
@@ -51,27 +65,32 @@ from .graph.control_flow import (
     ControlFlowCall,
     body_calls,
     control_flow_call,
-    graph_argument,
-    results_of_graph,
 )
 from .graph.delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
 from .graph.editor import INFER, GraphEditor
-from .graph.editor_state import Checkpoint, Transaction
-from .graph.effect import Effect
 from .graph.graph_modules import is_module_program, module_of_program, program_of_module
-from .graph.metadata import empty_meta_tensor, has_unbacked_symbols, is_static, same_argument, same_value
+from .graph.journal import Checkpoint, Effect, Transaction
+from .graph.metadata import (
+    attribute_at,
+    attribute_of,
+    empty_meta_tensor,
+    has_unbacked_symbols,
+    is_static,
+    same_argument,
+    same_value,
+    value_of,
+)
 from .graph.node_order import misordered
 from .graph.programs import (
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
-    called_graphs,
     copy_graph_module,
     copy_program,
     copy_signature,
     fake_mode_of,
 )
 from .graph.raw_edits import EditWatch, RawEdit
-from .graph.subgraph_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
+from .graph.subgraph_editor import BodyEditor, SealedBodyError, bodies_of
 from .graph.weights import (
     create_constant_placeholder,
     delete_constant_placeholder,
@@ -99,7 +118,6 @@ from .inference.sampled import (
     symbols_within,
     with_sizes,
 )
-from .machine_libraries import without_machine_libraries
 from .operators.calls import (
     functional_call,
     functional_variant,
@@ -108,6 +126,7 @@ from .operators.calls import (
     operator_name,
     out_operator_name,
     returns_view,
+    without_machine_libraries,
 )
 from .operators.catalogue import (
     Commutes,
@@ -129,23 +148,29 @@ from .operators.catalogue import (
 )
 from .operators.defined_operators import DefinedOperator, defined_operator
 from .operators.dtypes import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, expand_rule, known_dtypes, word_for
-from .operators.edge_operators import (
+from .operators.handles import (
     BackendOpOverload,
     EdgeOpOverload,
     MissingOutVariantError,
     UnknownOperatorError,
     edge_operator,
+    find_out_variant,
+    give_foreign_handles,
+    handles_like,
     ops,
+    take_foreign_handles,
     underlying,
 )
-from .operators.foreign_handles import handles_like
-from .operators.handle_exchange import give_foreign_handles, take_foreign_handles
 from .operators.memory_ops import AllocSpec, alloc, free, view
-from .operators.out_variants import find_out_variant
 from .plugins import find_plugins, load_plugin, load_plugins
 from .provenance import (
     PROVENANCE_KEYS,
     inherited,
+    is_torch_file,
+    is_users_file,
+    line_of_definition,
+    line_of_frames,
+    line_that_raised,
     locate,
     module_path,
     module_paths,
@@ -154,7 +179,6 @@ from .provenance import (
     stack_frames,
 )
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism, has_form_of
-from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
 
 __all__ = [
     "ALIGNMENT",
@@ -169,8 +193,10 @@ __all__ = [
     "EXECUTORCH",
     "INFER",
     "MAP",
+    "MUTATION_KINDS",
     "PROVENANCE_KEYS",
     "SCAN",
+    "STORED_KINDS",
     "WHILE",
     "AllocSpec",
     "BackendOpOverload",
@@ -204,6 +230,7 @@ __all__ = [
     "Operator",
     "OperatorDtypes",
     "OperatorFacts",
+    "ProgramInterface",
     "Ranges",
     "RawEdit",
     "SealedBodyError",
@@ -219,9 +246,11 @@ __all__ = [
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "alias_root",
     "all_sizes",
     "alloc",
-    "base_of",
+    "attribute_at",
+    "attribute_of",
     "bodies_of",
     "body_calls",
     "called_graphs",
@@ -238,6 +267,7 @@ __all__ = [
     "delegate_attribute",
     "delegate_of",
     "delete_constant_placeholder",
+    "deprecated_names",
     "describe_model",
     "determine_shape_dynamism",
     "did_you_mean",
@@ -265,6 +295,8 @@ __all__ = [
     "get_param_tensor",
     "give_foreign_handles",
     "graph_argument",
+    "graphs_by_path",
+    "graphs_of_call",
     "handles_like",
     "has_effect",
     "has_form_of",
@@ -332,13 +364,18 @@ __all__ = [
     "sorted_symbols",
     "source_line",
     "stack_frames",
+    "stored_tensor",
     "stride_from_dim_order",
     "symbols_within",
     "take_foreign_handles",
     "underlying",
     "validated",
+    "value_of",
     "view",
     "with_sizes",
     "without_machine_libraries",
     "word_for",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__, {"cheap_tracing": "exirkit.program:cheap_tracing"})

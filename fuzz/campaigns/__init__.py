@@ -1,12 +1,12 @@
 """Many programs, on many processes, with results that are kept."""
 
 from .bench import Bench, Case, Checked, load_bench, load_object, load_parts, load_quotas, load_reasons
-from .campaign import Campaign, Progress
+from .campaign import Campaign, Progress, run_here
 from .config import Attachment, CampaignConfig, parse_seeds
 from .engine import engine_text
 from .execution.pool import ProcessPool, WorkerDiedError
 from .execution.scale_out import dask_executor
-from .execution.work import analyse_failure, run_batch, run_seed
+from .execution.work import analyse_failure, run_batch, run_seed, watchdog
 from .report.page import html_page
 from .report.showing import Shown, show
 from .report.summary import Bucket, CampaignSummary, FeatureCount, OracleTime, find_campaign, summarise
@@ -48,8 +48,10 @@ __all__ = [
     "load_reasons",
     "parse_seeds",
     "run_batch",
+    "run_here",
     "run_seed",
     "show",
     "summarise",
     "untested",
+    "watchdog",
 ]

@@ -1,4 +1,4 @@
-"""What makes and checks the programs of a campaign; a campaign knows nothing else of them."""
+"""What makes and checks the cases of a campaign; a campaign knows nothing else of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from exirkit.ir import Diagnostic, ModelError
 
@@ -17,22 +17,24 @@ from .config import CampaignConfig
 from .results import Analysis, Found
 from .tested_parts import Kind, TestedPart
 
+CaseT = TypeVar("CaseT")
+
 
 @dataclass(frozen=True)
-class Case:
-    """A program to check.
+class Case(Generic[CaseT]):
+    """A program, graph or problem to check.
 
     Attributes:
         seed: What it was made from.
         program: In whatever form the bench has it.
-        text: Printed.
+        text: Printed; empty if the seed is enough to see it again.
         steps: How many operators it calls.
         features: What is in it.
     """
 
     seed: int
-    program: Any
-    text: str
+    program: CaseT
+    text: str = ""
     steps: int = 0
     features: frozenset[str] = frozenset()
 
@@ -49,6 +51,7 @@ class Checked:
         bitwise: How many of these bit for bit.
         not_run: Oracles that could not be asked, and why.
         features: What was seen of the program while it was checked, in addition to those of the case.
+        counts: Numbers that are added up over all cases.
     """
 
     verdict: Literal["passed", "failed", "unsupported", "invalid"]
@@ -58,25 +61,26 @@ class Checked:
     bitwise: int = 0
     not_run: dict[str, str] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    counts: dict[str, int] = field(default_factory=dict)
 
 
-class Bench(Protocol):
-    """Makes programs and checks them; made from a configuration, once in every process."""
+class Bench(Protocol[CaseT]):
+    """Makes cases and checks them; made from a configuration, once in every process."""
 
-    def make(self, seed: int) -> Case:
-        """Make a program; the same seed always makes the same one."""
+    def make(self, seed: int) -> Case[CaseT]:
+        """Make a case; the same seed always makes the same one."""
 
-    def check(self, case: Case) -> Checked:
-        """Ask the oracles; what is wrong with the program or the compiler is returned, not raised."""
+    def check(self, case: Case[CaseT]) -> Checked:
+        """Ask the oracles; what is wrong with the case or the compiler is returned, not raised."""
 
-    def analyse(self, case: Case, number: int) -> Analysis:
-        """Find the culprit of a failure, and the smallest program that fails alike."""
-
-
-_benches: dict[str, Bench] = {}
+    def analyse(self, case: Case[CaseT], number: int) -> Analysis:
+        """Find the culprit of a failure, and the smallest case that fails alike."""
 
 
-def load_bench(config: CampaignConfig) -> Bench:
+_benches: dict[str, Bench[Any]] = {}
+
+
+def load_bench(config: CampaignConfig) -> Bench[Any]:
     """Return the bench of a configuration; one is made for every configuration and process.
 
     Raises:

@@ -6,8 +6,9 @@ import itertools
 import json
 import os
 import socket
+import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from exirkit.ir import Diagnostic, DiagnosticError, InternalError
 from .config import CampaignConfig
 from .engine import engine_text
 from .execution.isolation import run_isolated
+from .execution.pool import ProcessPool
 from .execution.work import RESULTS, analyse_failure, run_batch
 from .results import BAD_VERDICTS, Analysis, Result
 from .store import Store
@@ -50,6 +52,8 @@ class Progress:
         first_seeds: The first seed of each bucket so far.
         analyses: How many failures are to be blamed and reduced, and how many have been.
         uses: What the programs have of the parts under test.
+        counts: Sums of the numbers that the bench counts.
+        oracle_seconds: Sums of the time of each oracle, of this session.
         notes: What went wrong with workers.
         is_over: Nothing more is to be done.
     """
@@ -65,6 +69,8 @@ class Progress:
     first_seeds: dict[str, int] = field(default_factory=dict)
     analyses: tuple[int, int] = (0, 0)
     uses: Uses = field(default_factory=Uses)
+    counts: Counter[str] = field(default_factory=Counter)
+    oracle_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     notes: list[str] = field(default_factory=list)
     is_over: bool = False
 
@@ -128,6 +134,19 @@ class Campaign:
             session.progress.is_over = True
             session.tell()
         return session.progress
+
+
+def run_here(config: CampaignConfig, *, workers: int = 1, watch: Watch | None = None) -> Progress:
+    """Run a campaign on this machine without keeping its results.
+
+    Args:
+        config: What to do.
+        workers: Processes; with one, this process does the work.
+        watch: Called after every batch.
+    """
+    executor: Executor = ProcessPool(workers) if workers > 1 else ThreadPoolExecutor(1)
+    with tempfile.TemporaryDirectory() as folder, executor:
+        return Campaign(config, Path(folder, "campaign.db")).run(executor, workers=workers, watch=watch)
 
 
 class _Session:
@@ -252,6 +271,9 @@ class _Session:
             self.progress.new += 1
             self.progress.verdicts[result.verdict] += 1
             self.progress.uses.add(result.features)
+            self.progress.counts.update(result.counts)
+            for oracle, seconds in result.seconds.items():
+                self.progress.oracle_seconds[oracle] += seconds
             for found in result.failures if result.verdict in BAD_VERDICTS else ():
                 self.progress.buckets[found.bucket] += 1
                 first = self.progress.first_seeds.get(found.bucket, result.seed)
@@ -278,8 +300,9 @@ class _Session:
             f"SELECT verdict, count(*) FROM result WHERE {where} GROUP BY verdict", asked
         ):
             self.progress.verdicts[verdict] = count
-        for (features,) in connection.execute(f"SELECT features FROM result WHERE {where}", asked):
+        for features, counts in connection.execute(f"SELECT features, counts FROM result WHERE {where}", asked):
             self.progress.uses.add(json.loads(features))
+            self.progress.counts.update(json.loads(counts))
         for bucket, count, first in connection.execute(
             f"SELECT bucket, count(*), min(seed) FROM failure JOIN result USING (campaign, seed) "
             f"WHERE {where} AND verdict != 'unsupported' GROUP BY bucket",

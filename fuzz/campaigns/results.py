@@ -53,6 +53,7 @@ class Result(_Record):
         compared: How many values were compared with what they should be ...
         bitwise: ... and how many of these bit for bit.
         not_run: Oracles that could not be asked, and why.
+        counts: Numbers of the bench, which are added up over all seeds.
     """
 
     seed: int
@@ -66,6 +67,7 @@ class Result(_Record):
     compared: int = 0
     bitwise: int = 0
     not_run: dict[str, str] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
 
 
 class Analysis(_Record):

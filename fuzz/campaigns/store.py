@@ -25,6 +25,7 @@ _MIGRATIONS = {
     1: (
         "ALTER TABLE failure RENAME COLUMN rung TO oracle",
         "ALTER TABLE analysis RENAME COLUMN guilty TO culprit",
+        "ALTER TABLE result ADD COLUMN counts TEXT NOT NULL DEFAULT '{}'",
     )
 }
 
@@ -50,6 +51,7 @@ CREATE TABLE result (
     bitwise INTEGER NOT NULL,
     seconds TEXT NOT NULL, -- JSON, by oracle
     not_run TEXT NOT NULL, -- JSON, by oracle: why
+    counts TEXT NOT NULL DEFAULT '{}', -- JSON
     PRIMARY KEY (campaign, seed)
 ) WITHOUT ROWID;
 CREATE TABLE failure (
@@ -304,11 +306,11 @@ class Store:
                 "INSERT INTO program VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (digest, result.program, result.steps)
             )
         added = self.connection.execute(
-            "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 campaign, result.seed, result.verdict, digest, json.dumps(result.features), result.level,
                 result.compared, result.bitwise, json.dumps(result.seconds, sort_keys=True),
-                json.dumps(result.not_run, sort_keys=True),
+                json.dumps(result.not_run, sort_keys=True), json.dumps(result.counts, sort_keys=True),
             ),
         )  # fmt: skip
         if not added.rowcount:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 
-from .campaign import Tally, run_campaign
+from exirkit.fuzz.campaigns import CampaignConfig, Progress, run_here
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,27 +16,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="another one gives other graphs")
     parser.add_argument("--workers", type=int, default=1, metavar="K", help="processes at once")
     given = parser.parse_args(arguments)
-    start = time.perf_counter()
+    config = CampaignConfig(
+        bench="exirkit.fuzz.delegation:DelegationBench", first_seed=given.seed << 40, seeds=given.instances
+    )
 
-    def say(tally: Tally) -> None:
+    def watch(progress: Progress) -> None:
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r{tally.instances} graphs, {len(tally.findings)} findings")
+            sys.stderr.write(f"\r{progress.done} graphs, {progress.failed} with findings")
 
-    total = run_campaign(given.instances, given.seed, given.workers, say)
-    sys.stdout.write(report(total, time.perf_counter() - start))
-    return 1 if total.findings else 0
-
-
-def report(tally: Tally, seconds: float) -> str:
-    """Return the sums and the findings as text."""
-    lines = [
-        f"{tally.instances} graphs in {seconds:.0f} s, {len(tally.findings)} findings",
-        f"grown: {tally.partitions} partitions of {tally.calls} calls; "
-        f"{tally.groups_given_up} of {tally.groups} groups given up",
-        f"random tags: {tally.tag_sets_taken} sets taken, {tally.tag_sets_refused} refused",
-        *tally.findings[:20],
-    ]
-    return "\n".join(lines) + "\n"
+    progress = run_here(config, workers=given.workers, watch=watch)
+    counts = progress.counts
+    sys.stdout.write(
+        f"{progress.done} graphs in {progress.seconds:.0f} s, {progress.failed} with findings\n"
+        f"grown: {counts['partitions']} partitions of {counts['calls']} calls; "
+        f"{counts['groups given up']} of {counts['groups']} groups given up\n"
+        f"random tags: {counts['tag sets taken']} sets taken, {counts['tag sets rejected']} rejected\n"
+    )
+    for bucket, seed in progress.first_seeds.items():
+        sys.stdout.write(f"graph {seed & ((1 << 40) - 1)}: {bucket}\n")
+    return 1 if progress.failed else 0
 
 
 if __name__ == "__main__":

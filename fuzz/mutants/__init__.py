@@ -1,9 +1,9 @@
-"""The mutation bench: bugs that are planted on purpose, to see whether generator, oracles and blame find them."""
+"""The mutation bench: mutants of the compiler, to measure whether generator, oracles and triage find them."""
 
+from .applying import Reach, applied
 from .bench import MutationBenchOptions, run_mutant, run_mutation_bench
 from .model import Mutant, mutant, shipped_mutants
 from .observing import changes, observed
-from .planting import Reach, planted
 from .results import MutantResult, mutant_table
 
 __all__ = [
@@ -11,11 +11,11 @@ __all__ = [
     "MutantResult",
     "MutationBenchOptions",
     "Reach",
+    "applied",
     "changes",
     "mutant",
     "mutant_table",
     "observed",
-    "planted",
     "run_mutant",
     "run_mutation_bench",
     "shipped_mutants",

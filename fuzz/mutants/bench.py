@@ -1,21 +1,19 @@
-"""The bench: each bug in a process of its own, generated programs until an oracle finds it or time is up."""
+"""The bench: each mutant in a process of its own, generated programs until an oracle finds it or time is up."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import TypeAdapter
 
+from exirkit.fuzz.campaigns import ProcessPool, watchdog
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, drawn_choices
 from exirkit.fuzz.examination import Failure
 from exirkit.fuzz.generation import generate
@@ -23,9 +21,9 @@ from exirkit.fuzz.oracles import DEFAULT_ORACLES, check
 from exirkit.fuzz.programs import Program, parse_program
 from exirkit.fuzz.triage import find_culprit, with_fewer_choices
 
+from .applying import applied, applied_companions
 from .model import Mutant, shipped_mutants
 from .observing import changes
-from .planting import planted, planted_company
 from .results import MutantResult
 
 _RESULTS = TypeAdapter(list[MutantResult])
@@ -57,7 +55,7 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
     """Try to find one bug, in this process."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"id": mutant.id, "part": mutant.part}
-    with planted(mutant):
+    with applied(mutant):
         witness = check(parse_program(mutant.program), compiler=_needed(mutant), oracles=options.oracles)
     found["witness_killed_by"] = witness.failures[0].oracle if witness.failures else None
     started, compared = time.process_time(), 0
@@ -65,7 +63,7 @@ def run_mutant(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
         if time.process_time() - started > options.seconds:
             break
         program, compiler = generate(seed), _compiler(mutant, seed)
-        with planted(mutant) as reach:
+        with applied(mutant) as reach:
             verdict = check(program, compiler=compiler, oracles=options.oracles, seed=seed)
         found |= {"programs": seed - options.first_seed + 1, "seconds": time.process_time() - started}
         found["is_reached"] = found.get("is_reached", False) or reach.count > 0
@@ -145,14 +143,14 @@ def _is_good_without(
     """Whether there is nothing to find in a program but the bug; what a blind checker misses does not count."""
     if mutant.together:
         return True
-    with planted_company(mutant):
+    with applied_companions(mutant):
         return check(program, compiler=compiler, oracles=options.oracles, seed=seed).is_good
 
 
 def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compiler, seed: int) -> dict[str, Any]:
     found = {"killed_by": failure.oracle, "symptom": failure.symptom}
     try:
-        with planted(mutant):
+        with applied(mutant):
             compiler = with_fewer_choices(program, failure, compiler, seed)
             culprit = find_culprit(program, failure, compiler=compiler, seed=seed)
     except Exception as error:  # the bug may trip whoever looks for it; it is found all the same
@@ -161,22 +159,18 @@ def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compil
 
 
 def _in_a_process(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "exirkit.fuzz.mutants", mutant.id, json.dumps(asdict(options))],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE * (options.seconds + _START_SECONDS),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return MutantResult(id=mutant.id, part=mutant.part, note="took too long")
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        return MutantResult(id=mutant.id, part=mutant.part, note=said[-1] if said else f"exit code {done.returncode}")
-    return MutantResult.model_validate(json.loads(done.stdout.splitlines()[-1]))
+    """Try one mutant in a process of its own, which may die or hang."""
+    with ProcessPool(1) as pool:
+        try:
+            return pool.submit(_run_in_time, mutant, options).result()
+        except Exception as error:
+            note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            return MutantResult(id=mutant.id, part=mutant.part, note=note)
+
+
+def _run_in_time(mutant: Mutant, options: MutationBenchOptions) -> MutantResult:
+    with watchdog(_PATIENCE * (options.seconds + _START_SECONDS)):
+        return run_mutant(mutant, options)
 
 
 def _read(file: Path | None) -> list[MutantResult]:

@@ -1,4 +1,4 @@
-"""Seeded bugs as data: `passes.yaml`, `planner.yaml`, `emitter.yaml`, `interpreter.yaml`, `verifiers.yaml`."""
+"""Mutants as data: `passes.yaml`, `planner.yaml`, `emitter.yaml`, `interpreter.yaml`, `verifiers.yaml`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Part = Literal["pass", "rules", "planner", "emitter", "interpreter", "verifier"]
 
 
 class Mutant(BaseModel):
-    """One bug, and how it is planted: one piece of the source of one function reads differently.
+    """One mutant: one piece of the source of one function reads differently.
 
     Attributes:
         id: Its name.
-        part: Kind of the part of the compiler that has the bug.
+        part: Kind of the part of the compiler that is changed.
         culprits: What fault localization may name; any of these is right.
         doc: What goes wrong, in one sentence.
         module: Module of the function, below `exirkit`.
         function: Qualified name of the function.
         old: Text that the function has exactly once.
-        new: Text in its place.
+        new: Text instead of it.
         caches: `MODULE:FUNCTION` below `exirkit` whose memory depends on the function, beside those of its module.
-        together: Other bugs that are planted with this one: a blind checker needs something to be blind to.
-        compiler: Choices of `ExirkitCompiler` without which the bug cannot show.
+        together: Other mutants that are applied with this one: a blind checker needs something to be blind to.
+        compiler: Choices of `ExirkitCompiler` without which it cannot show.
         program: A program, as text, in which it changes something.
     """
 
@@ -53,7 +53,7 @@ class Mutant(BaseModel):
 
 @cache
 def shipped_mutants() -> tuple[Mutant, ...]:
-    """Return all bugs, in the order of the tables."""
+    """Return all mutants, in the order of the tables."""
     found: list[Mutant] = []
     for name in TABLES:
         text = files(__package__ or "exirkit.fuzz.mutants").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
@@ -62,16 +62,16 @@ def shipped_mutants() -> tuple[Mutant, ...]:
 
 
 def mutant(name: str) -> Mutant:
-    """Return a bug by its id.
+    """Return a mutant by its id.
 
     Raises:
-        UsageError: EK880, there is no such bug.
+        UsageError: EK880, there is no such mutant.
     """
     return named(name, shipped_mutants())
 
 
 def named(name: str, mutants: Sequence[Mutant]) -> Mutant:
-    """Return one of several bugs by its id (raises `UsageError` EK880)."""
+    """Return one of several mutants by its id (raises `UsageError` EK880)."""
     for one in mutants:
         if one.id == name:
             return one

@@ -12,8 +12,8 @@ from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.examination import Examination, FailedError, RejectedError
 from exirkit.fuzz.programs import Program
 
+from .applying import applied, applied_companions
 from .model import Mutant
-from .planting import planted, planted_company
 
 
 def observed(program: Program, compiler: ExirkitCompiler | None = None) -> tuple[str, str]:
@@ -30,11 +30,11 @@ def observed(program: Program, compiler: ExirkitCompiler | None = None) -> tuple
 
 
 def changes(mutant: Mutant, program: Program) -> tuple[int, bool]:
-    """Return how often a bug is reached by a program, and whether it changes anything that can be seen."""
+    """Return how often a mutant is reached by a program, and whether it changes anything that can be seen."""
     compiler = ExirkitCompiler(**mutant.compiler)  # type: ignore[arg-type]
-    with planted_company(mutant):
+    with applied_companions(mutant):
         before = observed(program, compiler)
-    with planted(mutant) as reach:
+    with applied(mutant) as reach:
         after = observed(program, compiler)
     return reach.count, before != after
 

@@ -1,4 +1,4 @@
-"""What the bench finds out about a planted bug, and how it is shown."""
+"""What the bench finds out about a mutant, and how it is shown."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class MutantResult(BaseModel):
-    """How far a bug got before it was found, if it was.
+    """How far a mutant got before it was found, if it was.
 
     Attributes:
-        id: The bug.
+        id: The mutant.
         part: Kind of the part that has it.
-        is_reached: Some generated program came past the changed place.
-        is_infected: Some generated program was compiled, or ran, in another way than without the bug.
+        is_reached: Some generated program executed the changed statement.
+        is_infected: Some generated program was compiled, or ran, in another way than without it.
         killed_by: The oracle that found it, None if none did.
         symptom: What the oracle saw.
         seed: Of the program with which it was found.

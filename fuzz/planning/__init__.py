@@ -1,19 +1,17 @@
-"""Memory planners on generated problems, checked by painting bytes."""
+"""Memory planners on generated problems, checked by marking bytes."""
 
-from .campaign import FAST_PLANNERS, GAPS, Tally, run_campaign, run_chunk
+from .bench import FAST_PLANNERS, GAPS, PlanningBench
+from .checking import Finding, check_limits, check_plan, possible_runs
 from .instances import Instance, draw_instance
-from .painting import Finding, check_limits, check_plan, possible_runs
 
 __all__ = [
     "FAST_PLANNERS",
     "GAPS",
     "Finding",
     "Instance",
-    "Tally",
+    "PlanningBench",
     "check_limits",
     "check_plan",
     "draw_instance",
     "possible_runs",
-    "run_campaign",
-    "run_chunk",
 ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from .campaign import FAST_PLANNERS, GAPS, Tally, run_campaign
+from exirkit.fuzz.campaigns import CampaignConfig, Progress, run_here
+
+from .bench import FAST_PLANNERS, GAPS
 
 _KINDS = ("overlap", "misaligned", "outside", "limit", "moved", "bound")
 
@@ -26,70 +27,46 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, help="write the counts to this file")
     options = parser.parse_args()
-    start = time.perf_counter()
-    tally = run_campaign(
-        options.instances, options.seed, options.planners, exact_every=options.exact_every, workers=options.workers
+    config = CampaignConfig(
+        bench="exirkit.fuzz.planning:PlanningBench",
+        first_seed=options.seed << 40,
+        seeds=options.instances,
+        policy={"planners": options.planners, "exact_every": options.exact_every},
     )
-    show(tally, time.perf_counter() - start, Console())
+    progress = run_here(config, workers=options.workers)
+    show(progress, options.planners, Console())
     if options.json:
-        options.json.write_text(json.dumps(as_json(tally), indent=1))
-    return int(bool(tally.findings))
+        seconds = {part: round(spent, 2) for part, spent in progress.oracle_seconds.items()}
+        document = {"problems": progress.done, "counts": progress.counts, "failures": progress.buckets}
+        options.json.write_text(json.dumps({**document, "seconds": seconds}, indent=1))
+    return int(bool(progress.failed))
 
 
-def show(tally: Tally, seconds: float, console: Console) -> None:
-    """Print the counts as two tables."""
-    drawn = ", ".join(f"{count} {what}" for what, count in tally.instances.items())
-    console.print(f"{drawn}; {seconds:.1f} s, {tally.instances['all'] / seconds:.0f} problems per second")
+def show(progress: Progress, planners: list[str], console: Console) -> None:
+    """Print the counts as two tables, and the first problem of each kind of failure."""
+    counts, seconds = progress.counts, progress.oracle_seconds
+    drawn = ", ".join(f"{counts[what]} {what}" for what in ("aliases", "bodies", "aliases or bodies"))
+    rate = progress.done / max(progress.seconds, 1e-9)
+    console.print(f"{progress.done} problems, {drawn}; {progress.seconds:.1f} s, {rate:.0f} problems per second")
     table = Table(title="plans, and what is wrong with them")
-    for title in ("planner", "plans", *_KINDS, "at the lower bound", "planning s", "per second"):
+    for title in ("planner", "plans", *_KINDS, "at the lower bound", "planning s"):
         table.add_column(title, justify="left" if title == "planner" else "right")
-    for planner, plans in tally.plans.items():
-        spent = tally.seconds[planner]
-        table.add_row(
-            planner,
-            str(plans),
-            *(str(tally.findings[planner, kind]) for kind in _KINDS),
-            f"{tally.at_bound[planner] / plans:.2%}",
-            f"{spent:.1f}",
-            f"{plans / spent:.0f}" if spent else "",
-        )
+    for planner in planners:
+        wrong = [str(progress.buckets[f"{planner} | {kind}"]) for kind in _KINDS]
+        plans = counts[f"plans {planner}"]
+        at_bound = f"{counts[f'at bound {planner}'] / max(plans, 1):.2%}"
+        table.add_row(planner, str(plans), *wrong, at_bound, f"{seconds[planner]:.1f}")
     console.print(table)
-    parts = ", ".join(f"{part} {tally.seconds[part]:.1f} s" for part in ("drawing", "checking", "solving"))
-    console.print(parts)
-    _show_gaps(tally, console)
-    for number, planner, text in tally.examples:
-        console.print(f"problem {number}, {planner}: {text}")
-
-
-def _show_gaps(tally: Tally, console: Console) -> None:
-    if not tally.solved:
-        return
-    title = f"larger than the smallest plan by at most ({tally.solved} problems solved, {tally.unsolved} not)"
-    table = Table(title=title)
-    for heading in ("planner", *(f"{gap:.1%}" if gap < 1e9 else "more" for gap in GAPS), "within 1 %"):
-        table.add_column(heading, justify="left" if heading == "planner" else "right")
-    for planner, gaps in tally.gaps.items():
-        within = sum(gaps[place] for place, gap in enumerate(GAPS) if gap <= 0.01) / tally.solved
-        table.add_row(planner, *(str(gaps[place]) for place in range(len(GAPS))), f"{within:.3%}")
-    console.print(table)
-
-
-def as_json(tally: Tally) -> dict[str, object]:
-    """Return the counts as JSON can hold them."""
-    return {
-        "instances": dict(tally.instances),
-        "plans": dict(tally.plans),
-        "findings": {f"{planner} {kind}": count for (planner, kind), count in tally.findings.items()},
-        "examples": tally.examples,
-        "at_bound": dict(tally.at_bound),
-        "gaps": {
-            planner: {str(GAPS[place]): gaps[place] for place in range(len(GAPS))}
-            for planner, gaps in tally.gaps.items()
-        },
-        "solved": tally.solved,
-        "unsolved": tally.unsolved,
-        "seconds": {part: round(spent, 2) for part, spent in tally.seconds.items()},
-    }
+    if counts["solved"]:
+        title = f"larger than the smallest plan by at most ({counts['solved']} solved, {counts['unsolved']} not)"
+        table = Table(title=title)
+        for heading in ("planner", *(f"{gap:.1%}" if gap < 1e9 else "more" for gap in GAPS)):
+            table.add_column(heading, justify="left" if heading == "planner" else "right")
+        for planner in planners:
+            table.add_row(planner, *(str(counts[f"gap {planner} {place}"]) for place in range(len(GAPS))))
+        console.print(table)
+    for bucket, seed in progress.first_seeds.items():
+        console.print(f"problem {seed & ((1 << 40) - 1)}: {bucket}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from typing import Any
 
 import sympy
 import torch
-from torch._dynamo.source import LocalSource
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StrictMinMaxConstraint, free_symbols
 from torch.fx.graph import Graph
@@ -33,6 +32,9 @@ class SymbolTable:
     def _value(self, symbol: Symbol) -> Any:
         if symbol.low == symbol.high:
             return symbol.low
+        # Dynamo takes half a second to import, which only programs with symbols have to wait for.
+        from torch._dynamo.source import LocalSource
+
         source = LocalSource(symbol.name)
         hint = max(2, (symbol.low + symbol.high) // 2)
         constraint: Any = StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(symbol.low, symbol.high))

@@ -1,7 +1,7 @@
 """From a failure to its culprit, a small program, a script and a bucket."""
 
 from .localization import Culprit, find_culprit
-from .reducing import reduce, same_failure, with_fewer_choices
+from .reducing import reduce, same_failure, smallest, with_fewer_choices
 from .reporting import bucket, repro_script, skeleton
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "repro_script",
     "same_failure",
     "skeleton",
+    "smallest",
     "with_fewer_choices",
 ]

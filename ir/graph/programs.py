@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 from torch._export.verifier import Verifier
@@ -15,7 +14,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from torch.fx.node import map_aggregate, map_arg
 
 from exirkit.ir.operators.defined_operators import DefinedOperator
-from exirkit.ir.operators.edge_operators import EdgeOpOverload
+from exirkit.ir.operators.handles import EdgeOpOverload
 from exirkit.ir.operators.memory_ops import free
 from exirkit.ir.tensor_spec import TensorSpec
 
@@ -78,7 +77,7 @@ _SpecCopies = dict[TensorSpec, TensorSpec]
 
 
 def _copy_module(module: GraphModule, specs: _SpecCopies) -> GraphModule:
-    # Code is generated when somebody calls or prints the module, not once per copy.
+    # Code is generated when the module is called or printed, not once per copy.
     with _use_lazy_graph_module(True):
         result = _make_graph_module(module, _copy_graph(module.graph, specs), class_name=type(module).__name__)
     result.meta.update(module.meta)
@@ -155,26 +154,3 @@ def fake_mode_of(module: GraphModule) -> FakeTensorMode:
                     return mode
                 found = found or mode
     return found or FakeTensorMode(allow_non_fake_inputs=True)
-
-
-def called_graphs(module: GraphModule) -> Iterator[GraphModule]:
-    """Yield a graph and those that its nodes name, at any depth, each once.
-
-    A pass that inlines a graph leaves the attribute behind; what no node names is no part of the program any more.
-    """
-    pending, seen = [module], {id(module)}
-    while pending:
-        one = pending.pop()
-        yield one
-        for node in one.graph.nodes:
-            if node.op in ("get_attr", "call_module"):
-                found = _attribute(one, str(node.target))
-                if isinstance(found, GraphModule) and id(found) not in seen:
-                    seen.add(id(found))
-                    pending.append(found)
-
-
-def _attribute(module: object, path: str) -> object:
-    for name in path.split("."):
-        module = getattr(module, name, None)
-    return module

@@ -13,6 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .matrix_inverse import inverse, inverse_or_nothing
+from .prefix_scans import most_frequent, running_log_sum, running_maximum, running_minimum, running_product
+from .volume_sampling import sampled_volume
+
 aten = torch.ops.aten
 
 
@@ -50,6 +54,55 @@ def _bounds(flat: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     least, greatest = flat.amin(), flat.amax()
     widened = (least == greatest).to(flat.dtype)
     return least - widened, greatest + widened
+
+
+def histogram_and_edges(
+    x: Tensor,
+    bins: int = 100,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:
+    """`aten.histogram.bin_ct`: how many elements, or their weights, lie in intervals of one length, and their ends."""
+    flat = x.reshape(-1)
+    if range is not None or flat.shape[0] == 0:
+        low, high = (float(one) for one in range or (0.0, 1.0))
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        least, greatest = flat.new_full([], low), flat.new_full([], high)
+    else:
+        least, greatest = flat.amin(), flat.amax()
+        half = (least == greatest).to(flat.dtype) * 0.5
+        least, greatest = least - half, greatest + half
+    places = torch.arange(bins + 1, dtype=flat.dtype, device=flat.device)
+    step = (greatest - least) / bins
+    # From the nearer end, so that both ends are exact.
+    edges = torch.where(places < (bins + 1) // 2, least + step * places, greatest - step * (bins - places))
+    inside = (flat >= least) & (flat <= greatest)
+    kept = torch.where(inside, flat, least)
+    place = ((kept - least) * bins / (greatest - least)).to(torch.int64).clamp(0, bins - 1)
+    # What was rounded across an edge.
+    place = place - (kept < edges[place]).to(torch.int64)
+    place = (place + (kept >= edges[place + 1]).to(torch.int64)).clamp(max=bins - 1)
+    return _counted(inside, place, edges, weight, density), edges
+
+
+def histogram_between(x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> Any:
+    """`aten.histogram.bins_tensor`: how many elements, or their weights, lie between ends, and the ends."""
+    flat, count = x.reshape(-1), bins.shape[0] - 1
+    if not isinstance(count, int) or count < 1:
+        return NotImplemented
+    inside = (flat >= bins[0]) & (flat <= bins[count])
+    place = ((bins.unsqueeze(0) <= flat.unsqueeze(1)).sum(-1) - 1).clamp(0, count - 1)
+    return _counted(inside, place, bins, weight, density), bins.clone()
+
+
+def _counted(inside: Tensor, place: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -> Tensor:
+    """Add up the weights, ones if none are given, of what is inside, by places."""
+    given = torch.ones_like(place, dtype=edges.dtype) if weight is None else weight.reshape(-1)
+    counts = edges.new_zeros([edges.shape[0] - 1]).scatter_add(0, place, torch.where(inside, given, 0))
+    return counts / counts.sum() / (edges[1:] - edges[:-1]) if density else counts
 
 
 def grouped_product(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
@@ -220,6 +273,16 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.median.dim: median_along,
     aten.adaptive_max_pool2d.default: adaptive_max_pool,
     aten.adaptive_max_pool3d.default: adaptive_max_pool,
+    aten.cumprod.default: running_product,
+    aten.cummax.default: running_maximum,
+    aten.cummin.default: running_minimum,
+    aten.logcumsumexp.default: running_log_sum,
+    aten.mode.default: most_frequent,
+    aten.grid_sampler_3d.default: sampled_volume,
+    aten.histogram.bin_ct: histogram_and_edges,
+    aten.histogram.bins_tensor: histogram_between,
+    aten.linalg_inv.default: inverse_or_nothing,
+    aten.linalg_inv_ex.default: inverse,
 }
 
 # Operators of other libraries, which exist once these are imported.

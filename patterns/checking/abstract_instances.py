@@ -20,7 +20,9 @@ from exirkit.patterns.syntax.expression_syntax import ExpressionError
 from exirkit.patterns.syntax.program_compiler import FACTS
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.syntax.undecided import UndecidedError, truth
-from exirkit.patterns.types.variables import OperatorVariable, PartitionVariable, TensorListVariable
+from exirkit.patterns.types.lists import PartitionVariable
+from exirkit.patterns.types.scalars import OperatorVariable
+from exirkit.patterns.types.tensors import TensorListVariable
 
 from .pattern_execution import CannotRunError, PatternRun
 from .trials import RAISED, RuleTrials, Trial

@@ -23,7 +23,8 @@ from exirkit.patterns.syntax.terms import (
     walk,
 )
 from exirkit.patterns.syntax.undecided import UndecidedError, truth
-from exirkit.patterns.types.variables import OperatorVariable, TensorVariable
+from exirkit.patterns.types.scalars import OperatorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .abstract_instances import Leaf, MadeCall, MadeItem, Open
 

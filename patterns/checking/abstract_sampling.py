@@ -17,13 +17,13 @@ from exirkit.patterns.operators.facts import operators_with
 from exirkit.patterns.syntax.expression_syntax import ExpressionError
 from exirkit.patterns.syntax.terms import Call, walk
 from exirkit.patterns.types.cells import Cell
-from exirkit.patterns.types.constraints import condition
-from exirkit.patterns.types.drawing import Draw
-from exirkit.patterns.types.sampling import MAX_ELEMENTS, Sample, Sampler, SamplingError
+from exirkit.patterns.types.conditions import condition
+from exirkit.patterns.types.sampling import MAX_ELEMENTS, Draw, Sample, Sampler, SamplingError
+from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.sizes import Size
-from exirkit.patterns.types.solving import UnsolvedError
 from exirkit.patterns.types.symbolic import symbolic_sample
-from exirkit.patterns.types.variables import OperatorVariable, TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
+from exirkit.patterns.types.value_maker import UnsolvedError
 
 from .empty_operands import is_undefined
 from .pattern_execution import Shape, shapes_of

@@ -20,9 +20,10 @@ from exirkit.patterns.syntax.terms import (
     Through,
     Variable,
 )
-from exirkit.patterns.types.admission import admit
+from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.sizes import AnyDim, SequenceDim, SizeDim
-from exirkit.patterns.types.variables import OperatorVariable, TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
+from exirkit.patterns.types.variable import admit
 
 
 def covers(one: CompiledRule, other: CompiledRule) -> bool:

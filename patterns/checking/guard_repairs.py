@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from exirkit.patterns.types.literals import Literal, Reference
-from exirkit.patterns.types.variables import ChoiceVariable, FloatVariable, IntVariable, ScalarVariable, TensorVariable
+from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable, ScalarVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 Repair = Callable[[dict[str, Any]], None]
 """Changes a sample so that one condition holds."""

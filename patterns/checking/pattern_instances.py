@@ -1,4 +1,4 @@
-"""A pattern with values for its variables, ready to be run by anybody who knows what calls mean to them."""
+"""A pattern with values for its variables, ready to be run by any interpreter of calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.syntax.program_compiler import Builder
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .near_miss_parts import others_than, parts_of
 from .pattern_execution import CannotRunError, PatternRun, Shape

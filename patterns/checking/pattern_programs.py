@@ -14,7 +14,7 @@ from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.engine.report import RewriteReport
 from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.operators.defined import TensorBuilder
-from exirkit.patterns.types.variables import TensorVariable
+from exirkit.patterns.types.tensors import TensorVariable
 
 from .pattern_execution import PatternRun
 from .trials import RuleTrials, Trial

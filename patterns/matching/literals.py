@@ -10,7 +10,8 @@ import torch
 from torch.fx import Node
 
 from exirkit.patterns.types.literals import Literal as LiteralChoice
-from exirkit.patterns.types.variables import ChoiceVariable, FloatVariable, IntVariable, Variable
+from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable
+from exirkit.patterns.types.variable import Variable
 
 from .state import State
 from .values import constant_behind, same_literal

@@ -11,9 +11,9 @@ from exirkit.ir import SourceText
 from exirkit.patterns.functions.words import language_words
 from exirkit.patterns.operators.argument_binding import bind_written, default_of, normalised_literal, result_count
 from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
-from exirkit.patterns.types.variables import OperatorVariable
+from exirkit.patterns.types.scalars import FAMILIES, OperatorVariable, family_members
 
-from .computed_terms import Refusal, computed_term, no_term
+from .computed_terms import Rejection, computed_term, no_term
 from .expression_syntax import ExpressionError, parse_expression, parse_statements
 from .scope import Scope, place_of
 from .terms import (
@@ -39,7 +39,7 @@ _MACRO_DEPTH = 20
 
 
 class PatternError(Exception):
-    """A term cannot be built; the complaint is in the scope."""
+    """A term cannot be built; the diagnostic is in the scope."""
 
 
 class PatternParser:
@@ -172,12 +172,12 @@ class PatternParser:
                 return self._attribute(node)
             case ast.BinOp() | ast.UnaryOp():
                 return self._computed(node)
-        refusal = no_term(node)
-        raise self._fail(refusal.message, node, hint=refusal.hint)
+        rejection = no_term(node)
+        raise self._fail(rejection.message, node, hint=rejection.hint)
 
     def _computed(self, node: ast.expr) -> Term:
         made = computed_term(node, self.scope, self.text, self.named, self._place(node))
-        if isinstance(made, Refusal):
+        if isinstance(made, Rejection):
             raise self._fail(made.message, node, code=made.code, hint=made.hint)
         return made
 
@@ -353,12 +353,8 @@ class PatternParser:
         return Through(self.term(node.args[0]), tuple(ops), self._place(node))
 
     def _family(self, node: ast.expr, dotted: str) -> list[Any]:
-        from exirkit.patterns.types.families import family
-
-        if "." not in dotted:
-            found = family(dotted)
-            if found:
-                return list(found)
+        if dotted in FAMILIES:
+            return list(family_members((dotted,)))
         try:
             return [self.scope.table.find(dotted)]
         except UnknownNameError as error:
@@ -385,7 +381,7 @@ class PatternParser:
             self._arguments.pop()
             self._at.pop()
 
-    # Complaints
+    # Diagnostics
 
     def _place(self, node: ast.AST | None) -> Place:
         # What is wrong inside a macro is shown where the macro is used.

@@ -16,7 +16,7 @@ from exirkit.patterns.functions.registered import builder_named, builder_names, 
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.argument_binding import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
-from exirkit.patterns.types.variables import OperatorVariable
+from exirkit.patterns.types.scalars import OperatorVariable
 
 from .expression_syntax import ExpressionError, parse_expression
 from .expressions import CallCompiler, Compiled, ExpressionCompiler, Names
@@ -223,7 +223,7 @@ class ProgramCalls(CallCompiler):
 
 
 class _Substitution(ast.NodeTransformer):
-    """Puts the arguments of a macro in the place of its parameters."""
+    """Substitutes the arguments of a macro for its parameters."""
 
     def __init__(self, given: Mapping[str, ast.expr]) -> None:
         self.given = given

@@ -10,21 +10,11 @@ from typing import Any
 
 import torch
 
-from .dtypes import DTYPE_CLASSES, DTYPE_NAMES
-from .literals import Choice, ValueSet, fits, literal
+from .literals import Choice
 from .solving import SizeProblem
-from .variables import (
-    BoolVariable,
-    ChoiceVariable,
-    DtypeVariable,
-    StringVariable,
-    TensorListVariable,
-    TensorVariable,
-    Variable,
-)
+from .variable import Variable
 
 _LENGTH_WEIGHTS = (3, 4, 5, 4, 2, 2)
-_ANY_DTYPE = tuple(DTYPE_NAMES[name] for name in DTYPE_CLASSES["any"])
 
 
 @dataclass(frozen=True)
@@ -43,23 +33,15 @@ class Cell:
     absent: frozenset[str] = frozenset()
     choices: Mapping[str, Choice] = field(default_factory=dict)
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The choices as words, for counting what was covered."""
-        words = [f"{name}: {str(dtype).removeprefix('torch.')}" for name, dtype in self.dtypes.items()]
-        words += [f"len({name}) = {length}" for name, length in self.lengths.items()]
-        words += [f"{name} is none" for name in sorted(self.absent)]
-        return (*words, *(f"{name} = {choice}" for name, choice in self.choices.items()))
-
 
 class CellSpace:
     """All combinations that the types of a rule allow."""
 
     def __init__(self, variables: Mapping[str, Variable], problem: SizeProblem) -> None:
-        self.dtypes = {name: dtypes for name, one in variables.items() if (dtypes := dtype_options(one))}
+        self.dtypes = {name: dtypes for name, one in variables.items() if (dtypes := one.dtype_options())}
         self.lengths = problem.free_lengths()
         self.optional = tuple(name for name, one in variables.items() if one.allows_none)
-        self.choices = {name: options for name, one in variables.items() if (options := choice_options(one))}
+        self.choices = {name: options for name, one in variables.items() if (options := one.choice_options())}
 
     def random(self, rng: random.Random) -> Cell:
         """Return a combination; tensors have one dtype more often than chance would have it."""
@@ -119,29 +101,3 @@ class CellSpace:
             by_kind[kind][name] = pick
         absent = frozenset(name for name, is_absent in by_kind["absent"].items() if is_absent)
         return Cell(by_kind["dtype"], by_kind["length"], absent, by_kind["choice"])
-
-
-def dtype_options(one: Variable) -> tuple[torch.dtype, ...]:
-    """Return the dtypes among which a variable chooses for itself."""
-    if isinstance(one, TensorListVariable):
-        one = one.element
-    if isinstance(one, DtypeVariable):
-        return _ANY_DTYPE if one.dtypes is None else one.dtypes.members
-    if not isinstance(one, TensorVariable):
-        return ()
-    members = one.dtypes.members
-    if isinstance(one.domain, ValueSet):
-        numbers = one.domain.numbers
-        members = tuple(dtype for dtype in members if any(fits(number, dtype) for number in numbers)) or members
-    return members
-
-
-def choice_options(one: Variable) -> tuple[Choice, ...]:
-    """Return the few values that a variable has."""
-    if isinstance(one, BoolVariable):
-        return (literal(False), literal(True))
-    if isinstance(one, ChoiceVariable):
-        return one.choices
-    if isinstance(one, StringVariable):
-        return tuple(map(literal, one.choices or ("", "none", "a")))
-    return ()

@@ -6,28 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from .dtypes import DtypeClass
+from .lists import AboutVariable, PartitionVariable
+from .scalars import ChoiceVariable, DtypeVariable
 from .scanner import VariableSyntaxError, did_you_mean
-from .sizes import BroadcastDim, Dims, Measure, Name, SequenceDim, SizeDim, SizeExpression, mentioned_names
-from .variables import (
-    AboutVariable,
-    AxisVariable,
-    ChoiceVariable,
-    DimsVariable,
-    DtypeVariable,
-    IntVariable,
-    Links,
-    ListVariable,
-    PartitionVariable,
-    ScalarVariable,
-    ShapeVariable,
-    TensorListVariable,
-    TensorVariable,
-    Variable,
-)
-
-_NUMBERS = (IntVariable, ChoiceVariable, AxisVariable, ScalarVariable)
-_SHAPED = (TensorVariable, TensorListVariable, ListVariable, ShapeVariable, DimsVariable, AboutVariable)
+from .sizes import BroadcastDim, Measure, Name, SequenceDim, SizeDim, SizeExpression, mentioned_names
+from .tensors import DimsVariable, TensorListVariable, TensorVariable
+from .variable import Links, Variable
 
 
 def link_variables(variables: Mapping[str, Variable], texts: Mapping[str, str] | None = None) -> dict[str, Variable]:
@@ -43,12 +27,12 @@ def link_variables(variables: Mapping[str, Variable], texts: Mapping[str, str] |
     checker = _Checker(variables, texts or {})
     checker.check()
     shapes = {name: one for name, one in variables.items() if isinstance(one, DimsVariable)}
-    numbers = {name: one for name, one in variables.items() if isinstance(one, _NUMBERS)}
+    numbers = {name: one for name, one in variables.items() if one.IS_NUMBER}
     return {name: _linked(one, shapes, numbers) for name, one in variables.items()}
 
 
 def _linked(one: Variable, shapes: Mapping[str, DimsVariable], numbers: Mapping[str, Variable]) -> Variable:
-    own = _dims_of(one)
+    own = one.signature
     if isinstance(one, TensorListVariable):
         element = _linked(one.element, shapes, numbers)
         assert isinstance(element, TensorVariable)
@@ -65,14 +49,6 @@ def _linked(one: Variable, shapes: Mapping[str, DimsVariable], numbers: Mapping[
     return replace(one, links=Links(near, counted)) if near or counted else one
 
 
-def _dims_of(one: Variable) -> Dims:
-    if isinstance(one, TensorListVariable):
-        return one.element.dims or ()
-    if isinstance(one, TensorVariable | DimsVariable):
-        return one.dims or ()
-    return ()
-
-
 class _Checker:
     def __init__(self, variables: Mapping[str, Variable], texts: Mapping[str, str]) -> None:
         self.variables = variables
@@ -80,12 +56,12 @@ class _Checker:
         self.sizes: set[str] = set()
         self.sequences: set[str] = set()
         for one in variables.values():
-            for dim in _dims_of(one):
+            for dim in one.signature:
                 if isinstance(dim, SizeDim):
                     self.sizes |= dim.size.unknowns()
                 elif isinstance(dim, SequenceDim) and dim.name is not None:
                     self.sequences.add(dim.name)
-        self.shapes = {name for name, one in variables.items() if isinstance(one, _SHAPED)} | self.sequences
+        self.shapes = {name for name, one in variables.items() if one.IS_SHAPED} | self.sequences
 
     def check(self) -> None:
         for one in self.variables.values():
@@ -96,56 +72,56 @@ class _Checker:
         self._check_order()
 
     def _check_dims(self, one: Variable) -> None:
-        for dim in _dims_of(one):
+        for dim in one.signature:
             if isinstance(dim, SizeDim):
                 for name in sorted(dim.size.unknowns()):
                     self._check_size(one, name)
             elif isinstance(dim, SequenceDim | BroadcastDim) and dim.name is not None:
                 known = self.variables.get(dim.name)
                 if known is not None and dim.name not in self.shapes:
-                    self._fail(one, dim.name, f"{dim.name} is `{known}`, and no shape")
+                    self._fail(one, dim.name, f"{dim.name} is `{known}`, which is not a shape")
                 if dim.name in self.sizes:
                     self._fail(one, dim.name, f"{dim.name} is one size elsewhere, and a shape here")
 
     def _check_size(self, one: Variable, name: str) -> None:
         known = self.variables.get(name)
-        if known is not None and not isinstance(known, _NUMBERS):
-            self._fail(one, name, f"{name} is `{known}`, and no size")
+        if known is not None and not known.IS_NUMBER:
+            self._fail(one, name, f"{name} is `{known}`, which is not a size")
         if name in self.sequences:
             self._fail(one, name, f"{name} is a shape elsewhere, and one size here")
 
     def _check_expression(self, one: Variable, expression: SizeExpression) -> None:
         for part in _parts(expression):
             if isinstance(part, Measure) and part.name not in self.shapes:
-                self._unknown(one, part.name, self.shapes, "no tensor or shape")
+                self._unknown(one, part.name, self.shapes, "not a tensor or shape")
             if isinstance(part, Name):
                 if part.name not in self.variables and part.name not in self.sizes:
-                    self._unknown(one, part.name, {*self.variables, *self.sizes}, "no size or number")
+                    self._unknown(one, part.name, {*self.variables, *self.sizes}, "not a size or number")
                 self._check_size(one, part.name)
 
     def _check_references(self, one: Variable) -> None:
         if isinstance(one, AboutVariable) and one.of not in self.shapes:
-            self._unknown(one, one.of, self.shapes, "no tensor or shape")
+            self._unknown(one, one.of, self.shapes, "not a tensor or shape")
         if isinstance(one, PartitionVariable) and isinstance(one.at, str):
             known = self.variables.get(one.at)
-            if not isinstance(known, _NUMBERS):
-                self._unknown(one, one.at, {n for n, v in self.variables.items() if isinstance(v, _NUMBERS)}, "no dim")
+            if known is None or not known.IS_NUMBER:
+                self._unknown(one, one.at, {n for n, v in self.variables.items() if v.IS_NUMBER}, "not a dim")
         if isinstance(one, ChoiceVariable):
             for name in sorted(one.depends_on):
                 if name not in self.variables and name not in self.sizes:
                     self._unknown(one, name, {*self.variables, *self.sizes}, "neither a value nor a variable")
-        same_as = next(iter(dtypes.same_as for dtypes in _dtype_classes(one)), None)
+        same_as = one.same_dtype_as
         if same_as is not None and not isinstance(self.variables.get(same_as), TensorVariable | DtypeVariable):
             known_tensors = {n for n, v in self.variables.items() if isinstance(v, TensorVariable | DtypeVariable)}
-            self._unknown(one, same_as, known_tensors, "no tensor")
+            self._unknown(one, same_as, known_tensors, "not a tensor")
 
     def _check_order(self) -> None:
         done: set[str] = set()
 
         def visit(name: str, above: tuple[str, ...]) -> None:
             if name in above:
-                circle = " -> ".join((*above[above.index(name) :], name))
-                self._fail(self.variables[above[-1]], name, f"the types depend on each other: {circle}")
+                cycle = " -> ".join((*above[above.index(name) :], name))
+                self._fail(self.variables[above[-1]], name, f"cyclic types: {cycle}")
             if name in done or name not in self.variables:
                 return
             for other in sorted(_value_needs(self.variables[name])):
@@ -168,22 +144,10 @@ def _value_needs(one: Variable) -> frozenset[str]:
     return frozenset() if isinstance(one, DimsVariable) else one.depends_on - frozenset(one.binds)
 
 
-def _dtype_classes(one: Variable) -> Iterator[DtypeClass]:
-    if isinstance(one, TensorVariable):
-        yield one.dtypes
-    if isinstance(one, TensorListVariable):
-        yield one.element.dtypes
-    if isinstance(one, DtypeVariable) and one.dtypes is not None:
-        yield one.dtypes
-
-
 def _expressions(one: Variable) -> Iterator[SizeExpression]:
     """Expressions whose names something else must give."""
-    for field in ("low", "high", "count"):
-        value = getattr(one, field, None)
-        if isinstance(value, SizeExpression):
-            yield value
-    for dim in _dims_of(one):
+    yield from (each for each in one.expressions if isinstance(each, SizeExpression))
+    for dim in one.signature:
         if isinstance(dim, SizeDim):
             yield from (part for part in _parts(dim.size) if isinstance(part, Measure))
 

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from .cells import Cell
-from .constraints import Recipes
-from .drawing import Draw
-from .list_values import ValueMaker
-from .sampling import MAX_ELEMENTS, Sample, Sampler, SamplingError
-from .sizes import Size, product, sizes_of
-from .solving import Assignment, Picker, UnsolvedError
-from .variables import FactorsVariable, ListVariable, PartitionVariable, ShapeVariable, TensorVariable
+from .sampling import MAX_ELEMENTS, Draw, Sample, Sampler, SamplingError
+from .sizes import Size
+from .solving import Assignment, Picker, Recipes
+from .tensors import TensorVariable
+from .value_maker import SymbolicMaker, UnsolvedError, ValueMaker
 
 _MOST_TRIES = 50
 
@@ -73,7 +70,7 @@ class _SymbolicDraw(Draw):
 
     def maker(self, names: Mapping[str, Any]) -> ValueMaker:
         """Return what makes lists of symbols."""
-        return _SymbolicMaker(self.rng, self.profile, names)
+        return SymbolicMaker(self.rng, self.profile, names)
 
     def assign(self, cell: Cell, values: dict[str, Any]) -> Assignment:
         """Choose all sizes: symbols where that is possible."""
@@ -109,6 +106,9 @@ class _SymbolPicker(Picker):
         hint = next(self.hints)
         while hint < low:
             hint = next(self.hints)
+        # It takes half a second to import, and few need it.
+        from torch._dynamo.source import ConstantSource
+
         source = ConstantSource(f"size_{name.replace('[', '_').replace(']', '').replace('.', '_')}_{hint}")
         symbol = self.shape_env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
         made: int = self.shape_env.create_symintnode(symbol, hint=hint, source=source)  # type: ignore[assignment]
@@ -125,51 +125,3 @@ def _primes() -> Iterator[int]:
         if number % 2 and all(number % prime for prime in found):
             found.append(number)
             yield number
-
-
-class _SymbolicMaker(ValueMaker):
-    """Makes lists without asking which number a symbol is."""
-
-    def make(self, variable: Any) -> Any:
-        """Return a value of a type."""
-        if isinstance(variable, FactorsVariable):
-            return self._regrouped(variable)
-        if isinstance(variable, PartitionVariable):
-            return self._split(variable)
-        if isinstance(variable, ShapeVariable):
-            return [self.rng.choice((1, 2, 3)) for _ in range(self.rng.randint(0, 3))]
-        if isinstance(variable, ListVariable) and variable.element == "int":
-            return self._integers(variable)
-        return super().make(variable)
-
-    def _integers(self, variable: ListVariable) -> list[int]:
-        plain = {name: value for name, value in self.names.items() if not isinstance(value, torch.Tensor)}
-        return list(ValueMaker(self.rng, self.profile, {**plain, **_as_shapes(self.names)}).make(variable))
-
-    def _regrouped(self, variable: FactorsVariable) -> list[Size]:
-        sizes = sizes_of(self.names.get(variable.of))
-        if sizes is None:
-            raise UnsolvedError
-        chance = self.rng.random()
-        if chance < 0.3:
-            return list(sizes)
-        if chance < 0.6 and len(sizes) >= 2:
-            at = self.rng.randrange(len(sizes) - 1)
-            return [*sizes[:at], sizes[at] * sizes[at + 1], *sizes[at + 2 :]]
-        if chance < 0.8:
-            return self.rng.sample(list(sizes), len(sizes))
-        return [product(sizes)] if chance < 0.9 else [*sizes, 1]
-
-    def _split(self, variable: PartitionVariable) -> list[Size]:
-        sizes = sizes_of(self.names.get(variable.of))
-        at = self.names.get(variable.at) if isinstance(variable.at, str) else variable.at
-        if sizes is None or type(at) is not int or not -len(sizes) <= at < len(sizes):
-            raise UnsolvedError
-        total = sizes[at]
-        if type(total) is int:
-            return list(super().make(variable))
-        return [total] if self.rng.random() < 0.4 else [1, total - 1]
-
-
-def _as_shapes(names: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value.shape) for name, value in names.items() if isinstance(value, torch.Tensor)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.diagnostics.provocation import provokes
 from tests.fuzz.mutants.stand_in import SQUARE
 
-from exirkit.fuzz.mutants import planted
+from exirkit.fuzz.mutants import applied
 from exirkit.fuzz.mutants.model import named
 
 
@@ -18,5 +18,5 @@ def unknown_mutant(scratch: Path) -> object:
 
 @provokes("EK881")
 def misfit(scratch: Path) -> object:
-    with planted(SQUARE.model_copy(update={"old": "list(range(rank))"})):
+    with applied(SQUARE.model_copy(update={"old": "list(range(rank))"})):
         return None

@@ -1,4 +1,4 @@
-"""The page about the types of variables is what the tables say; every type, qualifier and word has an example."""
+"""The page about the types of variables is made from the types; every type, qualifier and keyword has an example."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from exirkit.patterns import load_book, variable_types_page
-from exirkit.patterns.types import variables as types
-from exirkit.patterns.types.parser import _STARTERS, parse_variable
-from exirkit.patterns.types.reference import QUALIFIER_TEXTS, VARIABLE_EXAMPLES, parsed_examples
+from exirkit.patterns.types.parser import TYPES, parse_variable
+from exirkit.patterns.types.reference import QUALIFIER_TEXTS, parsed_examples
+from exirkit.patterns.types.scanner import QUALIFIERS
+from exirkit.patterns.types.variable import Variable
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "variable_types.md"
 
@@ -19,27 +20,28 @@ def test_page_is_made_from_the_tables() -> None:
     assert PAGE.read_text() == variable_types_page(), "write variable_types_page() to docs/reference/variable_types.md"
 
 
-def test_every_type_has_an_example() -> None:
-    kinds = {kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, types.Variable)}
-    assert kinds - {types.Variable, types.AboutVariable} == set(VARIABLE_EXAMPLES)
-    assert set(types.QUALIFIERS) == set(QUALIFIER_TEXTS)
+def test_every_type_is_listed_and_has_an_example() -> None:
+    def leaves(kind: type[Variable]) -> set[type[Variable]]:
+        below = {leaf for each in kind.__subclasses__() for leaf in leaves(each)}
+        return below or {kind}
+
+    assert leaves(Variable) == set(TYPES)
+    assert all(kind.EXAMPLES for kind in TYPES)
+    assert set(QUALIFIERS) == set(QUALIFIER_TEXTS)
 
 
 @pytest.mark.parametrize("text", list(parsed_examples()))
 def test_examples_are_of_the_type(text: str) -> None:
-    (kind,) = (kind for kind, examples in VARIABLE_EXAMPLES.items() if text in examples)
+    (kind,) = (kind for kind in TYPES if text in kind.EXAMPLES)
     parsed = parse_variable("v", text)
     assert type(parsed) is kind
-    assert parse_variable("v", str(parsed)) == parsed, "the canonical text says the same"
+    assert parse_variable("v", str(parsed)) == parsed, "the canonical string parses to the same type"
 
 
-def test_every_word_occurs() -> None:
+def test_every_keyword_occurs() -> None:
     words = {word for text in parsed_examples() for word in text.replace("|", " ").split()}
-    starters: dict[object, set[str]] = {}
-    for word, starter in _STARTERS.items():
-        starters.setdefault(starter, set()).add(word)
-    for alternatives in starters.values():
-        assert alternatives & words, alternatives
+    for kind in TYPES:
+        assert not kind.KEYWORDS or set(kind.KEYWORDS) & words, kind
 
 
 def test_book_of_the_page(tmp_path: Path) -> None:

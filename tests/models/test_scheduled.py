@@ -18,8 +18,6 @@ from exirkit import ExecutorchBackendConfig, MemoryPlanningPass
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime
 
-pytestmark = pytest.mark.slow
-
 # Those of the zoo that have state, sizes that vary, several methods or results, and whose order changes.
 NAMES = ["moving_average", "streaming_gru", "input_mutated", "dynamic_views", "int64"]
 

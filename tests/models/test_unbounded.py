@@ -19,8 +19,6 @@ from exirkit.passes import DynamicMemoryPlanningMode, MemoryPlanningPass
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_memory_plan, check_program
 
-pytestmark = pytest.mark.slow
-
 AT_RUN_TIME = DynamicMemoryPlanningMode.SYMBOLIC
 
 
@@ -121,7 +119,7 @@ def _tensors(made: ExecutorchProgramManager) -> list[Any]:
     return [value for value in plan.values if hasattr(value.val, "shape_dynamism")]
 
 
-def test_without_the_option_they_are_refused() -> None:
+def test_without_the_option_they_are_rejected() -> None:
     with pytest.raises(ModelError, match="unlike the official one") as caught:
         edge().to_executorch()
     assert {one.code for one in caught.value.diagnostics} == {"EK433", "EK434"}

@@ -15,8 +15,6 @@ from exirkit import EdgeProgramManager, ExecutorchBackendConfig, MemoryPlanningP
 from exirkit.passes import MemoryPolicy, parse_memory_policy, planned_nbytes
 from exirkit.runtime_ref import Runtime
 
-pytestmark = pytest.mark.slow
-
 NAMES = (
     "two_stateful_methods", "returns_input_and_constant", "top_k", "kv_cache", "sliding_window", "input_mutated",
     "buffers_swapped", "dynamic_with_state", "slice_assignment", "same_output_twice", "views_of_inputs", "zero_sized",

@@ -6,16 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patterns import rule_files
 
 from exirkit.ir import Diagnostic
 from exirkit.patterns import check_rule, load_book, parse_book, shipped_books
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 
 HERE = Path(__file__).parent
-RIGHT = [*shipped_books(), str(HERE / "example_rules.yaml"), str(HERE / "sound_rules.yaml")]
-RULES = [(book, rule.id) for book in RIGHT for rule in load_book(book).rules]
 
-# Strangers' rules whose results have another dtype or shape, and what is said of them.
+# Rules whose results have another dtype or shape, and what the diagnostic contains.
 WRONG = {
     "u6-permute-order": "sizes",
     "u7-view-dropped": "sizes",
@@ -37,16 +36,9 @@ def found(match: str, replace: str, types: str = 'x: "f32 [*S]"', more: str = ""
     return abstract_findings(rule)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("book", "rule"), RULES, ids=[rule for _, rule in RULES])
-def test_right_rule_is_accepted(book: str, rule: str) -> None:
-    findings = abstract_findings(load_book(book).rule(rule))
-    assert not [one for one in findings if one.severity == "error"], [one.render() for one in findings]
-
-
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_rule_is_found_before_any_trial(name: str) -> None:
-    rule = load_book(HERE / "unsound_rules.yaml").rule(name)
+    rule = rule_files.book("unsound_rules").rule(name)
     verdict = check_rule(rule)
     (one,) = verdict.found
     assert one.severity == "error"
@@ -56,7 +48,7 @@ def test_wrong_rule_is_found_before_any_trial(name: str) -> None:
 
 
 def test_known_bad_rule_is_found() -> None:
-    book = load_book(HERE / "known_bad_rules.yaml")
+    book = rule_files.book("known_bad_rules")
     (one,) = abstract_findings(book.rules[0])
     assert one.code == "EK219"
     assert "dtype int32 in place of float32" in one.message
@@ -125,7 +117,7 @@ def test_rank_that_only_some_have() -> None:
 
 
 def test_sizes_that_vary_are_called_by_their_names() -> None:
-    (rule,) = [one for one in load_book(HERE / "sound_rules.yaml").rules if one.id == "s12"]
+    (rule,) = [one for one in rule_files.book("sound_rules").rules if one.id == "s12"]
     (one,) = abstract_findings(rule)
     assert one.severity == "warning"
     assert "is not applied where these sizes vary: the replacement needs Eq(" in one.message
@@ -134,11 +126,10 @@ def test_sizes_that_vary_are_called_by_their_names() -> None:
 
 
 def test_same_finding_every_time() -> None:
-    rule = load_book(HERE / "unsound_rules.yaml").rule("u6-permute-order")
+    rule = rule_files.book("unsound_rules").rule("u6-permute-order")
     assert abstract_findings(rule) == abstract_findings(rule)
 
 
-@pytest.mark.slow
 def test_it_is_cheap() -> None:
     rules = [rule for book in shipped_books() for rule in load_book(book).rules]
     for rule in rules[:10]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.patterns import rule_files
 from torch.nn import functional
 
 from exirkit import to_edge
 from exirkit.ir import GraphEditor, copy_program
-from exirkit.patterns import RuleEngine, load_book, parse_book
+from exirkit.patterns import RuleEngine, parse_book
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -39,7 +40,7 @@ def fired(match: str, function: Function, x: torch.Tensor, types: str = 'x: "any
     for program in (exported, to_edge(exported).exported_program()):
         report = RuleEngine(book.rules).run(GraphEditor(copy_program(program)))
         # A result of another size is undone, and was a match nonetheless.
-        counts.append(len(report.journal) + len(report.refusals))
+        counts.append(len(report.journal) + len(report.rejections))
     return counts[0], counts[1]
 
 
@@ -165,7 +166,7 @@ class NewGelu(torch.nn.Module):
 
 
 def test_the_written_out_gelu_is_found_in_every_dialect() -> None:
-    rules = [load_book("fuse").rule("fuse.gelu-tanh")]
+    rules = [rule_files.book("fuse").rule("fuse.gelu-tanh")]
     exported = torch.export.export(NewGelu(), (X,))
     for program in (exported, to_edge(exported).exported_program()):
         editor = GraphEditor(copy_program(program))

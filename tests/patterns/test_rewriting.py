@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.patterns import rule_files
 from tests.patterns.exported_programs import exported, outputs, targets
 
 from exirkit.ir import ContractError, GraphEditor, copy_program
-from exirkit.patterns import RewriteOptions, RewriteReport, RuleEngine, load_book, parse_book
+from exirkit.patterns import RewriteOptions, RewriteReport, RuleEngine, parse_book
 
 ATEN = torch.ops.aten
-EXAMPLES = load_book(Path(__file__).parent / "example_rules.yaml")
 
 
 def rewritten(editor: GraphEditor, text: str, **options: Any) -> RewriteReport:
@@ -62,10 +61,10 @@ def test_folding_normalisation_into_a_convolution() -> None:
     conv = torch.nn.Conv2d(3, 4, 3, bias=False)
     editor = exported(lambda m, x: (m.norm(m.conv(x)),), x, norm=norm, conv=conv)
     before = outputs(editor.program, x)
-    report = RuleEngine(EXAMPLES.rules).run(editor)
+    report = RuleEngine(rule_files.book("example_rules").rules).run(editor)
     assert report.applied == {"fold.conv_bn": 1}
     assert targets(editor.program) == ["convolution"]
-    # What only the normalisation used is no part of the program any more; nobody used the counter before either.
+    # What only the normalisation used is no part of the program any more; the counter was unused before too.
     stored = [spec.target for spec in editor.program.graph_signature.input_specs if spec.target is not None]
     assert stored == ["norm.num_batches_tracked", "_fold_conv_bn_constant", "_fold_conv_bn_constant_1"]
     assert set(editor.program.state_dict) == {"norm.num_batches_tracked"}
@@ -77,7 +76,7 @@ def test_shared_weights_stay() -> None:
     norm, conv = torch.nn.BatchNorm2d(3), torch.nn.Conv2d(3, 3, 3)
     editor = exported(lambda m, x: (m.norm(m.conv(x)), m.conv(x) * 2), x, norm=norm, conv=conv)
     before = outputs(editor.program, x)
-    RuleEngine(EXAMPLES.rules).run(editor)
+    RuleEngine(rule_files.book("example_rules").rules).run(editor)
     assert "conv.weight" in editor.program.state_dict
     check(editor, before, x)
 
@@ -86,12 +85,12 @@ def test_value_that_others_use_is_not_computed_twice() -> None:
     x = torch.randn(2, 4)
     linear = torch.nn.Linear(4, 4)
     editor = exported(lambda m, x: (m.linear(x).relu(), m.linear(x)), x, linear=linear, keep=(ATEN.linear.default,))
-    report = RuleEngine(EXAMPLES.rules).run(editor)
+    report = RuleEngine(rule_files.book("example_rules").rules).run(editor)
     assert report.applied == {"fuse.linear_act": 1}
     shared = exported(
         lambda m, x: (lambda y: (y.relu(), y + 1))(m.linear(x)), x, linear=linear, keep=(ATEN.linear.default,)
     )
-    assert not RuleEngine(EXAMPLES.rules).run(shared).journal
+    assert not RuleEngine(rule_files.book("example_rules").rules).run(shared).journal
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -99,22 +98,22 @@ def test_operands_in_either_order(order: int) -> None:
     x = torch.randn(3)
     editor = exported(lambda _, x: (x * x.sigmoid() if order else x.sigmoid() * x,), x)
     before = outputs(editor.program, x)
-    assert RuleEngine(EXAMPLES.rules).run(editor).applied == {"fuse.silu": 1}
+    assert RuleEngine(rule_files.book("example_rules").rules).run(editor).applied == {"fuse.silu": 1}
     check(editor, before, x)
 
 
 def test_repeated_variable_is_one_value() -> None:
     x, y = torch.randn(3), torch.randn(3)
     editor = exported(lambda _, x, y: (x * y.sigmoid(),), x, y)
-    assert not RuleEngine(EXAMPLES.rules).run(editor).journal
+    assert not RuleEngine(rule_files.book("example_rules").rules).run(editor).journal
 
 
 def test_omitted_argument_means_its_default() -> None:
     x, y = torch.randn(3), torch.randn(3)
     plain = exported(lambda _, x, y: (torch.add(x, y).relu(),), x, y)
     scaled = exported(lambda _, x, y: (torch.add(x, y, alpha=2).relu(),), x, y)
-    assert RuleEngine(EXAMPLES.rules).run(plain).applied == {"fuse.add_relu": 1}
-    assert not RuleEngine(EXAMPLES.rules).run(scaled).journal
+    assert RuleEngine(rule_files.book("example_rules").rules).run(plain).applied == {"fuse.add_relu": 1}
+    assert not RuleEngine(rule_files.book("example_rules").rules).run(scaled).journal
 
 
 def test_several_results() -> None:
@@ -127,9 +126,9 @@ def test_several_results() -> None:
     program = torch.export.export(_module(use), (x,), strict=False)
     editor = GraphEditor(copy_program(program))
     before = outputs(editor.program, x)
-    report = RuleEngine(EXAMPLES.rules).run(editor)
+    report = RuleEngine(rule_files.book("example_rules").rules).run(editor)
     assert report.applied == {"decompose.split_to_slices": 1}
-    # Nothing is made for the result that nobody uses.
+    # Nothing is made for the unused result.
     assert sorted(targets(editor.program)) == ["relu", "slice_copy", "slice_copy"]
     check(editor, before, x)
 
@@ -166,11 +165,11 @@ def test_one_of_several_results_inside(is_used_elsewhere: bool) -> None:
     editor = exported(function, x, w, b)
     before = outputs(editor.program, x, w, b)
     report = rewritten(editor, PICKED)
-    assert report.applied["picked"] == (0 if is_used_elsewhere else 1), report.refusals
+    assert report.applied["picked"] == (0 if is_used_elsewhere else 1), report.rejections
     check(editor, before, x, w, b)
 
 
-def test_circles_are_named() -> None:
+def test_cycles_are_named() -> None:
     x = torch.randn(3)
     editor = exported(lambda _, x: (x.sin(),), x)
     text = str(editor.graph)
@@ -193,7 +192,7 @@ def test_circles_are_named() -> None:
 def test_limit() -> None:
     x = torch.randn(3)
     editor = exported(lambda _, x: (x * x.sigmoid(), x.exp() * x.exp().sigmoid()), x)
-    report = RuleEngine(EXAMPLES.rules).run(editor, RewriteOptions(limit=1))
+    report = RuleEngine(rule_files.book("example_rules").rules).run(editor, RewriteOptions(limit=1))
     assert len(report.journal) == 1
     assert report.is_limited
 
@@ -209,17 +208,17 @@ def test_broken_word_is_undone() -> None:
   replace: return aten.unsqueeze_copy.default(x, 0)
 """
     report = rewritten(editor, wrong)
-    assert [one.is_fault for one in report.refusals] == [True]
+    assert [one.is_fault for one in report.rejections] == [True]
     assert str(editor.graph) == text
     with pytest.raises(ContractError, match="broke its word"):
         rewritten(editor, wrong, is_strict=True)
     assert str(editor.graph) == text
 
 
-def test_journal_tells_what_happened() -> None:
+def test_journal_records_what_happened() -> None:
     x = torch.randn(3)
     editor = exported(lambda _, x: (x * x.sigmoid(),), x)
-    (application,) = RuleEngine(EXAMPLES.rules).run(editor).journal
+    (application,) = RuleEngine(rule_files.book("example_rules").rules).run(editor).journal
     assert (application.rule, application.root, set(application.before)) == ("fuse.silu", "mul", {"mul", "sigmoid"})
     assert application.after == ("silu_default",)
     assert application.bindings["x"] == "%args_0"
@@ -287,7 +286,7 @@ def test_replaced_random_calls_go() -> None:
     sdpa = ATEN.scaled_dot_product_attention.default
     editor = exported(lambda _, q, k, v, m: (sdpa(q, k, v, m),), q, k, v, mask, keep=(sdpa,))
     before = outputs(editor.program, q, k, v, mask)
-    rules = [*load_book("decompose").rules, *load_book("attention").rules]
+    rules = [*rule_files.book("decompose").rules, *rule_files.book("attention").rules]
     chosen = [rule for rule in rules if rule.id in ("decompose.sdpa-masked", "attention.unsafe-softmax")]
     report = RuleEngine(chosen).run(editor)
     assert report.applied == {"decompose.sdpa-masked": 1}
@@ -319,7 +318,7 @@ def test_replacement_that_is_there_already_is_none() -> None:
     for editor in (exported(lambda _, x, m: ((x + m).exp(),), x, m), exported(lambda _, x, m: (x.exp() * m,), x, m)):
         report = rewritten(editor, text)
         assert not report.journal
-        assert {one.reason for one in report.refusals} == {"the replacement is what is there already"}
+        assert {one.reason for one in report.rejections} == {"the replacement is what is there already"}
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.patterns import rule_files
 
 from exirkit.patterns import CompiledRule, check_book, load_book, parse_book, relations_of, shipped_books
 
@@ -105,7 +106,7 @@ def test_guards_that_exclude_each_other_leave_no_choice() -> None:
     assert not relations_of(book(low, high)).notes
 
 
-# Circles
+# Cycles
 
 
 def test_fuse_and_decompose_undo_each_other() -> None:
@@ -118,7 +119,7 @@ def test_fuse_and_decompose_undo_each_other() -> None:
     assert "split stands in book.yaml:4:8" in one.notes
 
 
-def test_circle_of_three() -> None:
+def test_cycle_of_three() -> None:
     rules = [
         rule("a", "aten.neg.default(x)", "aten.mul.Scalar(x, -1)"),
         rule("b", "aten.mul.Scalar(x, -1)", "aten.div.Scalar(x, -1)"),
@@ -127,7 +128,7 @@ def test_circle_of_three() -> None:
     assert said(*rules) == ["EK245 rules undo each other: a -> b -> c -> a"]
 
 
-def test_circle_that_needs_a_context() -> None:
+def test_cycle_that_needs_a_context() -> None:
     away = rule("away", "aten.relu.default(x)", "aten.clamp_min.default(x, 0)")
     back = rule("back", "aten.exp.default(aten.clamp_min.default(x, 0))", "aten.exp.default(aten.relu.default(x))")
     assert said(away, back) == ["EK245 rules undo each other: away -> back -> away"]
@@ -157,7 +158,7 @@ BOUNDED = rule(
     [[TWICE, THRICE], [ALPHA], [NEG_NEG, NEG_RELU], [BOUNDED]],
     ids=["another number", "guard about a number", "smaller", "declared"],
 )
-def test_what_ends_is_no_circle(rules: list[str]) -> None:
+def test_what_ends_is_no_cycle(rules: list[str]) -> None:
     assert not said(*rules)
 
 
@@ -180,19 +181,21 @@ def test_shipped_books_have_no_rules_in_the_way_of_each_other(name: str) -> None
     assert not relations_of(load_book(name).rules).found
 
 
-@pytest.mark.slow
 def test_books_that_are_applied_together() -> None:
     books = ("canonicalize", "algebra", "fold", "host")
     assert not relations_of([one for name in books for one in load_book(name).rules]).found
 
 
 def test_books_that_undo_each_other() -> None:
-    both = [load_book("decompose").rule("decompose.rsqrt"), load_book("algebra").rule("simplify.reciprocal-of-sqrt")]
+    both = [
+        rule_files.book("decompose").rule("decompose.rsqrt"),
+        rule_files.book("algebra").rule("simplify.reciprocal-of-sqrt"),
+    ]
     (one,) = relations_of(both).found
     assert one.message.startswith("rules undo each other: decompose.rsqrt -> simplify.reciprocal-of-sqrt")
 
 
-def test_sets_are_looked_at_one_by_one() -> None:
+def test_sets_are_checked_one_by_one() -> None:
     text = "rulebook: 1\nsets: {first: {rules: [fuse]}, second: {exclude: [fuse]}}\nrules:\n"
     fuse = rule("fuse", "aten.mul.Tensor(x, aten.sigmoid.default(x))", "aten.silu.default(x)")
     split = rule("split", "aten.silu.default(x)", "aten.mul.Tensor(x, aten.sigmoid.default(x))")
@@ -205,6 +208,6 @@ def test_sets_are_looked_at_one_by_one() -> None:
 
 
 def test_the_same_is_said_every_time() -> None:
-    rules = load_book("canonicalize").rules
+    rules = rule_files.book("canonicalize").rules
     first, second = relations_of(rules), relations_of(list(reversed(rules)))
     assert first == second

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.official.oracle import OfficialRuntime
+from tests.patterns import rule_files
 
-from exirkit import ApplyRules, ExecutorchBackendConfig, load_book, to_edge
+from exirkit import ApplyRules, ExecutorchBackendConfig, to_edge
 from exirkit.patterns import parse_book
 from exirkit.runtime_ref import Runtime
 
@@ -36,7 +37,7 @@ def lowered(*passes: ApplyRules) -> bytes:
 
 @pytest.mark.executorch
 def test_rules_on_an_edge_program(official_runtime: OfficialRuntime) -> None:
-    rules = ApplyRules([*load_book("canonicalize").rules, *load_book("algebra").rules])
+    rules = ApplyRules([*rule_files.book("canonicalize").rules, *rule_files.book("algebra").rules])
     plain, better = lowered(), lowered(rules)
     assert rules.report is not None
     assert {"canonicalize.permute-permute-merge", "simplify.neg-neg-remove", "simplify.mul-one-remove"} <= set(
@@ -55,11 +56,11 @@ def test_rules_on_an_edge_program(official_runtime: OfficialRuntime) -> None:
 def test_programs_are_not_changed_by_rules_on_their_copies() -> None:
     edge = to_edge(torch.export.export(MODEL, (X,), strict=False))
     before = str(edge.exported_program().graph)
-    edge.transform([ApplyRules(load_book("canonicalize"))])
+    edge.transform([ApplyRules(rule_files.book("canonicalize"))])
     assert str(edge.exported_program().graph) == before
 
 
-def test_an_invalid_book_is_refused_at_once() -> None:
+def test_an_invalid_book_is_rejected_at_once() -> None:
     from exirkit import ModelError
 
     with pytest.raises(ModelError, match="EK202"):

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.patterns import rule_files
 from tests.patterns.exported_programs import exported
 from tests.patterns.test_control_flow import FACTORS, NEGATIONS, ONES, X, branches, program_of, rules, state_of
 
 from exirkit.ir import GraphEditor, UsageError, copy_program
-from exirkit.patterns import RewriteOptions, RuleEngine, bisect_rewrites, load_book
+from exirkit.patterns import RewriteOptions, RuleEngine, bisect_rewrites
 
 ALL = [*NEGATIONS, *FACTORS, *ONES]
 
@@ -75,7 +76,7 @@ def test_an_error_in_the_block_undoes_everything() -> None:
     before = state(editor)
     with pytest.raises(ZeroDivisionError), RuleEngine(ALL).reversible(editor) as history:  # noqa: PT012
         history.undo()
-        1 / 0  # noqa: B018 - somebody's mistake
+        1 / 0  # noqa: B018 - a mistake in user code
     assert state(editor) == before
 
 
@@ -131,7 +132,7 @@ def test_the_journal_is_the_same_in_every_run() -> None:
     documents = []
     for _ in range(2):
         editor = GraphEditor(copy_program(program_of(function)))
-        report = RuleEngine([*ALL, *load_book("canonicalize").rules]).run(editor)
+        report = RuleEngine([*ALL, *rule_files.book("canonicalize").rules]).run(editor)
         documents.append(json.dumps(report.document()))
     assert documents[0] == documents[1]
     first = json.loads(documents[0])["applications"][0]

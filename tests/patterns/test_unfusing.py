@@ -1,4 +1,4 @@
-"""Operators that books define are fused, taken apart again, and bound to functions."""
+"""Operators that books define are fused, decomposed again, and bound to functions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.patterns import rule_files
 from tests.patterns.exported_programs import exported, outputs, targets
 
 from exirkit import UnfuseOperators, bind_pattern_to_op, ops
@@ -32,7 +33,7 @@ rules:
 """
 
 
-def test_fused_and_taken_apart() -> None:
+def test_fused_and_decomposed() -> None:
     book = parse_book(BOOK, "book.yaml").require_valid()
     x, y = torch.randn(2, 3), torch.randn(3)
     editor = exported(lambda _, x, y: (torch.add(x, y, alpha=2).relu(),), x, y)
@@ -48,7 +49,7 @@ def test_fused_and_taken_apart() -> None:
     torch.testing.assert_close(outputs(program, x, y), before)
 
 
-def test_operators_in_definitions_are_taken_apart_too() -> None:
+def test_operators_in_definitions_are_decomposed_too() -> None:
     book = parse_book(BOOK, "book.yaml").require_valid()
     x = torch.randn(4)
     editor = exported(lambda _, x: tuple(torch.ops.unf.twice(x)), x, keep=(torch.ops.unf.twice.default,))
@@ -77,7 +78,7 @@ def test_operators_of_shipped_books(name: str) -> None:
 
 def test_narrower_types_are_what_is_tried() -> None:
     types = {"x": "f32 [*B, K]", "w": "f32 [N, K]", "b": "f32 [N] | none", "act": "str in 'relu', 'silu'"}
-    apart = unfuse(load_book("fuse"), types={"fused.linear_act": types})
+    apart = unfuse(rule_files.book("fuse"), types={"fused.linear_act": types})
     verdict = check_book(apart, trials=20, only=["unfuse.fused.linear_act"])
     assert verdict.is_accepted, [one.render() for one in verdict.rules[0].found]
     assert verdict.rules[0].positives is not None

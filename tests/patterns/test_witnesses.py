@@ -13,22 +13,11 @@ from exirkit.patterns import (
     CheckSettings,
     check_book,
     check_books,
-    check_rule,
-    load_book,
     parse_book,
     read_witnesses,
-    shipped_books,
-    shipped_witnesses,
     stored_rule,
     witness_text,
 )
-from exirkit.patterns.checking.near_miss_parts import parts_of
-from exirkit.patterns.checking.witness_replay import replay
-from exirkit.patterns.checking.witnesses import rule_text_hash
-
-BOOKS = {name: load_book(name) for name in shipped_books()}
-STORED = {name: shipped_witnesses(name) for name in BOOKS}
-RULES = [(book, rule.id) for book, loaded in BOOKS.items() for rule in loaded.rules]
 
 BOOK = """rulebook: 1
 rules:
@@ -38,60 +27,6 @@ rules:
   where: {expr: "n == 2", why: other powers keep the sign away}
   replace: return aten.mul.Tensor(x, x)
 """
-
-
-@pytest.mark.parametrize("book", BOOKS)
-def test_witnesses_of_shipped_rules_are_stored_and_fit(book: str) -> None:
-    witnesses = STORED[book]
-    assert witnesses is not None
-    assert [one.rule for one in witnesses.rules] == [rule.id for rule in BOOKS[book].rules]
-    for rule, stored in zip(BOOKS[book].rules, witnesses.rules, strict=True):
-        assert stored.text == rule_text_hash(rule, BOOKS[book]), f"{rule.id}: search again with --update"
-        assert stored.samples >= 200
-        assert [(one.what, one.text) for one in stored.near_misses] == [(p.kind, p.text) for p in parts_of(rule)]
-
-
-@pytest.mark.parametrize("book", BOOKS)
-def test_guards_without_witness_are_not_about_results(book: str) -> None:
-    witnesses = STORED[book]
-    assert witnesses is not None
-    for rule, stored in zip(BOOKS[book].rules, witnesses.rules, strict=True):
-        skipped = {skip.what for skip in rule.rule.verify.skip}
-        kinds = {guard.text: guard.kind for guard in rule.guards}
-        for one in stored.near_misses:
-            if one.what == "guard" and one.outcome != "witness":
-                assert one.outcome == "structural" or kinds[one.text] != "sound" or one.text in skipped, rule.id
-
-
-def test_files_of_witnesses_are_as_they_are_written() -> None:
-    folder = Path(__file__).parents[2] / "patterns" / "rules" / "witnesses"
-    assert {file.stem for file in folder.glob("*.json")} == set(BOOKS)
-    for file in folder.glob("*.json"):
-        assert witness_text(read_witnesses(file).rules) == file.read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("book", "rule"), RULES, ids=[rule for _, rule in RULES])
-def test_stored_witnesses_show_what_they_are_about(book: str, rule: str) -> None:
-    witnesses = STORED[book]
-    stored = witnesses.of(rule) if witnesses else None
-    assert stored is not None
-    found, wrong = replay(BOOKS[book].rule(rule), stored)
-    assert not wrong
-    assert len(found) == len(stored.near_misses)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["canonicalize.permute-permute-merge", "fuse.add-relu", "simplify.mul-one-remove"])
-def test_a_search_finds_the_same_again(rule: str) -> None:
-    (book,) = [book for book, one in RULES if one == rule]
-    compiled = BOOKS[book].rule(rule)
-    verdict = check_rule(compiled)
-    assert verdict.positives is not None
-    witnesses = STORED[book]
-    assert witnesses is not None
-    again = stored_rule(compiled, BOOKS[book], 0, verdict.positives.passed, verdict.near_misses)
-    assert witness_text([again]) == witness_text(witnesses.only(rule).rules)
 
 
 def written(text: str, file: Path) -> dict[str, object]:
@@ -175,7 +110,6 @@ def test_questions_about_the_graph_are_no_labels() -> None:
     assert [one.outcome for one in verdict.near_misses if one.what == "guard"] in ([], ["structural"])
 
 
-@pytest.mark.slow
 def test_processes_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(BOOK)
     (tmp_path / "two.yaml").write_text(BOOK.replace("n == 2", "n >= 0"))

@@ -132,6 +132,14 @@ class Drawing:
                 if rank != highest and self.results(grown) is not None:
                     yield grown
 
+    def empties(self, call: Call) -> Iterator[Call]:
+        """Yield a call with sizes of zero: one size wherever it stands, and each dim of each tensor."""
+        for size in sorted({size for made in _tensors(call) for size in made.sizes if size}):
+            yield {key: _resized(value, {size: 0}) for key, value in call.items()}
+        for name, value in call.items():
+            for dim in range(len(value.sizes) if isinstance(value, Made) else 0):
+                yield {**call, name: replace(value, sizes=(*value.sizes[:dim], 0, *value.sizes[dim + 1 :]))}
+
     def layouts(self, call: Call) -> Iterator[tuple[Call, tuple[str, ...]]]:
         """Yield a call with tensors in other orders, and the kinds of order of its results."""
         names = [key for key, value in call.items() if any(True for _ in _tensors({key: value}))]
@@ -366,6 +374,14 @@ def _grown(value: Any, dims: int) -> Any:
     return replace(value, sizes=sizes, order=())
 
 
+def _resized(value: Any, sizes: Mapping[int, int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_resized(one, sizes) for one in value)
+    if not isinstance(value, Made):
+        return value
+    return replace(value, sizes=tuple(sizes.get(size, size) for size in value.sizes))
+
+
 def _in_order(value: Any, kind: str) -> Any:
     if isinstance(value, tuple):
         return tuple(_in_order(one, kind) for one in value)
@@ -381,7 +397,7 @@ def order_of(rank: int, kind: str) -> tuple[int, ...]:
 
 
 def _is_safe(name: str, call: Call) -> bool:
-    """Tell whether torch looks at nothing beyond its tensors: it checks no sizes of statistics."""
+    """Return whether torch checks only the tensors of a call: it checks no sizes of statistics."""
     if "batch_norm" not in name and "group_norm" not in name:
         return True
     vectors = [value for key, value in call.items() if isinstance(value, Made) and key not in ("input", "self")]

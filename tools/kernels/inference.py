@@ -16,7 +16,7 @@ LEAST_EVIDENCE = 4
 """Rejected calls that a condition has to explain, beyond those that others explain."""
 _MOST_PARTS = 90
 # What tells cases of an operator apart. Pairs of anything else fit what was drawn, not the kernel.
-_GUARDS = ("given(", "not ", "rank(", "length(", "numel(", "flag(")
+_GUARDS = ("given(", "not ", "rank(", "length(", "numel(", "outer(", "flag(")
 _MOST_CONDITIONS = 8
 
 
@@ -81,7 +81,11 @@ def _pairs(
     broken: Mapping[str, frozenset[int]], refuted: Mapping[str, frozenset[int]], left: frozenset[int]
 ) -> dict[str, frozenset[int]]:
     """Return what holds of all taken calls if two conditions are joined by `or`."""
-    parts = sorted((text for text in broken if broken[text] & left), key=lambda text: -len(broken[text] & left))
+    # Kernels that write nothing check little: that explains what any other case would explain as well.
+    parts = sorted(
+        (text for text in broken if broken[text] & left),
+        key=lambda text: (not text.startswith(("numel(", "outer(")), -len(broken[text] & left)),
+    )
     found: dict[str, frozenset[int]] = {}
     for one, other in itertools.combinations(parts[:_MOST_PARTS], 2):
         is_guarded = one.startswith(_GUARDS) or other.startswith(_GUARDS)
@@ -101,6 +105,8 @@ def _candidates(tried: Sequence[Tried]) -> Iterator[str]:
             yield from _of_tensor(name, calls, taken)
         elif name in several:
             yield from (f"length({name}) >= 1", f"length({name}) <= 1")
+        elif name.startswith("dim"):
+            yield from _of_dims(name, calls, taken, tensors)
         else:
             yield from _of_argument(name, calls, taken, tensors)
         if any(call[name] is None for call in calls):
@@ -145,7 +151,7 @@ def _of_tensor(name: str, calls: Sequence[Mapping[str, Fact]], taken: Sequence[M
         if 1 < len(ranks) < 5:
             yield f"rank({name}) in {list(ranks)}"
         yield from (f"rank({name}) == {one}" for one in ranks)
-    yield f"numel({name}) > 0"
+    yield from (f"numel({name}) > 0", f"numel({name}) == 0")
     for dim in (-1, -2, 0, 1):
         yield f"size({name}, {dim}) > 0"
     dtypes = sorted({fact.dtype for call in taken if isinstance(fact := call[name], TensorFacts)})
@@ -171,9 +177,24 @@ def _of_argument(
         yield from (f"not {name}", f"flag({name})")
     elif any(isinstance(fact, int | float) for fact in facts):
         yield from (f"{name} != 0", f"{name} >= 0", f"{name} > 0", f"{name} <= 0", f"{name} == 0", f"{name} == 1")
-        yield f"integral({name})"
+        yield from (f"{name} <= 1", f"integral({name})")
+        whole = sorted({fact for call in taken if isinstance(fact := call[name], int) and not isinstance(fact, bool)})
+        if all(isinstance(fact, int) for fact in facts if fact is not None):
+            if 1 < len(whole) < 5 and not name.startswith("dim"):
+                yield f"{name} in {whole}"
+            for tensor in tensors:
+                yield from (f"size({tensor}, 0) == {name}", f"size({tensor}, 1) == {name}")
+
+
+def _of_dims(
+    name: str, calls: Sequence[Mapping[str, Fact]], taken: Sequence[Mapping[str, Fact]], tensors: Sequence[str]
+) -> Iterator[str]:
+    """Yield conditions on one dim of a tensor, or on several."""
+    yield from _of_argument(name, calls, taken, tensors)
+    if not any(isinstance(call[name], tuple) for call in calls):
         for tensor in tensors:
             yield from (f"{name} < rank({tensor})", f"{name} <= rank({tensor})", f"size({tensor}, {name}) > 0")
+            yield f"outer({tensor}, {name}) == 0"
 
 
 def _of_list(name: str, taken: Sequence[Mapping[str, Fact]], tensors: Sequence[str]) -> Iterator[str]:

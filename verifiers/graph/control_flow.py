@@ -1,19 +1,97 @@
-"""Control flow: what is handed to bodies against what they take, and what they return against what is recorded."""
+"""Graphs that calls of control flow run take and return what the calls give and return."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, all_sizes, evaluated, graph_argument, results_of_graph, sorted_symbols, value_of
+from exirkit.verifiers.graph.structure import ProgramGraph, graphs_of
 
-from .program_graphs import ProgramGraph, body_of, graphs_of, results_of, value_of
-from .value_types import TensorType, difference, disagreement, row_of, type_of
+# So many combinations of sizes are examined, and ends and some in between where there are more.
+_MOST_TRIALS = 512
+
+# What torch says of a size that only data decide, where it does not say that there is no greatest one.
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorType:
+    """Dtype and sizes of a tensor."""
+
+    dtype: torch.dtype
+    sizes: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.sizes))}]"
+
+
+def type_of(value: Any) -> Any:
+    """Return the type of a tensor; a number, None or symbolic number is returned as it is."""
+    return TensorType(value.dtype, tuple(value.shape)) if isinstance(value, torch.Tensor) else value
+
+
+def row_of(kind: Any) -> Any:
+    """Return the type of one row of a tensor; what is not a tensor with rows is returned as it is."""
+    return TensorType(kind.dtype, kind.sizes[1:]) if isinstance(kind, TensorType) and kind.sizes else kind
+
+
+def difference(left: Any, right: Any) -> str | None:
+    """Return how two types differ for certain, or None; a symbolic size may be equal to any other."""
+    if not isinstance(left, TensorType) or not isinstance(right, TensorType):
+        is_wrong = isinstance(left, TensorType) != isinstance(right, TensorType)
+        is_known = left is not None and right is not None
+        return f"{left} and {right}" if is_wrong and is_known else None
+    same_sizes = len(left.sizes) == len(right.sizes) and all(
+        type(one) is not int or type(other) is not int or one == other
+        for one, other in zip(left.sizes, right.sizes, strict=True)
+    )
+    return None if left.dtype == right.dtype and same_sizes else f"{left} and {right}"
+
+
+def disagreement(left: Sequence[Any], right: Sequence[Any]) -> str | None:
+    """Return how two lists of types differ for certain, or None."""
+    if len(left) != len(right):
+        return f"{len(left)} values and {len(right)} values"
+    pairs = enumerate(zip(left, right, strict=True))
+    wrong = [f"value {place}: {text}" for place, pair in pairs if (text := difference(*pair))]
+    return "; ".join(wrong) or None
+
+
+def is_bound(bound: Any, size: Any) -> bool:
+    """Return whether a size never exceeds a bound, as far as that is known; a fixed size is its own bound."""
+    if type(bound) is not int:
+        return True
+    if isinstance(size, torch.SymInt):
+        known = size.node.maybe_as_int()
+        if known is None:
+            expression, env = size.node.expr, size.node.shape_env
+            # Most sizes are symbols, of which torch knows the range without any computing.
+            known_range = env.var_to_range.get(expression) or env.bound_sympy(expression)
+            upper = known_range.upper
+            return not upper.is_Integer or int(upper) >= _NO_LIMIT or bound >= int(upper) or _never_exceeds(size, bound)
+        size = known
+    return bool(bound == size)
+
+
+def _never_exceeds(size: torch.SymInt, bound: int) -> bool:
+    """Return whether numbers say what intervals cannot: `s * s // s` is no larger than `s`."""
+    symbols = sorted_symbols(size.node.expr)
+    ranges = {one: size.node.shape_env.var_to_range[one] for one in symbols}
+    if not all(isinstance(end, sympy.Integer) for known in ranges.values() for end in (known.lower, known.upper)):
+        return False
+    limits = {one: (int(known.lower), int(known.upper)) for one, known in ranges.items()}
+    try:
+        return all(evaluated(size.node.expr, point) <= bound for point in all_sizes(limits, most=_MOST_TRIALS))
+    except ZeroDivisionError:
+        return False
 
 
 def check_control_flow(program: ExportedProgram | GraphModule) -> list[Diagnostic]:
@@ -35,7 +113,7 @@ def check_control_flow(program: ExportedProgram | GraphModule) -> list[Diagnosti
 def _cond(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("pred", "true_fn", "false_fn", "operands"))
     yield from _truth(graph, node, given["pred"], "the condition")
-    bodies = {name: body_of(given[name]) for name in ("true_fn", "false_fn")}
+    bodies = {name: graph_argument(given[name]) for name in ("true_fn", "false_fn")}
     for name, body in bodies.items():
         yield from _operands(graph, node, name, body, _types(given["operands"]))
     first, second = bodies.values()
@@ -73,7 +151,7 @@ def _with_symbols(found: Any, said: Any) -> Any:
 
 def _map(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("f", "xs", "pos_args"))
-    body = body_of(given["f"])
+    body = graph_argument(given["f"])
     operands = [*map(row_of, _types(given["xs"])), *_types(given["pos_args"])]
     yield from _operands(graph, node, "f", body, operands)
     if body is not None:
@@ -82,7 +160,7 @@ def _map(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
 
 def _scan(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("combine_fn", "init", "xs", "additional_inputs"))
-    body = body_of(given["combine_fn"])
+    body = graph_argument(given["combine_fn"])
     start = _types(given["init"])
     operands = [*start, *map(row_of, _types(given["xs"])), *_types(given["additional_inputs"])]
     yield from _operands(graph, node, "combine_fn", body, operands)
@@ -97,11 +175,11 @@ def _while(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("cond_fn", "body_fn", "carried_inputs", "additional_inputs"))
     start = _types(given["carried_inputs"])
     operands = [*start, *_types(given["additional_inputs"])]
-    condition, body = body_of(given["cond_fn"]), body_of(given["body_fn"])
+    condition, body = graph_argument(given["cond_fn"]), graph_argument(given["body_fn"])
     yield from _operands(graph, node, "cond_fn", condition, operands)
     yield from _operands(graph, node, "body_fn", body, operands)
     if condition is not None:
-        results = results_of(condition)
+        results = results_of_graph(condition)
         if len(results) != 1:
             yield _no_truth(graph, node, "what cond_fn returns", f"{len(results)} values")
         else:
@@ -139,7 +217,7 @@ def _types(given: Any) -> list[Any]:
 
 
 def _values(body: GraphModule) -> list[Any]:
-    return list(map(_type, results_of(body)))
+    return list(map(_type, results_of_graph(body)))
 
 
 def _operands(
@@ -168,7 +246,7 @@ def _operands(
                 node,
                 f"what %{node.name} hands to input %{wanted.name} of {name} is not what that takes: {wrong}",
                 expected="the same dtype and sizes",
-                hint="infer the body anew with the operands that it is given",
+                hint="infer the subgraph again with the operands that it is given",
             )
 
 
@@ -218,4 +296,4 @@ def _truth(graph: ProgramGraph, node: Node, given: Any, what: str) -> Iterator[D
 
 
 def _no_truth(graph: ProgramGraph, node: Node, what: str, found: str) -> Diagnostic:
-    return graph.finding("EK332", node, f"{what} of %{node.name} is {found}", expected="one truth value")
+    return graph.finding("EK332", node, f"{what} of %{node.name} is {found}", expected="one bool")

@@ -1,8 +1,4 @@
-"""Which memory holds a value that is still needed, step by step, found by executing a graph on paper.
-
-Written from the meaning of the graph and without the planner's code, whose mistakes it is there to find: deaths are
-found walking backwards from the output, births walking forwards, and what is live is kept as disjoint byte ranges.
-"""
+"""Which memory holds a value that is still needed, step by step, without the code of the planner."""
 
 from __future__ import annotations
 
@@ -10,12 +6,19 @@ import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import TensorSpec, alloc, view
+from exirkit.ir import (
+    TensorSpec,
+    alloc,
+    graphs_of_call,
+    has_form_of,
+    out_operator_name,
+    overwritable_arguments,
+    underlying,
+    view,
+)
 
 # Operators whose graphs are given rows, copied out of larger tensors.
 _COPYING_LOOPS = ("map_impl", "scan")
@@ -70,7 +73,7 @@ class Ownership:
                 self._join_view(specs_of(node), specs_of(node.args[0]))
 
     def owner(self, spec: TensorSpec) -> TensorSpec:
-        """Return the spec whose memory this one uses, itself if it is no view; a circle is entered once."""
+        """Return the spec whose memory this one uses, itself if it is not a view; a cycle is entered once."""
         seen = {spec}
         while spec in self._base and self._base[spec] not in seen:
             spec = self._base[spec]
@@ -122,18 +125,18 @@ def find_overlaps(
     """Execute a graph on paper and return every clash of live memory.
 
     What a call of branches is given and nothing needs after it lives as long as the branch says that is taken, and a
-    result lives from where the branch makes it; so branches are looked at by themselves, with what is live around them.
+    result lives from where the branch makes it; so branches are examined by themselves, with what is live around them.
 
     Args:
         graph_module: A graph with placed specs; graphs called by a loop count as one user of all their memory.
         ownership: That of this graph.
         immortal: Owners that are needed to the end: whatever the program mutates for later calls.
-        arenas: Number of arenas; places in others are not looked at.
+        arenas: Number of arenas; places in others are not examined.
         may_overwrite: Whether the first range may take the place of the second, all of it, which is gone then.
         around: What is live all the time, if this graph is a branch.
     """
     nodes = list(graph_module.graph.nodes)
-    schedule = _schedule(graph_module, nodes, ownership, immortal)
+    schedule = _schedule(nodes, ownership, immortal)
     memory = [_LiveBytes() for _ in range(arenas)]
     dying: list[list[LiveRange]] = [[] for _ in nodes]
     walk = Walk([], {})
@@ -145,7 +148,7 @@ def find_overlaps(
             _let_go(memory, dying[step])
             dying[step] = []
             walk.around[node] = [one for part in memory for one in part.ranges]
-        for new in _new_ranges(graph_module, step, node, schedule, ownership):
+        for new in _new_ranges(step, node, schedule, ownership):
             if not 0 < new.arena < arenas or (new.spec is not None and new.spec in lasting):
                 continue
             clashes = memory[new.arena].clashes(new)
@@ -166,15 +169,6 @@ def is_branching(node: Node) -> bool:
     return node.op == "call_function" and getattr(node.target, "_name", "") == "cond"
 
 
-def called_graphs(graph_module: GraphModule, node: Node) -> list[GraphModule]:
-    """Return the graphs that a node of control flow runs; those inside of a delegate are the backend's own."""
-    if node.op != "call_function" or not isinstance(node.target, HigherOrderOperator):
-        return []
-    owners = (argument for argument in node.args if isinstance(argument, Node) and argument.op == "get_attr")
-    found = (_attribute(graph_module, str(owner.target)) for owner in owners)
-    return [submodule for submodule in found if isinstance(submodule, GraphModule)]
-
-
 def copies_results(node: Node) -> bool:
     """Return whether a node of control flow hands its graphs copies of rows, which need memory in each graph."""
     return getattr(node.target, "_name", "") in _COPYING_LOOPS
@@ -185,9 +179,7 @@ def specs_of(node: Node) -> list[TensorSpec]:
     return list(_leaves(node.meta.get("spec")))
 
 
-def _schedule(
-    graph_module: GraphModule, nodes: Sequence[Node], ownership: Ownership, immortal: set[TensorSpec]
-) -> _Schedule:
+def _schedule(nodes: Sequence[Node], ownership: Ownership, immortal: set[TensorSpec]) -> _Schedule:
     schedule = _Schedule([[] for _ in nodes], {})
     for step in range(len(nodes) - 1, -1, -1):
         node = nodes[step]
@@ -215,19 +207,17 @@ def _let_die(schedule: _Schedule, step: int, node: Node, ownership: Ownership) -
 
 
 def _arguments(node: Node) -> list[Node]:
-    # `getitem` is no instruction: it names one tensor of several and touches none.
+    # `getitem` is not an instruction: it names one tensor of several and touches none.
     return [] if node.target is operator.getitem and specs_of(node) else node.all_input_nodes
 
 
-def _new_ranges(
-    graph_module: GraphModule, step: int, node: Node, schedule: _Schedule, ownership: Ownership
-) -> Iterator[LiveRange]:
+def _new_ranges(step: int, node: Node, schedule: _Schedule, ownership: Ownership) -> Iterator[LiveRange]:
     for spec in schedule.births[step]:
         if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
             end = spec.mem_offset + spec.nbytes()
             holder = ownership.first_node.get(spec, node)
             yield LiveRange(spec.mem_id, spec.mem_offset, end, schedule.deaths[spec], holder, spec)
-    submodules = called_graphs(graph_module, node)
+    submodules = graphs_of_call(node)
     if submodules and not is_branching(node):
         for arena, start, end in _footprint(submodules, ownership):
             yield LiveRange(arena, start, end, step, node, None)
@@ -259,13 +249,6 @@ def _used_by(graph_module: GraphModule, outer: Ownership) -> Iterator[tuple[int,
             continue
         if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
             yield spec.mem_id, spec.mem_offset, spec.mem_offset + spec.nbytes()
-
-
-def _attribute(graph_module: GraphModule, path: str) -> Any:
-    found: Any = graph_module
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
 
 
 def _leaves(value: object) -> Iterator[TensorSpec]:
@@ -306,3 +289,58 @@ class _LiveBytes:
     def remove(self, dead: LiveRange) -> None:
         place = bisect_left(self._starts, dead.start)
         del self._starts[place], self.ranges[place]
+
+
+class Overwriting:
+    """Answers for one graph which range may take the place of which."""
+
+    def __init__(self, graph_module: GraphModule, ownership: Ownership, *, is_body: bool) -> None:
+        self._nodes = list(graph_module.graph.nodes)
+        self._ownership = ownership
+        self._is_body = is_body
+
+    def allows(self, new: LiveRange, old: LiveRange) -> bool:
+        """Return whether the node that uses the old value for the last time may write the new one over all of it.
+
+        That node must be the one that computes the new value, and its operator must allow to overwrite each argument
+        that lies there.
+        """
+        if new.spec is None or old.spec is None:
+            return False
+        # A body runs again, and its inputs may not be filled again.
+        if self._is_body and old.holder.op == "placeholder":
+            return False
+        if (new.start, new.end) != (old.start, old.end):
+            return False
+        node = self._nodes[old.last_step]
+        if node is not new.holder:
+            return False
+        table = overwritable_arguments(out_operator_name(node.target))
+        results = [name for name in table if self._named(node, name) == [new.spec]]
+        if len(results) != 1:
+            return False
+        return self._overwrites_only(node, table[results[0]], new.spec, old.spec)
+
+    def _overwrites_only(self, node: Node, overwritable: tuple[str, ...], new: TensorSpec, old: TensorSpec) -> bool:
+        """Return whether all that a node reads of the old memory is such an argument, laid out like the result."""
+        readers = {
+            argument.name: specs
+            for argument in underlying(node.target)._schema.arguments
+            if (specs := [spec for spec in self._named(node, argument.name) if self._ownership.owner(spec) is old])
+        }
+        alike = all(
+            has_form_of(spec, new) and (spec.mem_id, spec.mem_offset) == (new.mem_id, new.mem_offset)
+            for specs in readers.values()
+            for spec in specs
+        )
+        return bool(readers) and alike and old.nbytes() == new.nbytes() and readers.keys() <= set(overwritable)
+
+    def _named(self, node: Node, name: str) -> list[TensorSpec]:
+        """Return the specs that a node passes for the argument of a name."""
+        value = node.kwargs.get(name)
+        if value is None:
+            names = [argument.name for argument in underlying(node.target)._schema.arguments]
+            place = names.index(name) if name in names else len(names)
+            value = node.args[place] if place < len(node.args) else None
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        return [spec for one in values if isinstance(one, Node) for spec in specs_of(one)]

@@ -55,7 +55,7 @@ def _leave_what_is_loaded_to_itself() -> None:
 
 
 def _run(seed: int, config: CampaignConfig, say: Say) -> None:
-    def announce(case: Case) -> None:
+    def announce(case: Case[Any]) -> None:
         say({"program": case.text, "steps": case.steps, "features": sorted(case.features)})
 
     say({"begin": seed, "level": config.level_of(seed)})

@@ -12,6 +12,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter
@@ -27,7 +28,7 @@ RESULTS = TypeAdapter(list[Result])
 _ANALYSIS_TIMES = 10
 
 # Told about a case before it is checked: whoever watches a process that dies then knows with what.
-Announce = Callable[[Case], None]
+Announce = Callable[[Case[Any]], None]
 
 
 def run_batch(config: str, seeds: Sequence[int]) -> str:
@@ -48,7 +49,7 @@ def run_batch(config: str, seeds: Sequence[int]) -> str:
     load_bench(read)
     results = []
     for seed in seeds:
-        with _watchdog(read.seed_seconds):
+        with watchdog(read.seed_seconds):
             results.append(run_seed(seed, read))
     return RESULTS.dump_json(results).decode()
 
@@ -90,6 +91,7 @@ def run_seed(seed: int, config: CampaignConfig, announce: Announce | None = None
             "compared": checked.compared,
             "bitwise": checked.bitwise,
             "not_run": checked.not_run,
+            "counts": checked.counts,
         }
     )
 
@@ -101,7 +103,7 @@ def analyse_failure(config: str, seed: int, number: int) -> str:
     start = time.perf_counter()
     try:
         bench = load_bench(read)
-        with _watchdog(_ANALYSIS_TIMES * read.seed_seconds):
+        with watchdog(_ANALYSIS_TIMES * read.seed_seconds):
             made = bench.analyse(bench.make(seed), number)
     except Exception as error:
         found = broken(error, "analyse")
@@ -123,7 +125,7 @@ def broken(error: Exception, doing: str) -> Found:
     )
 
 
-def _checked(bench: Bench, case: Case) -> Checked | Exception:
+def _checked(bench: Bench[Any], case: Case[Any]) -> Checked | Exception:
     try:
         return bench.check(case)
     except Exception as error:
@@ -136,7 +138,7 @@ def _one_thread() -> None:
 
 
 @contextlib.contextmanager
-def _watchdog(seconds: float) -> Iterator[None]:
+def watchdog(seconds: float) -> Iterator[None]:
     """End this process if the block takes too long, even inside a kernel; only processes of a pool are ended."""
     if multiprocessing.parent_process() is None:
         yield

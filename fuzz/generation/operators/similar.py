@@ -11,7 +11,7 @@ import torch
 from exirkit.fuzz.generation.method.guards import calm, cast
 from exirkit.fuzz.generation.method.scope import Scope, preferred
 from exirkit.fuzz.generation.method.values import Fact, Value
-from exirkit.fuzz.programs import Argument, Call, Ref
+from exirkit.fuzz.programs import Argument, Call, Ref, mapped, names_in
 
 from .binary_rules import RULES, Operand, number_operand
 from .catalogue import Operator, shipped_operators
@@ -69,7 +69,7 @@ def _with_a_float(scope: Scope) -> bool:
     outcome = RULES[_SUMS[op]](Operand(value.fact.low, value.fact.high, 0), number_operand(number))
     fact = value.fact._replace(low=outcome.low, high=outcome.high, bits=0)
     for written, dtype in ((number, value.dtype), (float(number), torch.float32)):
-        scope.urgent.append(scope.call(op, (value, written), fact._replace(dtype=dtype)))
+        scope.must_use.append(scope.call(op, (value, written), fact._replace(dtype=dtype)))
     return True
 
 
@@ -82,7 +82,7 @@ def _with_another_sign(scope: Scope) -> bool:
     bits = None if value.fact.bits is None else max(value.fact.bits, 2)
     for bound in (-number, number):
         fact = value.fact._replace(low=max(value.fact.low, bound), high=max(value.fact.high, bound), bits=bits)
-        scope.urgent.append(scope.call(_BOUND, (value, bound), fact))
+        scope.must_use.append(scope.call(_BOUND, (value, bound), fact))
     return True
 
 
@@ -98,18 +98,16 @@ def _with_another_factor(scope: Scope) -> bool:
         low, high = (end * (1 + factor) for end in (value.fact.low, value.fact.high))
         keywords = () if factor == 1 else (("alpha", factor),)
         fact = value.fact._replace(low=low, high=high)
-        scope.urgent.append(scope.call(_SUM, (value, value), fact, keywords))
+        scope.must_use.append(scope.call(_SUM, (value, value), fact, keywords))
     return True
 
 
 def _call(scope: Scope, step: Call, take: Callable[[Ref], Value], facts: list[Fact], root: Value | None) -> None:
     def given(argument: Argument) -> Any:
-        if isinstance(argument, tuple):
-            return tuple(map(given, argument))
-        return take(argument) if isinstance(argument, Ref) else argument
+        return mapped(argument, lambda one: take(one) if isinstance(one, Ref) else one)
 
     named = [(name, given(one)) for name, one in step.kwargs]
-    scope.urgent.append(scope.call_several(step.op, [given(one) for one in step.args], facts, named, root=root)[0])
+    scope.must_use.append(scope.call_several(step.op, [given(one) for one in step.args], facts, named, root=root)[0])
 
 
 def _is_known(step: Call, values: Mapping[str, Value]) -> bool:
@@ -128,12 +126,7 @@ def _takes_doubles(step: Call, values: Mapping[str, Value]) -> bool:
 
 
 def _operands(step: Call) -> list[str]:
-    def names(argument: Argument) -> list[str]:
-        if isinstance(argument, tuple):
-            return [name for one in argument for name in names(one)]
-        return [argument.name] if isinstance(argument, Ref) else []
-
-    return list(dict.fromkeys(names((*step.args, *(one for _, one in step.kwargs)))))
+    return list(dict.fromkeys(names_in(step.arguments)))
 
 
 @cache

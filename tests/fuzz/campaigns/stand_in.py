@@ -30,7 +30,7 @@ class StandIn:
     def quotas(config: CampaignConfig) -> dict[str, float]:
         return {"mod0": 0.3, "mod1": 0.9, "never": 0.01}
 
-    def make(self, seed: int) -> Case:
+    def make(self, seed: int) -> Case[Any]:
         self._note(seed)
         if self._is("raise_in_make", seed):
             raise ValueError("no program")
@@ -42,7 +42,7 @@ class StandIn:
             features=frozenset({f"mod{seed % 3}", "op:aten.add.Tensor"}),
         )
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case[Any]) -> Checked:
         seed = case.seed
         time.sleep(self._policy.get("sleep", 0))
         if self._is("die", seed):
@@ -72,7 +72,7 @@ class StandIn:
             not_run={"official-runtime": "no runtime"} if seed == 1 else {},
         )
 
-    def analyse(self, case: Case, number: int) -> Analysis:
+    def analyse(self, case: Case[Any], number: int) -> Analysis:
         if self._is("die_in_analysis", case.seed):
             os.kill(os.getpid(), signal.SIGKILL)
         return Analysis(

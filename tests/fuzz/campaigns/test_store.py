@@ -127,6 +127,7 @@ def test_a_database_of_version_1_is_migrated(tmp_path: Path) -> None:
     with sqlite3.connect(path, isolation_level=None) as connection:
         connection.execute("ALTER TABLE failure RENAME COLUMN oracle TO rung")
         connection.execute("ALTER TABLE analysis RENAME COLUMN culprit TO guilty")
+        connection.execute("ALTER TABLE result DROP COLUMN counts")
         text = '{"rungs": ["O3"]}'
         connection.execute("UPDATE campaign SET config = ?", (text,))
         connection.execute("PRAGMA user_version = 1")

@@ -1,12 +1,12 @@
-"""Every planted bug is reached by its program and changes what can be seen of it, and is gone afterwards."""
+"""Every mutant is reached by its program and changes what can be seen of it, and is gone afterwards."""
 
 from __future__ import annotations
 
 import pytest
 from tests.fuzz.mutants.stand_in import SQUARE
 
-from exirkit.fuzz.mutants import Mutant, MutantResult, changes, mutant, mutant_table, observed, planted, shipped_mutants
-from exirkit.fuzz.mutants.planting import function_of
+from exirkit.fuzz.mutants import Mutant, MutantResult, applied, changes, mutant, mutant_table, observed, shipped_mutants
+from exirkit.fuzz.mutants.applying import function_of
 from exirkit.fuzz.programs import parse_program
 from exirkit.ir import InternalError, UsageError
 
@@ -34,7 +34,7 @@ def test_it_is_gone_afterwards() -> None:
     function = function_of(one)
     code, names = function.__code__, set(function.__globals__)
     before = observed(program)
-    with planted(one):
+    with applied(one):
         assert observed(program) != before
     assert function.__code__ is code
     assert set(function.__globals__) == names
@@ -47,14 +47,14 @@ def test_an_unchanged_program_looks_the_same_twice() -> None:
 
 def test_who_holds_the_function_has_the_bug_too() -> None:
     held = function_of(SQUARE)
-    with planted(SQUARE) as reach:
+    with applied(SQUARE) as reach:
         assert held is function_of(SQUARE)
     assert reach.count == 0
 
 
 def test_a_bug_that_no_longer_fits() -> None:
     for change in ({"old": "no such text"}, {"function": "_no_such_function"}, {"old": "e"}):
-        with pytest.raises(InternalError, match="EK881"), planted(SQUARE.model_copy(update=change)):
+        with pytest.raises(InternalError, match="EK881"), applied(SQUARE.model_copy(update=change)):
             pass
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from exirkit.fuzz.campaigns import Case
 from exirkit.fuzz.campaigns.standard import StandardBench
 from exirkit.fuzz.generation import features_of
-from exirkit.fuzz.programs import parse_program
+from exirkit.fuzz.programs import Program, parse_program
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 
@@ -18,7 +18,7 @@ FILES = sorted(Path(__file__).parent.glob("*.txt"))
 class Corpus(StandardBench):
     """The programs, by number instead of by seed."""
 
-    def make(self, seed: int) -> Case:
+    def make(self, seed: int) -> Case[Program]:
         """Read a program; after the last one the first comes again."""
         file = FILES[seed % len(FILES)]
         text = file.read_text(encoding="utf-8")

@@ -6,37 +6,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
+from tests.fuzz.programs.program_texts import TEXTS
 from torch.fx import Node
 
 from exirkit.emit.emitter import arguments as emitter_arguments
-from exirkit.emit.emitter import plan as emitter_plan
+from exirkit.emit.emitter import method as emitter_plan
 from exirkit.fuzz.oracles import memory_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
 from exirkit.passes.memory import planning_pass
 from exirkit.runtime_ref.interpreter import steps
 
-EXAMPLE = """program(1)
-s0 = symbol(1, 7)
-w = parameter("f32[3, 5]", dyadic(3))
-b = buffer("f32[3]", zeros())
-
-def forward(x: "f32[s0, 5]", y: "f32[3]"):
-    turned = aten.permute_copy.default(w, [1, 0])
-    z = aten.mm.default(x, turned)
-    top, _ = aten.max.dim(z, 0)
-    total = aten.add.Tensor(top, b, alpha=2)
-    less = aten.sub.Tensor(total, y, alpha=2)
-    positive = aten.relu.default(z)
-    wide = aten.add.Tensor(positive, less)
-    scaled = aten.mul.Tensor(wide, y)
-    update(b, total)
-    return top, scaled, s0 + 1
-
-run("forward", s0=3, x=dyadic(1), y=dyadic(5))
-run("forward", s0=7, x=dyadic(2), y=dyadic(6))
-run("forward", s0=7, x=dyadic(4), y=dyadic(7))
-"""
+EXAMPLE = TEXTS["example"]
 
 WRONG_RULES = """rulebook: 1
 namespace: wrong
@@ -77,7 +58,7 @@ def overlapping(
     return MemoryAlgoResult({spec: SpecAllocResult(1, at, 0) for at, spec in enumerate(listed)}, [0, size])
 
 
-def plant_in_a_pass(patch: Patch) -> None:
+def break_in_a_pass(patch: Patch) -> None:
     """Let a pass of the chain forget the factor of a subtraction."""
     edit = PromoteTypes.edit
 
@@ -88,7 +69,7 @@ def plant_in_a_pass(patch: Patch) -> None:
     patch.setattr(PromoteTypes, "edit", wrong)
 
 
-def plant_an_exception(patch: Patch) -> None:
+def break_an_exception(patch: Patch) -> None:
     """Let a pass of the chain stumble over a subtraction."""
     edit = PromoteTypes.edit
 
@@ -100,7 +81,7 @@ def plant_an_exception(patch: Patch) -> None:
     patch.setattr(PromoteTypes, "edit", wrong)
 
 
-def plant_wrong_metadata(patch: Patch) -> None:
+def break_wrong_metadata(patch: Patch) -> None:
     """Let a pass of the chain record another dtype for a subtraction."""
     edit = PromoteTypes.edit
 
@@ -113,7 +94,7 @@ def plant_wrong_metadata(patch: Patch) -> None:
     patch.setattr(PromoteTypes, "edit", wrong)
 
 
-def plant_in_the_emitter(patch: Patch) -> None:
+def break_in_the_emitter(patch: Patch) -> None:
     """Let the emitter swap the operands of a subtraction."""
     call_values = emitter_arguments.call_values
 
@@ -127,13 +108,13 @@ def plant_in_the_emitter(patch: Patch) -> None:
     patch.setattr(emitter_plan, "call_values", wrong)
 
 
-def plant_blindness(patch: Patch) -> None:
+def break_blindness(patch: Patch) -> None:
     """Let nobody look at memory plans."""
     for module in (planning_pass, memory_plan):
         patch.setattr(module, "check_memory_plan", lambda *given, **named: [])
 
 
-def plant_in_the_interpreter(patch: Patch) -> None:
+def break_in_the_interpreter(patch: Patch) -> None:
     """Let the interpreter swap the operands of a subtraction."""
     make = steps.OutStep.__init__
 
@@ -146,8 +127,8 @@ def plant_in_the_interpreter(patch: Patch) -> None:
     patch.setattr(steps.OutStep, "__init__", wrong)
 
 
-def plant(name: str) -> None:
-    """Plant a bug for the rest of the life of this process."""
+def install(name: str) -> None:
+    """Install a bug for the rest of the life of this process."""
 
     class Plain:
         setattr = staticmethod(setattr)

@@ -45,3 +45,23 @@ def test_great_powers(official_runtime: OfficialRuntime) -> None:
 def test_powers_of_floats_stay() -> None:
     x = torch.tensor([0.5, 2.0])
     assert_runs(lambda x: (x**3, x % 0.75, x**2.5), [[x]])
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_powers_by_tensors_are_exact(dtype: torch.dtype, official_runtime: OfficialRuntime) -> None:
+    limits = torch.iinfo(dtype)
+    bases = torch.tensor([0, 1, 2, 3, 7, limits.max, limits.min, limits.max - 3]).to(dtype)
+    exponents = torch.tensor([[0], [1], [2], [5], [19], [33], [62], [63], [64], [101], [127]]).to(dtype)
+
+    def model(x: torch.Tensor, e: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x**e, torch.pow(3, e), torch.pow(x, e.flatten()[:8])
+
+    assert_runs(model, [[bases, exponents]], official_runtime, tolerance=EXACT, levels=(0, 1))
+
+
+@pytest.mark.executorch
+def test_negative_and_great_exponents(official_runtime: OfficialRuntime) -> None:
+    bases = torch.tensor([0, 1, -1, 2, -6, 2**40])
+    exponents = torch.tensor([[-1], [-2], [-7], [128], [129], [2**40], [2**62 + 1]])
+    assert_runs(lambda x, e: x**e, [[bases, exponents]], official_runtime, tolerance=EXACT)
