@@ -10,7 +10,7 @@ from tests.fuzz.programs.program_texts import TEXTS
 from torch.fx import Node
 
 from exirkit.emit.emitter import arguments as emitter_arguments
-from exirkit.emit.emitter import plan as emitter_plan
+from exirkit.emit.emitter import method as emitter_plan
 from exirkit.fuzz.oracles import memory_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
