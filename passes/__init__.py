@@ -70,6 +70,7 @@ from .export_pass.values import NodeMetadata, ProxyValue, map_args
 from .legalize.dim_order import LegalizeDimOrder
 from .legalize.dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
 from .legalize.dtypes import LegalizeDtypes, LegalizeReport
+from .legalize.empties import LegalizeEmpties
 from .legalize.integers import LegalizeIntegers
 from .legalize.library_operators import DecomposeLibraryOperators, has_library_operators
 from .legalize.needed import needs_legalizing
@@ -205,6 +206,7 @@ __all__ = [
     "InlineGradRegions",
     "LegalizeDimOrder",
     "LegalizeDtypes",
+    "LegalizeEmpties",
     "LegalizeIntegers",
     "LegalizePadding",
     "LegalizeReport",

@@ -16,7 +16,7 @@ LEAST_EVIDENCE = 4
 """Rejected calls that a condition has to explain, beyond those that others explain."""
 _MOST_PARTS = 90
 # What tells cases of an operator apart. Pairs of anything else fit what was drawn, not the kernel.
-_GUARDS = ("given(", "not ", "rank(", "length(", "numel(", "outer(", "flag(")
+_GUARDS = ("given(", "not ", "rank(", "length(", "numel(", "outer(", "size(", "flag(")
 _MOST_CONDITIONS = 8
 
 
@@ -84,7 +84,7 @@ def _pairs(
     # Kernels that write nothing check little: that explains what any other case would explain as well.
     parts = sorted(
         (text for text in broken if broken[text] & left),
-        key=lambda text: (not text.startswith(("numel(", "outer(")), -len(broken[text] & left)),
+        key=lambda text: (not text.startswith(("numel(", "outer(", "size(")), -len(broken[text] & left)),
     )
     found: dict[str, frozenset[int]] = {}
     for one, other in itertools.combinations(parts[:_MOST_PARTS], 2):
@@ -194,6 +194,7 @@ def _of_dims(
     if not any(isinstance(call[name], tuple) for call in calls):
         for tensor in tensors:
             yield from (f"{name} < rank({tensor})", f"{name} <= rank({tensor})", f"size({tensor}, {name}) > 0")
+            yield f"size({tensor}, {name}) == 0"
             yield f"outer({tensor}, {name}) == 0"
 
 
