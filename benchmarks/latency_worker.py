@@ -52,7 +52,7 @@ def alternately(runs: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
     for turn in range(rounds):
         if turn >= FEWEST_ROUNDS and time.perf_counter() > end:
             break
-        # Whoever goes second finds warm caches, so they take turns at going first.
+        # The one that goes second finds warm caches, so they take turns at going first.
         for which in range(len(runs)) if turn % 2 else reversed(range(len(runs))):
             start = time.perf_counter()
             runs[which]()

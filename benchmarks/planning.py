@@ -5,7 +5,7 @@ Usage: python -m benchmarks.planning [MODEL ...] [--json FILE] [--without-exact]
 `scheduled` plans have their instructions in another order, where that helps; their models are followed by a few small
 ones that branch. `scheduling` is the time that finding the order takes beyond planning.
 
-The lower bound is the largest sum of live bytes, with and without results in the place of arguments. Models are lowered
+The lower bound is the largest sum of live bytes, with and without in-place results. Models are lowered
 at the default level of optimization. `planning` is the time of the default planner in milliseconds, and its share of
 lowering.
 """

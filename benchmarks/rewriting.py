@@ -6,8 +6,8 @@ Engines take turns, each on a fresh copy of the program; times are CPU seconds o
 rounds. Ratios are others over ours: above 1 is better for us. Only ours infers the values of new nodes, checks dtype
 and shape of every result against what it replaces, and can undo each application; the handlers of Inductor's patterns
 and the rewriter of FX edit the graph and nothing else. `fx` has modules as torch.export returns them, whose code is
-made anew for every rule; `fx-lazy` and all others have modules whose code is made when it is next needed, which nobody
-is charged for. `edits alone` is no engine: it is told the sites and edits the graph, for the part of the cost that is
+made again for every rule; `fx-lazy` and all others have modules whose code is made when it is next needed, which
+is not counted. `edits alone` is no engine: it is told the sites and edits the graph, for the part of the cost that is
 FX itself.
 """
 
@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def warm_up(engines: list[str], seed: int) -> None:
-    """Let everybody import, register and remember what they do once in a process."""
+    """Let every engine import, register and remember what they do once in a process."""
     planted = plant(60, family(), 0.5, seed)
     for name in engines:
         engine = ENGINES[name](family())

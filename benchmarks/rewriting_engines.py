@@ -40,7 +40,7 @@ class Engine(Protocol):
     def __init__(self, rules: tuple[FusionRule, ...]) -> None: ...
 
     def prepare(self, program: ExportedProgram) -> None:
-        """Look at the program that will be rewritten; this is charged to nobody."""
+        """Examine the program that will be rewritten; this time is not counted."""
         return
 
     def run(self, program: ExportedProgram) -> Found:
@@ -175,7 +175,7 @@ class InductorReplacements(Engine):
 
 
 class OfficialExportPass(Engine):
-    """An `ExportPass` of the official package: while a call is made again, its producers are looked at."""
+    """An `ExportPass` of the official package: while a call is made again, its producers are examined."""
 
     is_eager = False
 
@@ -269,7 +269,7 @@ def _export_pass() -> Callable[..., Any]:
 
 
 def _bind(term: Term, args: tuple[Any, ...], bound: dict[str, Any]) -> bool:
-    """Match arguments of a call with those of a term, as somebody writes it for a pass."""
+    """Match arguments of a call with those of a term, as a user writes it for a pass."""
     if len(args) != len(term.args):
         return False
     for wanted, value in zip(term.args, args, strict=True):

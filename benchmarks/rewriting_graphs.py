@@ -38,7 +38,7 @@ class Planted:
     """A program and the places where rules must be applied.
 
     Attributes:
-        program: The program; every call has its name under `meta["made_as"]`, for passes that make nodes anew.
+        program: The program; every call has its name under `meta["made_as"]`, for passes that make nodes again.
         sites: Places.
         traps: Places that look like sites, but a value inside is used elsewhere too.
     """

@@ -9,7 +9,7 @@ for `operator, size` what an operator makes up to the largest size that does. It
 policy has one line for each memory.
 
 A figure is the share of traffic (bytes written and read, once for each call) that the fast memory serves. `bound` is
-what no choice of values can exceed at their lifetimes, without results in the place of arguments. Every plan is
+what no choice of values can exceed at their lifetimes, without in-place results. Every plan is
 verified, and run on our interpreter, which knows what every byte holds, and on the official runtime, where results must
 be those of a plan with one arena, bit by bit.
 """
@@ -67,7 +67,7 @@ pools:
 
 
 class ByHand(MemoryPlanningPass):
-    """Sends to the fast arena what is said to belong there, and everything else to the slow one."""
+    """Sends to the fast arena what belongs there, and everything else to the slow one."""
 
     def __init__(self, chooses: Chooses) -> None:
         super().__init__(greedy)

@@ -27,7 +27,7 @@ def calls(manager: EdgeProgramManager) -> list[str]:
 
 
 def main() -> None:
-    """Run the pass and look at the graph before and after."""
+    """Run the pass and examine the graph before and after."""
     x = torch.linspace(-5, 5, 11)
     edge = to_edge(torch.export.export(torch.nn.GELU(), (x,)))
     approximated = edge.transform([GeluAsSigmoid()])

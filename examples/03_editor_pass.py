@@ -13,7 +13,7 @@ class MergeRelus(Pass):
     name = "merge-relus"
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every node once."""
+        """Examine every node once."""
         for node in list(editor.graph.nodes):
             if node.target is RELU and node.args[0].target is RELU:
                 editor.replace(node, node.args[0])

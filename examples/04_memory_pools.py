@@ -26,7 +26,7 @@ class TwoPools(MemoryPlanningPass):
 
 
 def main() -> None:
-    """Lower with the planner above and look at the arenas."""
+    """Lower with the planner above and examine the arenas."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 8)).eval()
     x = torch.randn(1, 64)
     config = ExecutorchBackendConfig(memory_planning_pass=TwoPools())

@@ -17,7 +17,7 @@ class FoldBatchNorm(Pass):
     name = "fold-batch-norm"
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every batch norm of a convolution that is not transposed and that nothing else uses."""
+        """Examine every batch norm of a convolution that is not transposed and that nothing else uses."""
         for norm in [one for one in editor.graph.nodes if one.target is BATCH_NORM]:
             conv, gamma, beta, mean, var, _, eps = norm.args
             if conv.target is not aten.convolution.default or conv.args[6] or len(conv.users) > 1:

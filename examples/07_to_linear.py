@@ -13,7 +13,7 @@ class ToLinear(Pass):
     name = "to-linear"
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every product of matrices; the factors beta and alpha of addmm are keyword arguments."""
+        """Examine every product of matrices; the factors beta and alpha of addmm are keyword arguments."""
         for node in list(editor.graph.nodes):
             if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
                 continue

@@ -14,7 +14,7 @@ class SplitGroups(Pass):
     name = "split-groups"
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every convolution of more than one group; inputs are a batch of images, or one image."""
+        """Examine every convolution of more than one group; inputs are a batch of images, or one image."""
         for conv in [one for one in editor.graph.nodes if one.target is aten.convolution.default and one.args[8] > 1]:
             x, weight, bias, *rest, groups = conv.args
             dim = x.meta["val"].dim() - weight.meta["val"].dim() + 1

@@ -1,6 +1,12 @@
 """What a program is: operators, dialects, tensor specs, diagnostics, and the one editor through which graphs change."""
 
+from typing import TYPE_CHECKING
+
+from .analysis.aliasing import alias_root, shared_results
+from .analysis.interface import MUTATION_KINDS, STORED_KINDS, ProgramInterface, results_of_graph, stored_tensor
 from .analysis.purity import has_effect, is_pure
+from .analysis.walk import called_graphs, graph_argument, graphs_by_path, graphs_of_call
+from .deprecation import deprecated_names
 from .diagnostics import (
     ContractError,
     Diagnostic,
@@ -51,27 +57,33 @@ from .graph.control_flow import (
     ControlFlowCall,
     body_calls,
     control_flow_call,
-    graph_argument,
-    results_of_graph,
 )
 from .graph.delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
 from .graph.editor import INFER, GraphEditor
 from .graph.editor_state import Checkpoint, Transaction
 from .graph.effect import Effect
 from .graph.graph_modules import is_module_program, module_of_program, program_of_module
-from .graph.metadata import empty_meta_tensor, has_unbacked_symbols, is_static, same_argument, same_value
+from .graph.metadata import (
+    attribute_at,
+    attribute_of,
+    empty_meta_tensor,
+    has_unbacked_symbols,
+    is_static,
+    same_argument,
+    same_value,
+    value_of,
+)
 from .graph.node_order import misordered
 from .graph.programs import (
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
-    called_graphs,
     copy_graph_module,
     copy_program,
     copy_signature,
     fake_mode_of,
 )
 from .graph.raw_edits import EditWatch, RawEdit
-from .graph.subgraph_editor import BodyEditor, SealedBodyError, base_of, bodies_of, shared_results
+from .graph.subgraph_editor import BodyEditor, SealedBodyError, bodies_of
 from .graph.weights import (
     create_constant_placeholder,
     delete_constant_placeholder,
@@ -169,8 +181,10 @@ __all__ = [
     "EXECUTORCH",
     "INFER",
     "MAP",
+    "MUTATION_KINDS",
     "PROVENANCE_KEYS",
     "SCAN",
+    "STORED_KINDS",
     "WHILE",
     "AllocSpec",
     "BackendOpOverload",
@@ -204,6 +218,7 @@ __all__ = [
     "Operator",
     "OperatorDtypes",
     "OperatorFacts",
+    "ProgramInterface",
     "Ranges",
     "RawEdit",
     "SealedBodyError",
@@ -219,9 +234,11 @@ __all__ = [
     "YamlError",
     "YamlPath",
     "YamlSource",
+    "alias_root",
     "all_sizes",
     "alloc",
-    "base_of",
+    "attribute_at",
+    "attribute_of",
     "bodies_of",
     "body_calls",
     "called_graphs",
@@ -238,6 +255,7 @@ __all__ = [
     "delegate_attribute",
     "delegate_of",
     "delete_constant_placeholder",
+    "deprecated_names",
     "describe_model",
     "determine_shape_dynamism",
     "did_you_mean",
@@ -265,6 +283,8 @@ __all__ = [
     "get_param_tensor",
     "give_foreign_handles",
     "graph_argument",
+    "graphs_by_path",
+    "graphs_of_call",
     "handles_like",
     "has_effect",
     "has_form_of",
@@ -332,13 +352,18 @@ __all__ = [
     "sorted_symbols",
     "source_line",
     "stack_frames",
+    "stored_tensor",
     "stride_from_dim_order",
     "symbols_within",
     "take_foreign_handles",
     "underlying",
     "validated",
+    "value_of",
     "view",
     "with_sizes",
     "without_machine_libraries",
     "word_for",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__, {"cheap_tracing": "exirkit.program:cheap_tracing"})

@@ -1,4 +1,4 @@
-"""The models: architectures that everybody knows, at small sizes, with random weights; nothing is downloaded."""
+"""The models: well-known architectures, at small sizes, with random weights; nothing is downloaded."""
 
 from __future__ import annotations
 

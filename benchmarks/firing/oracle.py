@@ -1,7 +1,7 @@
 """The oracle: the sites of a model, by what its modules call while the eager model runs.
 
 It knows nothing of rules or exported programs. Calls of `torch` are seen by a `TorchFunctionMode`, before anything is
-taken apart; what a model writes out by hand is known by the names of its modules and functions.
+decomposed; what a model writes out by hand is known by the names of its modules and functions.
 """
 
 from __future__ import annotations

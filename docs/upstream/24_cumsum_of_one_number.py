@@ -1,4 +1,4 @@
-"""cumsum refuses a tensor without dimensions."""
+"""cumsum rejects a tensor without dimensions."""
 import torch
 from executorch.exir import to_edge
 from executorch.runtime import Runtime

@@ -1,4 +1,4 @@
-"""Padding by a negative number, which crops, is refused when the file runs."""
+"""Padding by a negative number, which crops, is rejected when the file runs."""
 import torch
 from executorch.exir import to_edge
 from executorch.runtime import Runtime

@@ -1,4 +1,4 @@
-"""cat of an int32 and an int64 tensor is refused as a violation of the dialect."""
+"""cat of an int32 and an int64 tensor is rejected as a violation of the dialect."""
 import torch
 from executorch.exir import to_edge
 

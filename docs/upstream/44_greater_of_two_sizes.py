@@ -1,4 +1,4 @@
-"""torch.sym_max is refused by a bare assertion of the verifier."""
+"""torch.sym_max is rejected by a bare assertion of the verifier."""
 import torch
 from executorch.exir import to_edge
 from executorch.runtime import Runtime

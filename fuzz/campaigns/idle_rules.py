@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exirkit.fuzz.generation import RulePlants, SeededChoices, planted_from
+from exirkit.fuzz.generation import RulePatterns, SeededChoices, program_with_pattern
 from exirkit.fuzz.programs import build
 from exirkit.ir import DiagnosticError, GraphEditor, called_graphs, copy_program
 from exirkit.patterns import CompiledRule, explain_rule, name_of
@@ -18,7 +18,7 @@ def why_idle(rule: CompiledRule) -> list[str]:
     Args:
         rule: A rule that fired in no program.
     """
-    made = planted_from(SeededChoices(0), RulePlants(rule), "match", 0)
+    made = program_with_pattern(SeededChoices(0), RulePatterns(rule), "match", 0)
     if made.source is None:
         return [
             "no program has its pattern: no values were found that its types and conditions admit and programs have"
@@ -37,8 +37,8 @@ def why_idle(rule: CompiledRule) -> list[str]:
             f"after lowering to Edge the program calls {shown}",
         ]
     reasons = [
-        f"{one.obstacle.message} at {one.place.text or one.node}; expected {one.obstacle.expected}"
+        f"{one.mismatch.message} at {one.place.text or one.node}; expected {one.mismatch.expected}"
         for one in found.nodes
-        if one.obstacle is not None
+        if one.mismatch is not None
     ]
     return list(dict.fromkeys(reasons))[:_MOST] or ["it fires in a program that has nothing but its pattern"]

@@ -16,11 +16,11 @@ from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, compiler_of, drawn
 from exirkit.fuzz.examination import Failure, Verdict
 from exirkit.fuzz.generation import (
     FLOORS,
-    PlantSource,
+    PatternSource,
     Policy,
-    RulePlants,
+    RulePatterns,
     features_of,
-    generate_planted,
+    generate_with_pattern,
     require_programs,
 )
 from exirkit.fuzz.oracles import DEFAULT_ORACLES, check, oracles_named
@@ -32,7 +32,7 @@ from .bench import Case, Checked
 from .config import Attachment, CampaignConfig
 from .idle_rules import why_idle
 from .results import Analysis, Found
-from .tested_parts import parts_under_test, planted_features, seen_features
+from .tested_parts import parts_under_test, pattern_features, seen_features
 
 # Programs that are tried to reduce one.
 _TRIALS = 600
@@ -60,7 +60,7 @@ class StandardBench:
         self.parts = parts_under_test(first)
         rules = first.rules_under_test() if isinstance(first, ExirkitCompiler) else []
         self._rules = {one.id: one for one in first.compiled_rules()} if isinstance(first, ExirkitCompiler) else {}
-        self._sources: list[PlantSource] = [RulePlants(one) for one in rules]
+        self._sources: list[PatternSource] = [RulePatterns(one) for one in rules]
         self._around = None if config.policy is None else self._policy
 
     @staticmethod
@@ -69,11 +69,11 @@ class StandardBench:
         return {**FLOORS, **policy_of(config.policy).shares}
 
     def make(self, seed: int) -> Case[Program]:
-        """Generate the program of a seed; the patterns of rules under test are planted."""
-        made = generate_planted(seed, self._sources, self._around)
+        """Generate the program of a seed; the patterns of rules under test are inserted."""
+        made = generate_with_pattern(seed, self._sources, self._around)
         program = made.program
         steps = sum(len(method.steps) for method in program.methods)
-        features = frozenset(features_of(program)) | planted_features(made)
+        features = frozenset(features_of(program)) | pattern_features(made)
         return Case(seed, program, program_text(program), steps, features)
 
     def check(self, case: Case[Program]) -> Checked:

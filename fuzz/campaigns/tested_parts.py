@@ -10,17 +10,17 @@ from pydantic import BaseModel, ConfigDict
 
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, rules_of_pipeline
 from exirkit.fuzz.examination import Verdict
-from exirkit.fuzz.generation import PlantedProgram
+from exirkit.fuzz.generation import ProgramWithPattern
 from exirkit.ir import Diagnostic
 
 # Features that are noted while a program is checked begin so.
 FIRES = "fires:"
 CHANGES = "changes:"
-# And what is planted in it.
-PLANTED = "planted:"
+# And what is inserted in it.
+WITH_PATTERN = "pattern:"
 NEAR = "near:"
 
-PREFIXES = (FIRES, CHANGES, PLANTED, NEAR)
+PREFIXES = (FIRES, CHANGES, WITH_PATTERN, NEAR)
 
 Kind = Literal["rule", "pass", "pipeline", "stage"]
 
@@ -32,7 +32,7 @@ class TestedPart(BaseModel):
         kind: What it is.
         name: Id of the rule, or name of the pass.
         changed: In how many programs the rule fired, or how many of them the pass changed.
-        planted: How many programs have its pattern.
+        with_pattern: How many programs have its pattern.
         near: How many programs have something that is nearly its pattern.
         instead: Rules that fired in programs that have its pattern, where it did not, by how many.
     """
@@ -42,7 +42,7 @@ class TestedPart(BaseModel):
     kind: Kind
     name: str
     changed: int = 0
-    planted: int = 0
+    with_pattern: int = 0
     near: int = 0
     instead: dict[str, int] = {}
 
@@ -58,11 +58,11 @@ def seen_features(verdict: Verdict) -> frozenset[str]:
     return frozenset(fired | {f"{CHANGES}{name}" for name, has_changed in verdict.changed.items() if has_changed})
 
 
-def planted_features(made: PlantedProgram) -> frozenset[str]:
-    """Return what was planted in a program, as features of it."""
+def pattern_features(made: ProgramWithPattern) -> frozenset[str]:
+    """Return what was inserted in a program, as features of it."""
     if made.source is None:
         return frozenset()
-    return frozenset({f"{PLANTED if made.is_whole else NEAR}{made.source}"})
+    return frozenset({f"{WITH_PATTERN if made.is_whole else NEAR}{made.source}"})
 
 
 class Uses:
@@ -77,7 +77,7 @@ class Uses:
         found = {kind: [one.removeprefix(kind) for one in features if one.startswith(kind)] for kind in PREFIXES}
         self.counts.update(f"{kind}{name}" for kind, names in found.items() for name in names)
         fired = set(found[FIRES])
-        self.instead.update((name, other) for name in found[PLANTED] if name not in fired for other in fired)
+        self.instead.update((name, other) for name in found[WITH_PATTERN] if name not in fired for other in fired)
 
     def of(self, kind: Kind, name: str) -> TestedPart:
         """Return what was counted for a part."""
@@ -86,7 +86,7 @@ class Uses:
             kind=kind,
             name=name,
             changed=self.counts[f"{FIRES if kind == 'rule' else CHANGES}{name}"],
-            planted=self.counts[f"{PLANTED}{name}"],
+            with_pattern=self.counts[f"{WITH_PATTERN}{name}"],
             near=self.counts[f"{NEAR}{name}"],
             instead=dict(instead.most_common(3)) if kind == "rule" else {},
         )
@@ -122,11 +122,11 @@ def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, S
         notes = list(reasons.get(one.name, ()))
         notes += [f"where its pattern is, rule {name} fired ({count} programs)" for name, count in one.instead.items()]
         verb = "fired in" if is_rule else "changed"
-        planted = f"; its pattern was in {one.planted} of them" if is_rule else ""
+        contained = f"; its pattern was in {one.with_pattern} of them" if is_rule else ""
         found.append(
             Diagnostic(
                 code="EK872" if is_rule else "EK873",
-                message=f"{one.kind} {one.name} {verb} none of {programs} programs{planted}: nothing was tested",
+                message=f"{one.kind} {one.name} {verb} none of {programs} programs{contained}: nothing was tested",
                 notes=tuple(notes),
                 hint=_way_out(one),
             )
@@ -137,6 +137,6 @@ def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, S
 def _way_out(part: TestedPart) -> str:
     if part.kind != "rule":
         return "make programs with what it looks for: a policy such as {operators: [aten.mul.Tensor]}, or more seeds"
-    if not part.planted:
+    if not part.with_pattern:
         return "more seeds: each program has the pattern of one rule; or a pattern that runs on values of its types"
     return "see `exirkit rule check`, and `exirkit rule explain` for a model in which it should fire"

@@ -14,7 +14,7 @@ import pytest
 
 from exirkit.fuzz.compilers import ExirkitCompiler, name_of_pass
 from exirkit.fuzz.examination import Failure
-from exirkit.fuzz.generation import Pattern, Policy, generate_planted, sources_of
+from exirkit.fuzz.generation import Pattern, Policy, generate_with_pattern, sources_of
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import Program, check_program, program_text
 from exirkit.fuzz.triage import reduce
@@ -24,7 +24,7 @@ from exirkit.patterns import CompiledRule
 from .config import parse_seeds
 from .results import Analysis
 from .standard import analysed, policy_of
-from .tested_parts import TestedPart, Uses, planted_features, seen_features, untested
+from .tested_parts import TestedPart, Uses, pattern_features, seen_features, untested
 
 _USUAL_SEEDS = 100
 _TRIALS = 300
@@ -67,11 +67,11 @@ class PassFuzzer:
         Args:
             passes: Objects, or classes that are called without arguments.
             seeds: How many programs, or `A:B`.
-            rules: Rule books to apply as well: files, or names of shipped ones. Their patterns are planted.
-            pattern: What the passes look for, to be planted in the programs: a mapping with `vars`, `match` and perhaps
+            rules: Rule books to apply as well: files, or names of shipped ones. Their patterns are inserted.
+            pattern: What the passes match, to be inserted into the programs: a mapping with `vars`, `match` and perhaps
                 `where`, as in a rule; or several.
-            examples: Models to be planted, each with its inputs.
-            policy: What programs are to be like, or what is around that which is planted.
+            examples: Models to be inserted, each with its inputs.
+            policy: What programs are to be like, or what is around what is inserted.
             oracles: Oracles to ask; the usual ones if absent.
             level: Level of optimization of the rest of the chain.
             must_change: Fail also if the passes changed no program, or a rule fired in none: then nothing was tested.
@@ -81,7 +81,7 @@ class PassFuzzer:
 
         Raises:
             ModelError: What is wrong with a book or a pattern.
-            UsageError: EK875, EK876, an example cannot be planted.
+            UsageError: EK875, EK876, an example cannot be inserted.
             OSError: A book cannot be read.
         """
         chosen = policy if isinstance(policy, Policy) else policy_of(policy)
@@ -94,11 +94,11 @@ class PassFuzzer:
         uses = Uses()
         looked_at = 0
         for seed in _seeds(self.seeds or seeds):
-            made = generate_planted(seed, sources, around)
+            made = generate_with_pattern(seed, sources, around)
             looked_at += 1
             self.checked += 1
             verdict = check(made.program, compiler=compiler, oracles=asked, seed=seed)
-            uses.add(planted_features(made) | seen_features(verdict))
+            uses.add(pattern_features(made) | seen_features(verdict))
             if verdict.failures:
                 failure = verdict.failures[0]
                 if not _fails_alike(made.program, failure, plain, seed):
@@ -143,8 +143,8 @@ def fuzz_programs(
 
     Args:
         seeds: How many programs, or `A:B`; `--exirkit-seeds` takes its place.
-        policy: What programs are to be like, or what is around that which is planted.
-        pattern: To be planted in the programs, as for `fuzz_pass`.
+        policy: What programs are to be like, or what is around what is inserted.
+        pattern: To be inserted in the programs, as for `fuzz_pass`.
         examples: Likewise.
     """
     listed = list(examples)
@@ -157,7 +157,7 @@ def fuzz_programs(
             chosen = policy if isinstance(policy, Policy) else policy_of(policy)
             sources = sources_of(pattern, listed)
             for seed in _seeds(fuzzer.seeds or seeds):
-                program = generate_planted(seed, sources, None if sources and policy is None else chosen).program
+                program = generate_with_pattern(seed, sources, None if sources and policy is None else chosen).program
                 error = _raised(test, program, args, given)
                 if error is None:
                     continue

@@ -5,10 +5,10 @@ from .features import Measurement, features_of, measure
 from .generating import generate, generate_from, generate_with_facts, require_programs
 from .method.values import Fact
 from .operators.catalogue import Operator, read_operators, shipped_operators
-from .patterns.models import ExamplePlants
-from .patterns.programs import SURROUNDINGS, PlantedProgram, generate_planted, planted_from
+from .patterns.models import ModelPatterns
+from .patterns.programs import SURROUNDINGS, ProgramWithPattern, generate_with_pattern, program_with_pattern
 from .patterns.rule_programs import from_rule, near_misses
-from .patterns.sources import WAYS, Plant, PlantSource, RulePlants, Way
+from .patterns.sources import WAYS, Candidate, PatternSource, RulePatterns, Way
 from .patterns.user_patterns import Pattern, sources_of
 from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
 from .strategies import program_strategy, programs
@@ -18,32 +18,32 @@ __all__ = [
     "FLOORS",
     "SURROUNDINGS",
     "WAYS",
+    "Candidate",
     "Choices",
     "DrawnChoices",
-    "ExamplePlants",
     "Fact",
     "Measurement",
+    "ModelPatterns",
     "Operator",
     "Pattern",
+    "PatternSource",
     "Plan",
-    "Plant",
-    "PlantSource",
-    "PlantedProgram",
     "Policy",
-    "RulePlants",
+    "ProgramWithPattern",
+    "RulePatterns",
     "SeededChoices",
     "Way",
     "features_of",
     "from_rule",
     "generate",
     "generate_from",
-    "generate_planted",
     "generate_with_facts",
+    "generate_with_pattern",
     "ieee_policy",
     "measure",
     "near_misses",
-    "planted_from",
     "program_strategy",
+    "program_with_pattern",
     "programs",
     "read_operators",
     "require_programs",

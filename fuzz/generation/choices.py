@@ -36,7 +36,7 @@ class Choices(Protocol):
             cumulative: Sum of the weights up to and including each index, growing.
         """
 
-    def wish(self, feature: str, share: float) -> bool:
+    def request(self, feature: str, share: float) -> bool:
         """Return whether a program shall have a feature that a share of all programs shall have."""
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
@@ -73,7 +73,7 @@ class SeededChoices:
         """Return an index; the weights are given as their sums."""
         return min(bisect_right(cumulative, self._random() * cumulative[-1]), len(cumulative) - 1)
 
-    def wish(self, feature: str, share: float) -> bool:
+    def request(self, feature: str, share: float) -> bool:
         """Return whether this seed is one of the share that has a feature."""
         block, place = divmod(self._seed, _BLOCK)
         mixed = zlib.crc32(f"{feature}:{block}".encode())
@@ -115,7 +115,7 @@ class DrawnChoices:
         """Return an index; the weights are given as their sums."""
         return min(bisect_right(cumulative, self._draw(0, 9999) / 10000 * cumulative[-1]), len(cumulative) - 1)
 
-    def wish(self, feature: str, share: float) -> bool:
+    def request(self, feature: str, share: float) -> bool:
         """Return whether a program shall have a feature."""
         del feature
         return self.chance(share)

@@ -14,7 +14,7 @@ from exirkit.ir import Diagnostic, UsageError
 
 from .choices import Choices, SeededChoices
 from .method.building import Building
-from .method.finishing import outputs_of, runs_of, trimmed_steps, use_urgent
+from .method.finishing import outputs_of, runs_of, trimmed_steps, use_remaining
 from .method.scope import Scope, preferred
 from .method.state import Writes
 from .method.values import FLOATS, Fact
@@ -23,7 +23,7 @@ from .operators.catalogue import Operator, shipped_operators
 from .operators.control_flow import BODY_FAMILIES, propose_control_flow
 from .operators.registry import PROPOSERS
 from .operators.similar import similar_call
-from .patterns.shipped_rules import plant_shipped_rule
+from .patterns.shipped_rules import insert_shipped_rule
 from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
 
 FAMILIES_READY = (creating, elementwise, binary, images, indexing, joining, layers, reducing, viewing)
@@ -55,7 +55,7 @@ def generate_with_facts(choices: Choices, policy: Policy) -> tuple[Program, dict
     """Return the program that some choices make, and what is known of each of its values."""
     _require_choices(policy)
     building = Building(choices, draw_plan(choices, policy))
-    count = 2 if building.wishes("several_methods") else 1
+    count = 2 if building.requests("several_methods") else 1
     scopes: dict[str, Scope] = {}
     methods: list[Method] = []
     for number, name in enumerate(_METHODS[:count]):
@@ -122,7 +122,7 @@ def fill_method(scope: Scope, name: str, *, is_first: bool, extra: Sequence[Call
             acts.pop(0)()
         if number < calls:
             _propose(scope, catalogue)
-    use_urgent(scope)
+    use_remaining(scope)
     writes.finish(is_reader=is_reader)
     updates = writes.references()
     outputs = (*outputs_of(scope), *(Ref(value.name) for value in scope.outputs_of_unknown_size))
@@ -142,58 +142,58 @@ def _start(scope: Scope) -> None:
     if dynamic and not any(size in dynamic for size in sizes):
         at = choices.integer(0, len(sizes) - 1)
         sizes = (*sizes[:at], dynamic[0], *sizes[at + 1 :])
-    scope.urgent.append(scope.new_input(dtype, sizes, building.contents(dtype)))
+    scope.must_use.append(scope.new_input(dtype, sizes, building.contents(dtype)))
     for extent in dynamic:
         if not any(str(extent) in each.type.sizes for each in scope.inputs):
             sizes = choices.pick(((extent,), (extent, 3), (2, extent)))
             other = scope.dtype_of(building.plan.dtypes)
-            scope.urgent.append(scope.new_input(other, sizes, building.contents(other)))
+            scope.must_use.append(scope.new_input(other, sizes, building.contents(other)))
     _start_stored(scope)
-    if building.wishes("channels_last"):
-        is_fixed = building.wishes("stored_beside_channels_last")
+    if building.requests("channels_last"):
+        is_fixed = building.requests("stored_beside_channels_last")
         drawn = building.draw_sizes((4, 4), is_static=is_fixed, nonempty=True)
         shape = (2, 3, 5, 2) if choices.chance(0.5) else drawn
         contents = replace(building.contents(torch.float32), layout="channels_last")
-        scope.urgent.append(scope.new_input(torch.float32, shape, contents))
+        scope.must_use.append(scope.new_input(torch.float32, shape, contents))
         if is_fixed:
-            layers.combine_with_stored(scope, scope.urgent[-1])
-    if building.wishes("mixed_dtypes") and len(building.plan.dtypes) > 1:
+            layers.combine_with_stored(scope, scope.must_use[-1])
+    if building.requests("mixed_dtypes") and len(building.plan.dtypes) > 1:
         other = choices.pick(building.plan.dtypes[1:])
-        scope.urgent.append(scope.fresh(other, building.draw_sizes((0, 3))))
+        scope.must_use.append(scope.fresh(other, building.draw_sizes((0, 3))))
 
 
 def _start_stored(scope: Scope) -> None:
     building, choices = scope.building, scope.choices
     floats = [dtype for dtype in building.plan.dtypes if dtype in FLOATS] or [torch.float32]
     made = []
-    if building.wishes("equal_stored"):
+    if building.requests("equal_stored"):
         sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
         contents = building.contents(floats[0])
         kinds = choices.pick((("parameter", "parameter"), ("constant", "constant"), ("parameter", "buffer")))
         made += [building.store(kind, floats[0], sizes, contents) for kind in kinds]
         if choices.chance(0.3):
             made.append(building.store("constant", floats[0], sizes, building.contents(floats[0])))
-    if building.wishes("odd_strides"):
+    if building.requests("odd_strides"):
         sizes = building.draw_sizes((2, 3), is_static=True, nonempty=True)
         contents = building.contents(floats[0])
         contents = replace(contents, layout="transposed" if choices.chance(0.5) else "strided")
         made.append(building.store(choices.pick(("parameter", "constant", "buffer")), floats[0], sizes, contents))
-    if building.wishes("expanded_stored"):
+    if building.requests("expanded_stored"):
         sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
         contents = replace(building.contents(floats[0]), layout="expanded")
         made.append(building.store(choices.pick(("constant", "buffer")), floats[0], sizes, contents))
-    if building.wishes("great_integers"):
+    if building.requests("great_integers"):
         numbers = (2**31 + 5, -(2**33), 7)
         made.append(building.store("constant", torch.int64, (3,), Contents(kind="numbers", numbers=numbers)))
-    if building.wishes("zero_size"):
+    if building.requests("zero_size"):
         made.append(
             building.store("constant", floats[0], choices.pick(((0,), (0, 3), (2, 0))), building.contents(floats[0]))
         )
-    if building.wishes("stored") and not made:
+    if building.requests("stored") and not made:
         sizes = building.draw_sizes((1, 3), is_static=True, nonempty=True)
         made.append(building.store("parameter", floats[0], sizes, building.contents(floats[0])))
     scope.values += made
-    scope.urgent += made
+    scope.must_use += made
 
 
 def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
@@ -201,21 +201,21 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
     building = scope.building
     acts: list[Callable[[], None]] = []
     for feature, families in _WISHED.items():
-        if building.wishes(feature):
+        if building.requests(feature):
             acts.append(partial(_propose, scope, _of_families(building.plan.policy, families)))
-    if building.wishes("other_optional_arguments") and scope.choices.chance(0.5):
+    if building.requests("other_optional_arguments") and scope.choices.chance(0.5):
         acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=_OF_OPTIONS)))
     for feature, names in _NAMED.items():
-        if building.wishes(feature):
+        if building.requests(feature):
             acts.append(partial(_propose, scope, _weights_of(_key(building.plan.policy), names=names)))
-    acts += [partial(act, scope) for feature, act in _SINGLE_ACTS.items() if building.wishes(feature)]
+    acts += [partial(act, scope) for feature, act in _SINGLE_ACTS.items() if building.requests(feature)]
     for kind in CONTROL_FLOW:
-        if building.wishes(kind):
+        if building.requests(kind):
             inner = _of_families(building.plan.policy, BODY_FAMILIES)
             acts.append(partial(propose_control_flow, scope, kind, inner))
-    if building.wishes("rule_pattern"):
-        acts.append(partial(plant_shipped_rule, scope))
-    if building.wishes("two_writes") and writes is not None:
+    if building.requests("rule_pattern"):
+        acts.append(partial(insert_shipped_rule, scope))
+    if building.requests("two_writes") and writes is not None:
         acts.append(writes.write_early)
     return scope.choices.shuffled(acts)
 
@@ -238,7 +238,7 @@ def _quantize(scope: Scope) -> None:
         return
     made = creating.quantized(scope, value)
     if scope.choices.chance(0.8):
-        scope.urgent.append(creating.dequantize(scope, made))
+        scope.must_use.append(creating.dequantize(scope, made))
 
 
 _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
@@ -260,12 +260,11 @@ def _propose(scope: Scope, catalogue: tuple[Sequence[Operator], Sequence[float]]
 
 @lru_cache(maxsize=256)
 def _weights(policy_key: tuple[object, ...], favoured: int) -> tuple[tuple[Operator, ...], tuple[float, ...]]:
-    """Return operators and sums of weights: each of 64 moods prefers some families."""
+    """Return operators and sums of weights: each of 64 choices prefers some families."""
     operators = _allowed(*policy_key)
     families = sorted({operator.family for operator in operators})
-    likes = {
-        family: _LIKES[(favoured * 7 + at * (favoured % 5 + 1)) % len(_LIKES)] for at, family in enumerate(families)
-    }
+    step = favoured % 5 + 1
+    factors = {family: _FACTORS[(favoured * 7 + at * step) % len(_FACTORS)] for at, family in enumerate(families)}
     counts = {
         family: sum(operator.weight for operator in operators if operator.family == family) for family in families
     }
@@ -273,7 +272,7 @@ def _weights(policy_key: tuple[object, ...], favoured: int) -> tuple[tuple[Opera
     weights = [
         operator.weight
         * (0.25 if _is_inexact(operator) and not is_rough else 1)
-        * likes[operator.family]
+        * factors[operator.family]
         / max(counts[operator.family], 1) ** 0.5
         for operator in operators
     ]
@@ -290,7 +289,7 @@ def _is_inexact(operator: Operator) -> bool:
     return is_rule or operator.option("grid") == "none"
 
 
-_LIKES = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
+_FACTORS = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
 
 
 @lru_cache(maxsize=64)

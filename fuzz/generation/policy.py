@@ -54,7 +54,7 @@ FLOORS: Mapping[str, float] = {
 """Features of programs, and the share of all programs that shall have each at least; see `features_of`."""
 
 _SURPLUS: Mapping[str, float] = {"two_writes": 1.5, "similar_calls": 1.6, "data_sized": 1.5, "argument_left_out": 1.7}
-"""How many times the floor is wished for: other wishes undo some features, and of others not all is counted."""
+"""How many times the floor is wished for: other requests undo some features, and of others not all is counted."""
 
 CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
 """Features of programs that have control flow, and shares likewise."""
@@ -128,7 +128,7 @@ class Plan:
 
     Attributes:
         policy: Of all programs.
-        wishes: Features.
+        requests: Features.
         dtypes: Of fresh values, by descending preference; often float32 alone.
         calls: How many calls of operators to propose in the first method.
         fresh: How often a call takes a new input or constant although there are values that it could take.
@@ -136,7 +136,7 @@ class Plan:
     """
 
     policy: Policy
-    wishes: frozenset[str]
+    requests: frozenset[str]
     dtypes: tuple[torch.dtype, ...]
     calls: int
     fresh: float
@@ -186,25 +186,27 @@ _PARENTS: Mapping[str, tuple[str, ...]] = {
 
 def draw_plan(choices: Choices, policy: Policy) -> Plan:
     """Decide what a program is to contain."""
-    wishes: set[str] = set()
+    requests: set[str] = set()
     for feature in sorted(FLOORS, key=_depth):
         share = policy.share(feature)
         parents = _PARENTS.get(feature, ())
         for parent in parents:
             share /= max(policy.share(parent), share, 1e-9)
         # Every feature is asked for in every program, so that a seed always makes the same choices.
-        if choices.wish(feature, share) and all(parent in wishes for parent in parents):
-            wishes.add(feature)
+        if choices.request(feature, share) and all(parent in requests for parent in parents):
+            requests.add(feature)
     if policy.control_flow or policy.takes_all:
         rarity = 1.0 if policy.control_flow else _RARITY
-        wishes |= {kind for kind, share in CONTROL_FLOW.items() if choices.wish(kind, (share * 1.12 + 0.01) * rarity)}
-    if policy.takes_all and choices.wish("rule_pattern", policy.rule_patterns):
-        wishes.add("rule_pattern")
-    dtypes = _dtypes(choices, policy, "mixed_dtypes" in wishes)
+        requests |= {
+            kind for kind, share in CONTROL_FLOW.items() if choices.request(kind, (share * 1.12 + 0.01) * rarity)
+        }
+    if policy.takes_all and choices.request("rule_pattern", policy.rule_patterns):
+        requests.add("rule_pattern")
+    dtypes = _dtypes(choices, policy, "mixed_dtypes" in requests)
     # Small programs find more in the same time: eight operators is the median, what fits and guards included.
     calls = min(choices.integer(policy.least_calls, policy.most_calls) for _ in range(3))
     fresh = (0.05, 0.12, 0.25)[choices.integer(0, 2)]
-    return Plan(policy, frozenset(wishes), dtypes, calls, fresh, choices.integer(0, 63))
+    return Plan(policy, frozenset(requests), dtypes, calls, fresh, choices.integer(0, 63))
 
 
 def _depth(feature: str) -> int:

@@ -11,7 +11,7 @@ from exirkit.patterns import CompiledRule
 
 from .choices import DrawnChoices
 from .generating import generate_from
-from .patterns.programs import planted_from
+from .patterns.programs import program_with_pattern
 from .patterns.sources import WAYS
 from .patterns.user_patterns import Pattern, sources_of
 from .policy import Policy
@@ -35,13 +35,13 @@ def programs(
     With patterns, models or rules, each program has one of them in it, or something that is nearly one.
 
     Args:
-        policy: What programs are to contain, or what is around that which is planted.
+        policy: What programs are to contain, or what is around that which is insertion.
         pattern: A pattern, or several: a mapping with `vars`, `match` and perhaps `where`.
         examples: Models, each with its inputs.
-        rules: Rules whose patterns are planted.
+        rules: Rules whose patterns are insertion.
 
     Raises:
-        UsageError: EK822: hypothesis is not installed; EK875, EK876: something cannot be planted.
+        UsageError: EK822: hypothesis is not installed; EK875, EK876: something cannot be insertion.
         ModelError: What is wrong with a pattern.
     """
     try:
@@ -63,7 +63,7 @@ def programs(
         if not sources:
             return generate_from(choices, policy or Policy())
         source, way, number = choices.pick(sources), choices.pick(ways), choices.integer(0, _NUMBERS)
-        return planted_from(choices, source, way, number, policy).program
+        return program_with_pattern(choices, source, way, number, policy).program
 
     return drawn()
 

@@ -100,7 +100,7 @@ class LoaderFuzzing:
         seconds: Time that one execution may take.
         patience_s: How long a child may be silent.
         warm: Executions after which a process must not grow any more.
-        plant: For tests: called in each child.
+        patch: For tests: called in each child.
     """
 
     file: Path
@@ -110,7 +110,7 @@ class LoaderFuzzing:
     seconds: float = 2.0
     patience_s: float = _PATIENCE_S
     warm: int = 20_000
-    plant: str | None = None
+    patch: str | None = None
 
     def directory(self, kind: str) -> Path:
         """Return the directory for `corpus`, `findings` or `ledgers`."""
@@ -213,7 +213,7 @@ class _Child:
             instrumented=instrumented,
             seconds=fuzzing.seconds,
             warm=fuzzing.warm,
-            plant=fuzzing.plant,
+            patch=fuzzing.patch,
         )
         self._log = fuzzing.directory("ledgers") / f"{kind}.log"
         with self._log.open("wb") as log:

@@ -46,8 +46,8 @@ class _Batch:
         from .mutator import Mutator
 
         torch.set_num_threads(1)
-        if settings.plant is not None:
-            module, _, name = settings.plant.partition(":")
+        if settings.patch is not None:
+            module, _, name = settings.patch.partition(":")
             getattr(import_module(module), name)()
         self._settings = settings
         self._atheris = atheris

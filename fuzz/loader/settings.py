@@ -20,7 +20,7 @@ class BatchSettings(BaseModel):
             times as long, or only the kinds of errors.
         seconds: Time that one execution may take.
         warm: Executions after which the process counts as warm, so that it must not grow any more.
-        plant: `module:function`, called before the first execution: for tests, to plant a bug.
+        patch: `module:function`, called before the first execution: for tests, to install a bug.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,4 +33,4 @@ class BatchSettings(BaseModel):
     instrumented: bool = False
     seconds: float = 2.0
     warm: int = 20_000
-    plant: str | None = None
+    patch: str | None = None

@@ -9,6 +9,8 @@ from typing import Any
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
+from exirkit.ir.analysis.walk import graph_argument
+
 COND = "cond"
 MAP = "map_impl"
 SCAN = "scan"
@@ -68,22 +70,6 @@ def body_calls(module: GraphModule) -> Iterator[ControlFlowCall]:
         call = control_flow_call(node)
         if call is not None:
             yield call
-
-
-def graph_argument(argument: Any) -> GraphModule | None:
-    """Return the graph that an argument names, or None if it names none."""
-    if not isinstance(argument, Node) or argument.op != "get_attr":
-        return None
-    found: Any = argument.graph.owning_module
-    for name in str(argument.target).split("."):
-        found = getattr(found, name, None)
-    return found if isinstance(found, GraphModule) else None
-
-
-def results_of_graph(module: GraphModule) -> list[Any]:
-    """Return what a graph returns, as a list."""
-    results: Any = module.graph.output_node().args[0]
-    return list(results) if isinstance(results, list | tuple) else [results]
 
 
 def _bodies(arguments: Sequence[Any]) -> tuple[GraphModule, ...] | None:

@@ -112,3 +112,8 @@ def empty_meta_tensor(dtype: torch.dtype, sizes: Any, strides: Any, offset: Any 
         empty = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
         # To ask whether a symbolic offset is 0 would add a guard.
         return empty if type(offset) is int and not offset else empty.as_strided(tuple(sizes), tuple(strides), offset)
+
+
+def value_of(argument: Any) -> Any:
+    """Return the recorded value of a graph argument; what is not a node is its own value."""
+    return argument.meta.get("val") if isinstance(argument, Node) else argument

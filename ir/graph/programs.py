@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 from torch._export.verifier import Verifier
@@ -155,26 +154,3 @@ def fake_mode_of(module: GraphModule) -> FakeTensorMode:
                     return mode
                 found = found or mode
     return found or FakeTensorMode(allow_non_fake_inputs=True)
-
-
-def called_graphs(module: GraphModule) -> Iterator[GraphModule]:
-    """Yield a graph and those that its nodes name, at any depth, each once.
-
-    A pass that inlines a graph leaves the attribute behind; what no node names is no part of the program any more.
-    """
-    pending, seen = [module], {id(module)}
-    while pending:
-        one = pending.pop()
-        yield one
-        for node in one.graph.nodes:
-            if node.op in ("get_attr", "call_module"):
-                found = _attribute(one, str(node.target))
-                if isinstance(found, GraphModule) and id(found) not in seen:
-                    seen.add(id(found))
-                    pending.append(found)
-
-
-def _attribute(module: object, path: str) -> object:
-    for name in path.split("."):
-        module = getattr(module, name, None)
-    return module

@@ -10,6 +10,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
+from exirkit.ir.analysis.walk import called_graphs
+
 from .journal import (
     MISSING,
     Change,
@@ -24,7 +26,6 @@ from .journal import (
     TableSet,
 )
 from .metadata import same_argument, same_value
-from .programs import called_graphs
 
 
 @dataclass(frozen=True, slots=True)

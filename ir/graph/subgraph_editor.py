@@ -7,7 +7,6 @@ are slices or carried from turn to turn; only the former can be looked through, 
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
 from exirkit.ir.diagnostics import Diagnostic, Location, ModelError
 from exirkit.ir.provenance import inherited, locate
@@ -244,31 +243,6 @@ def bodies_of(editor: GraphEditor) -> Iterator[BodyEditor]:
         if not isinstance(known, BodyEditor) or known.program.graph_module is not body:
             known = editor._bodies[name] = BodyEditor(editor, name, body)
         yield known
-
-
-def shared_results(graph: Graph) -> int:
-    """Return how many results of a body are inputs, views of inputs, or share memory with another result."""
-    results = graph.output_node().args[0]
-    returned = [one for one in (results if isinstance(results, list | tuple) else (results,)) if isinstance(one, Node)]
-    kept = {base for base in map(base_of, returned) if base.op != "placeholder"}
-    return len(returned) - len(kept)
-
-
-def base_of(node: Node) -> Node:
-    """Return the value whose memory a chain of views shows."""
-    while node.op == "call_function":
-        if node.target is operator.getitem and isinstance(node.args[0], Node):
-            # An item of a list of views is a view; of other results each is a value of its own.
-            views = getattr(node.args[0].target, "_schema", None)
-            if views is None or not views.arguments or views.arguments[0].alias_info is None:
-                break
-            node = node.args[0]
-        schema = getattr(node.target, "_schema", None)
-        first = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
-        if first is None or not node.args or not isinstance(node.args[0], Node):
-            break
-        node = node.args[0]
-    return node
 
 
 def _layout_of(call: Node) -> _Layout | None:

@@ -16,17 +16,18 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 
+from exirkit.ir.analysis.interface import STORED_KINDS, stored_tensor
+from exirkit.ir.analysis.walk import called_graphs
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.provenance import locate
 
 from .editor import GraphEditor
 from .editor_state import open_editor
-from .programs import called_graphs
+from .metadata import attribute_of
 from .signatures import input_specs_by_node
 from .subgraph_editor import BodyEditor
 
 _Result = TypeVar("_Result")
-_TENSORS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _WRITES_STATE = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
 
 
@@ -68,7 +69,7 @@ def is_param_node(exp_prog: ExportedProgram | GraphEditor, node: Node) -> bool:
     Raises:
         UsageError: EK114, the node is not in the program.
     """
-    return is_get_attr_node(node) or _spec_of(exp_prog, node, *_TENSORS) is not None
+    return is_get_attr_node(node) or _spec_of(exp_prog, node, *STORED_KINDS) is not None
 
 
 def get_param(program: ExportedProgram | GraphEditor, node: Node) -> torch.nn.Parameter | None:
@@ -116,7 +117,7 @@ def get_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node | None)
     """
     if node is None:
         return None
-    found = _attribute_of(node) if is_get_attr_node(node) else _tensor_of(exp_prog, node, *_TENSORS)
+    found = attribute_of(node) if is_get_attr_node(node) else _tensor_of(exp_prog, node, *STORED_KINDS)
     if not isinstance(found, torch.Tensor):
         raise _no_tensor(node)
     return found
@@ -142,7 +143,7 @@ def set_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node, data: 
     _check_tensor(data, f"%{node.name}")
 
     def change(editor: GraphEditor, is_alone: bool) -> None:
-        if _spec_of(editor, node, *_TENSORS) is None:
+        if _spec_of(editor, node, *STORED_KINDS) is None:
             raise _no_tensor(node)
         for each in (*_tied(editor, node), node):
             editor.set_tensor(each, data)
@@ -253,13 +254,7 @@ def _is_body(program: ExportedProgram, graph: Graph) -> bool:
 
 def _tensor_of(program: ExportedProgram | GraphEditor, node: Node, *kinds: InputKind) -> Any:
     spec = _spec_of(program, node, *kinds)
-    return None if spec is None else _stored(_program_of(program), spec)
-
-
-def _stored(program: ExportedProgram, spec: InputSpec) -> Any:
-    is_constant = spec.kind is InputKind.CONSTANT_TENSOR or spec.persistent is False
-    tables = (program.constants, program.state_dict) if is_constant else (program.state_dict, program.constants)
-    return next((table[str(spec.target)] for table in tables if spec.target in table), None)
+    return None if spec is None else stored_tensor(_program_of(program), spec)
 
 
 def _tied(editor: GraphEditor, node: Node) -> list[Node]:
@@ -268,22 +263,15 @@ def _tied(editor: GraphEditor, node: Node) -> list[Node]:
     The exporter lets all modules that share a weight use one of its placeholders; its other names have no users, and
     hold the very same object. Placeholders that a pass makes have objects of their own, also of equal memory.
     """
-    held = _tensor_of(editor, node, *_TENSORS)
+    held = _tensor_of(editor, node, *STORED_KINDS)
     return [
         other
         for other, spec in editor._specs().items()
         if other is not node
         and not other.users
         and spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
-        and _stored(editor.program, spec) is held
+        and stored_tensor(editor.program, spec) is held
     ]
-
-
-def _attribute_of(node: Node) -> Any:
-    found: Any = node.graph.owning_module
-    for part in str(node.target).split("."):
-        found = getattr(found, part, None)
-    return found
 
 
 def _equal_input(editor: GraphEditor, name: str, kind: InputKind, data: torch.Tensor) -> Node | None:
@@ -291,7 +279,7 @@ def _equal_input(editor: GraphEditor, name: str, kind: InputKind, data: torch.Te
     written = {spec.target for spec in editor.program.graph_signature.output_specs if spec.kind in _WRITES_STATE}
     for node, spec in editor._specs().items():
         if node.name == name and spec.kind is kind and spec.target not in written:
-            known = _stored(editor.program, spec)
+            known = stored_tensor(editor.program, spec)
             return node if isinstance(known, torch.Tensor) and _is_equal(known, data) else None
     return None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from exirkit.ir.graph.programs import called_graphs
+from exirkit.ir.analysis.walk import called_graphs
 
 from .edge_operators import EdgeOpOverload, edge_operator
 from .foreign_handles import REGISTRIES, operator_behind

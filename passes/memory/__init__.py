@@ -1,13 +1,20 @@
 """Memory planning: when each tensor is needed, and where in the arenas it lies."""
 
-from .algorithms import MemoryAlgoResult, MemoryAlgorithm, MemoryPlanningAlgorithmSuite, SpecAllocResult
+from .algorithms import (
+    MemoryAlgoResult,
+    MemoryAlgorithm,
+    MemoryPlanningAlgorithmSuite,
+    SpecAllocResult,
+    exact,
+    greedy,
+    naive,
+    portfolio,
+)
 from .graph.lifetimes import compute_lifetimes, update_lifetimes
 from .graph.value_uses import ValueUse, value_uses
-from .greedy import greedy
 from .methods.arenas import pool_of_arenas
 from .methods.finalize import settle_methods
 from .methods.shared_buffers import refuse_readers
-from .naive import naive
 from .packing.exact import exact_placement
 from .packing.pools import PooledPlan, PoolWish, plan_pools
 from .planners import PLANNERS, solve
@@ -22,7 +29,6 @@ from .policy import (
     memory_policy_schema_text,
     parse_memory_policy,
 )
-from .portfolio import exact, portfolio
 from .problem import Body, PlannedValue, PlanningProblem, PlanningResult, Pool
 
 __all__ = [

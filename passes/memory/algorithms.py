@@ -1,4 +1,4 @@
-"""What every planning algorithm takes and gives, and the suite that runs several and keeps the best.
+"""The documented planning algorithms, as adapters of the planners of numbers, and the suite that keeps the best plan.
 
 An algorithm is a callable `(alignment, specs, graph_module, graph_signature, extra_padding=0) ->
 MemoryAlgoResult`. It reads sizes, lifetimes and wishes from the specs and changes nothing: the planning pass
@@ -10,12 +10,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import torch
 from torch.export import ExportGraphSignature
+from torch.fx import GraphModule
 
 from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSpec, UsageError
+
+from .packing.exact import DEFAULT_WORK, exact_placement
+from .packing.packers import groups_sharing_bytes
+from .packing.search import Effort, smallest_placement
+from .planners import DemandPlanner, naive_placement, official_placement, solve
+from .problem import PlannedValue, PlanningProblem, PlanningResult
 
 DEFAULT_ARENA = 1
 
@@ -53,52 +61,174 @@ MemoryAlgorithm: TypeAlias = Callable[..., Any]
 """Returns a `MemoryAlgoResult`, or writes into the specs itself and returns the buffer sizes as a list."""
 
 
-@dataclass(slots=True)
-class ArenaPlan:
-    """Places in one arena: offset and group number of each spec in order, and the bytes used."""
-
-    offsets: list[int]
-    groups: list[int]
-    nbytes: int
-
-
-def plan_by_arena(
+def naive(
     alignment: int,
     specs: Iterable[TensorSpec],
-    extra_padding: int,
-    plan_arena: Callable[[Sequence[TensorSpec], int], ArenaPlan],
+    graph_module: GraphModule,
+    graph_signature: ExportGraphSignature | None,
+    extra_padding: int = 0,
 ) -> MemoryAlgoResult:
-    """Plan each arena by itself, then put views where their bases lie.
+    """Plan memory one tensor after another; the upper bound that other algorithms are measured against.
+
+    Useful to find out whether a wrong result comes from memory that is reused too early. Pinned tensors keep their
+    offset and the others follow after the last of them. For the arguments and errors see `planned`.
+    """
+    return planned(naive_placement, alignment, specs, extra_padding)
+
+
+def greedy(
+    alignment: int,
+    specs: Iterable[TensorSpec],
+    graph_module: GraphModule,
+    graph_signature: ExportGraphSignature | None,
+    extra_padding: int = 0,
+    *,
+    allow_overlapping_allocations: bool = True,
+) -> MemoryAlgoResult:
+    """Plan memory with reuse of whole objects, each tensor at the place that the official planner gives it.
+
+    `portfolio`, the default, never needs more bytes. The official algorithm knows no pinned tensors; an arena with one,
+    or with more than 20,000 memory objects, is planned as `portfolio` does. For the arguments and errors see `planned`.
 
     Args:
+        alignment: As of `planned`.
+        specs: As of `planned`.
+        graph_module: Not used.
+        graph_signature: Not used.
+        extra_padding: As of `planned`.
+        allow_overlapping_allocations: If False, two tensors share either all of a memory object or nothing: no tensor
+            lies above another inside an object.
+    """
+    place = partial(official_placement, above_others=allow_overlapping_allocations)
+    return planned(place, alignment, specs, extra_padding)
+
+
+def portfolio(
+    alignment: int,
+    specs: Iterable[TensorSpec],
+    graph_module: GraphModule,
+    graph_signature: ExportGraphSignature | None,
+    extra_padding: int = 0,
+    *,
+    effort: float = 1.0,
+) -> MemoryAlgoResult:
+    """Plan memory by several heuristics, of which the smallest plan wins: the default.
+
+    Each arena is packed in turn by offset in several orders (falling size, falling size times lifetime, number of
+    conflicts, time), then by the official algorithm, whose result is compacted, then in orders that are changed step by
+    step. The search ends as soon as a plan needs no more than the bytes live at the worst step, which no plan can beat.
+    The same specs in the same order give the same plan.
+
+    No arena is larger than `greedy` makes it, except where a tensor is pinned, and for arenas with more than 20,000
+    memory objects, where the official algorithm is left out.
+
+    Args:
+        alignment: As of `planned`.
+        specs: As of `planned`.
+        graph_module: Not used.
+        graph_signature: Not used.
+        extra_padding: As of `planned`.
+        effort: How long to search, as a multiple of the default: steps are counted, not seconds.
+    """
+    return planned(partial(smallest_placement, effort=Effort(effort)), alignment, specs, extra_padding)
+
+
+def exact(
+    alignment: int,
+    specs: Iterable[TensorSpec],
+    graph_module: GraphModule,
+    graph_signature: ExportGraphSignature | None,
+    extra_padding: int = 0,
+    *,
+    work: float = DEFAULT_WORK,
+) -> MemoryAlgoResult:
+    """Plan memory as `portfolio` does, and let OR-tools improve on it where that is not proved to be the best.
+
+    Needs the extra `planning`. One worker, a fixed seed and a budget that is no clock: the same specs in the same order
+    give the same plan. Within the budget a few dozen tensors are solved; larger arenas keep what has been found.
+
+    Args:
+        alignment: As of `planned`.
+        specs: As of `planned`.
+        graph_module: Not used.
+        graph_signature: Not used.
+        extra_padding: As of `planned`.
+        work: What the solver may do for one arena, in its deterministic unit of about a second.
+
+    Raises:
+        UsageError: EK465, if OR-tools is not installed.
+    """
+    return planned(partial(exact_placement, work=work), alignment, specs, extra_padding)
+
+
+ALGORITHMS: Mapping[str, MemoryAlgorithm] = MappingProxyType(
+    {"portfolio": portfolio, "greedy": greedy, "naive": naive, "exact": exact}
+)
+"""The planning algorithms under the names that policies use."""
+
+
+def planned(
+    planner: DemandPlanner, alignment: int, specs: Iterable[TensorSpec], extra_padding: int
+) -> MemoryAlgoResult:
+    """Plan specs with a planner of numbers: the adapter behind every documented algorithm.
+
+    Args:
+        planner: Places the ranges of one arena.
         alignment: Every offset and size is a multiple of this many bytes.
-        specs: What to plan, each once. A spec with `storage_base` takes its base's memory, which must be
-            planned as well.
+        specs: Specs with lifetimes, each once, in order of appearance in the graph. A spec with `storage_base` takes
+            the memory of its base, which must be planned as well.
         extra_padding: Bytes added to each arena that is used.
-        plan_arena: Plans the specs of one arena, none of them a view.
 
     Raises:
         UsageError: EK453, EK459, EK463 for an arena number, an alignment or a lifetime that cannot be planned
             with.
         ModelError: EK451, if a shape is not bounded yet.
-        ContractError: EK462, if the base of a view is not among the specs; EK458, if bases form a circle.
+        ContractError: EK462, if the base of a view is not among the specs; EK458, if bases form a cycle.
     """
     check_alignment(alignment)
     listed = list(dict.fromkeys(specs))
     roots = [spec for spec in listed if spec.storage_base is None]
-    arenas: dict[int, list[TensorSpec]] = {}
     for spec in roots:
         _check_plannable(spec)
-        arenas.setdefault(arena_of(spec), []).append(spec)
-    result = MemoryAlgoResult({}, [0] * (max(arenas, default=DEFAULT_ARENA) + 1))
-    for mem_id, members in sorted(arenas.items()):
-        plan = plan_arena(members, alignment)
-        result.bufsizes[mem_id] = plan.nbytes + extra_padding
-        for spec, offset, group in zip(members, plan.offsets, plan.groups, strict=True):
-            result.spec_dict[spec] = SpecAllocResult(mem_id, None if pinned_offset(spec) is not None else group, offset)
+    values = [
+        PlannedValue(
+            aligned_nbytes(spec, alignment),
+            spec.lifetime[0] or 0,
+            spec.lifetime[1] or 0,
+            pool=arena_of(spec),
+            pinned=pinned_offset(spec),
+        )
+        for spec in roots
+    ]
+    problem = PlanningProblem(values, official_nbytes=[spec.allocated_memory for spec in roots])
+    result = result_of(solve(problem, planner), values, roots, extra_padding)
     for spec in listed:
         if spec.storage_base is not None:
             result.spec_dict[spec] = place_view(spec, result.spec_dict)
+    return result
+
+
+def result_of(
+    plan: PlanningResult, values: Sequence[PlannedValue], specs: Sequence[TensorSpec], extra_padding: int
+) -> MemoryAlgoResult:
+    """Return a plan of numbers in the documented form.
+
+    Args:
+        plan: The plan.
+        values: What was planned.
+        specs: The spec of each value.
+        extra_padding: Bytes added to each arena that is used.
+    """
+    sizes = plan.pool_nbytes
+    result = MemoryAlgoResult({}, [0] * (max(sizes, default=DEFAULT_ARENA) + 1))
+    for mem_id, nbytes in sizes.items():
+        result.bufsizes[mem_id] = nbytes + extra_padding
+        inside = [place for place, value in enumerate(values) if value.pool == mem_id]
+        offsets = [plan.offsets[place] for place in inside]
+        groups = groups_sharing_bytes(offsets, [values[place].nbytes for place in inside])
+        for place, offset, group in zip(inside, offsets, groups, strict=True):
+            pinned = values[place].pinned is not None
+            result.spec_dict[specs[place]] = SpecAllocResult(mem_id, None if pinned else group, offset)
     return result
 
 
@@ -170,6 +300,20 @@ def place_view(spec: TensorSpec, places: Mapping[TensorSpec, SpecAllocResult]) -
     return SpecAllocResult(place.mem_id, place.mem_obj_id, place.mem_offset + offset_bytes)
 
 
+def write_place(spec: TensorSpec, place: SpecAllocResult) -> None:
+    """Write a place into a spec."""
+    spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+
+
+def write_view(spec: TensorSpec) -> bool:
+    """Write the place of a view into its spec, and return whether the owner of its memory has a place itself."""
+    root = storage_root(spec)[0]
+    if root is spec or root.mem_id is None or root.mem_offset is None:
+        return False
+    write_place(spec, place_view(spec, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)}))
+    return True
+
+
 def check_alignment(alignment: int) -> None:
     """Raise UsageError EK459 unless the alignment is a positive number of bytes."""
     if type(alignment) is not int or alignment < 1:
@@ -214,7 +358,7 @@ class MemoryPlanningAlgorithmSuite:
         self,
         alignment: int,
         specs: Iterable[TensorSpec],
-        graph_module: torch.fx.GraphModule,
+        graph_module: GraphModule,
         graph_signature: ExportGraphSignature | None,
         extra_padding: int = 0,
     ) -> MemoryAlgoResult:

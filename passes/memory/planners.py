@@ -9,7 +9,7 @@ from dataclasses import replace
 from .packing.demand import Demand, Placement, lower_bound
 from .packing.exact import ProvedPlacement, exact_placement
 from .packing.search import smallest_placement
-from .packing.shared_objects import official_order, pack_shared_objects
+from .packing.shared_objects import pack_shared_objects
 from .problem import Alternatives, PlanningProblem, PlanningResult, Pool, Timeline, storage_roots
 
 DemandPlanner = Callable[[Demand], Placement | ProvedPlacement]
@@ -101,6 +101,8 @@ def _demand(
         units.append(math.lcm(value.alignment, pool.alignment))
         if with_bodies:
             demand.body.append(value.body)
+        if problem.official_nbytes:
+            demand.official_size.append(problem.official_nbytes[index])
         kept.append(index)
     if with_bodies:
         demand.alternatives = alternatives
@@ -124,17 +126,21 @@ def naive_placement(demand: Demand) -> Placement:
     return Placement(offsets, end)
 
 
-def official_placement(demand: Demand) -> Placement:
+def official_placement(demand: Demand, *, above_others: bool = True) -> Placement:
     """Place as the official planner's greedy algorithm does; it knows of no alternatives.
 
     What it does not know either: where something is pinned, or there are too many objects to keep account of, the
     portfolio plans; ranges of different alignment are rounded up to the largest.
+
+    Args:
+        demand: What to place.
+        above_others: Whether a range may lie inside a memory object above ranges that are needed at the same time.
     """
     if demand.alignment:
         unit = math.lcm(*demand.alignment)
         demand = replace(demand, size=[size + -size % unit for size in demand.size], alignment=[])
-    packed = None if demand.pinned else pack_shared_objects(demand, official_order(demand))
-    return smallest_placement(demand) if packed is None else packed[0]
+    packed = None if demand.pinned else pack_shared_objects(demand, above_others=above_others)
+    return smallest_placement(demand) if packed is None else packed
 
 
 PLANNERS: dict[str, DemandPlanner] = {

@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from torch.export import ExportedProgram, ExportGraphSignature
@@ -17,14 +16,12 @@ from torch.fx.passes.infra.pass_base import PassResult
 from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageError
 from exirkit.verifiers import check_memory_plan
 
-from .algorithms import MemoryAlgorithm, algorithm_name, check_alignment
+from .algorithms import ALGORITHMS, MemoryAlgorithm, algorithm_name, check_alignment, portfolio
 from .graph.planner import GraphPlanner
 from .graph.selection import AllocationPolicy
 from .graph.specs import node_specs, user_inputs, user_results
-from .greedy import greedy
 from .methods.arena_limits import check_limits, refuse_overflow
 from .methods.arenas import pool_of_arenas, sizes_of
-from .naive import naive
 from .policy import (
     MemoryPolicy,
     PooledPlanner,
@@ -34,12 +31,7 @@ from .policy import (
     planned_outputs,
     plans_all,
 )
-from .portfolio import exact, portfolio
 from .scheduling.graph_schedule import GraphSchedule, plan_scheduled
-
-_NAMED_PLANNERS: Mapping[str, MemoryAlgorithm] = MappingProxyType(
-    {"portfolio": portfolio, "greedy": greedy, "naive": naive, "exact": exact}
-)
 
 
 class MemoryPlanningPass:
@@ -135,7 +127,7 @@ class MemoryPlanningPass:
             )
         self.policy = found
         if found.planner:
-            self.memory_planning_algo = _NAMED_PLANNERS[found.planner]
+            self.memory_planning_algo = ALGORITHMS[found.planner]
         self.in_place = self.in_place if found.in_place is None else found.in_place
         self.alloc_graph_input = self.alloc_graph_input and plans_all(found.inputs)
         self.alloc_graph_output = self.alloc_graph_output and plans_all(found.outputs)
@@ -181,7 +173,7 @@ class MemoryPlanningPass:
         """Plan the graph in the order that it has, check the plan, and return the bytes of all arenas."""
         pools = None
         if self.policy is not None:
-            name = next((name for name, each in _NAMED_PLANNERS.items() if each is self.memory_planning_algo), None)
+            name = next((name for name, each in ALGORITHMS.items() if each is self.memory_planning_algo), None)
             pools = PooledPlanner(self.policy, name or self.memory_planning_algo, self.alignment, self._taken)
         planner = GraphPlanner(self.memory_planning_algo, self.alignment, in_place=self.in_place, pools=pools)
         sizes = planner.plan(graph_module, graph_signature, planned)

@@ -78,11 +78,14 @@ class PlanningProblem:
         values: The values; their place in the list is their number.
         pools: The pools by number; one that is not listed has alignment 1 and no limit.
         bodies: The bodies; number 0 is the outermost.
+        official_nbytes: Size of each value by which the official planner orders values of one size; empty if it is not
+            known.
     """
 
     values: Sequence[PlannedValue]
     pools: Mapping[int, Pool] = field(default_factory=dict)
     bodies: Sequence[Body] = (OUTERMOST,)
+    official_nbytes: Sequence[int] = ()
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from exirkit.ir import (
     Diagnostic,
     GraphEditor,
     ModelError,
-    base_of,
+    alias_root,
     fake_like,
     locate,
     results_of_graph,
@@ -122,7 +122,9 @@ def seal_shared_results(
     refusal = _refusal(call, "a value is written to that a branch may have returned under another name")
     for body in bodies:
         inputs = list(body.graph.find_nodes(op="placeholder"))
-        bases = [base_of(one) if isinstance(one, Node) else None for one in results_of_graph(body.program.graph_module)]
+        bases = [
+            alias_root(one) if isinstance(one, Node) else None for one in results_of_graph(body.program.graph_module)
+        ]
         for place, base in enumerate(bases):
             if base is None or (base.op != "placeholder" and bases.count(base) == 1):
                 continue

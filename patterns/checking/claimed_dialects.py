@@ -1,13 +1,14 @@
 """Whether a rule matches its own pattern in every dialect that it claims: lowering may change what the pattern says.
 
-Rules are below the chain that lowers programs. Whoever can lower offers it here.
+Rules are below the chain that lowers programs, which is looked up by name when a rule is checked.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 
 from torch.export import ExportedProgram
 
@@ -21,38 +22,24 @@ from .pattern_execution import CannotRunError
 from .pattern_programs import program_of
 from .trials import RAISED, RuleTrials
 
-Lowering = Callable[[ExportedProgram], ExportedProgram]
-
-_LOWERINGS: dict[str, Lowering] = {}
+_LOWERED = ("edge",)
 _MOST_TRIALS = 12
 _ENOUGH = 3
 
 
-def offer_lowering(dialect: str, lower: Lowering) -> None:
-    """Say how exported programs are brought into a dialect.
-
-    Args:
-        dialect: Name of the dialect, as rules write it.
-        lower: Makes a new program; the old one is not changed.
-    """
-    _LOWERINGS[dialect] = lower
-
-
 def unmatched_dialects(rule: CompiledRule, *, seed: int = 0) -> Iterator[Diagnostic]:
-    """Yield a complaint for every claimed dialect in which the rule does not match its own pattern, EK224.
+    """Yield a diagnostic for every claimed dialect in which the rule does not match its own pattern, EK224.
 
     Args:
         rule: The rule.
         seed: Of the values that its pattern is exported with.
     """
-    claimed = [rule.rule.dialect.source] if rule.rule.dialect.source in _LOWERINGS else []
+    claimed = [rule.rule.dialect.source] if rule.rule.dialect.source in _LOWERED else []
     if rule.rule.dialect.source == "any":
-        claimed = sorted(_LOWERINGS)
+        claimed = list(_LOWERED)
     bench = RuleTrials(rule, seed=seed)
     for dialect in claimed:
-        tried = [
-            lowered for program in _programs(bench) if (lowered := _lowered(program, _LOWERINGS[dialect])) is not None
-        ]
+        tried = [lowered for program in _programs(bench) if (lowered := _lowered(program)) is not None]
         if tried and not any(_matches(rule, program) for program in tried):
             yield _unmatched(rule, dialect, tried[0])
 
@@ -74,11 +61,14 @@ def _programs(bench: RuleTrials) -> Iterator[ExportedProgram]:
             return
 
 
-def _lowered(program: ExportedProgram, lower: Lowering) -> ExportedProgram | None:
+def _lowered(program: ExportedProgram) -> ExportedProgram | None:
+    # The chain is above this room; the verdict on a rule must not depend on what was imported before.
+    to_edge = import_module("exirkit.program").to_edge
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return lower(program)
+            lowered: ExportedProgram = to_edge(program).exported_program()
+            return lowered
     except (DiagnosticError, *RAISED):
         return None
 
@@ -98,7 +88,7 @@ def _unmatched(rule: CompiledRule, dialect: str, program: ExportedProgram) -> Di
     ]
     notes = [f"lowered, the pattern is {', '.join(dict.fromkeys(names)) or 'empty'}"]
     nodes = explain_rule(replace(rule), GraphEditor(copy_program(program)), most=1).nodes
-    notes += [f"the match ends here: {one.obstacle.message}" for one in nodes[:1] if one.obstacle is not None]
+    notes += [f"the match ends here: {one.mismatch.message}" for one in nodes[:1] if one.mismatch is not None]
     is_said = "dialect" in rule.rule.model_fields_set
     return rule.texts.rule.diagnostic(
         "EK224",

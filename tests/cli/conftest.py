@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -57,6 +60,11 @@ def spawn(tmp_path: Path) -> Spawn:
         )
 
     return call
+
+
+def document(text: str) -> Any:
+    """Return a JSON document with its fields as attributes."""
+    return json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
 
 
 def write_program(path: Path, program: Program) -> Path:

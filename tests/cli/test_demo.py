@@ -3,9 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Invoke
-
-from exirkit.cli.reports import DemoReport
+from tests.cli.conftest import Invoke, document
 
 
 @pytest.mark.slow
@@ -13,7 +11,7 @@ def test_demo(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("demo", "--json", "-o", "mobilenet.pte")
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
-    found = DemoReport.model_validate_json(result.stdout)
+    found = document(result.stdout)
     assert found.parameters == 3_504_872
     assert 0 <= found.max_abs_error <= found.tolerance
     assert found.max_abs_output > 0.1

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, document
 
-from exirkit.cli.code_texts import read_code_texts
-from exirkit.cli.reports import ExplainReport
+from exirkit.cli.commands.explain import read_code_texts
 
 
 @pytest.mark.parametrize("spelling", ["EK101", "ek101", "101"])
@@ -22,9 +21,9 @@ def test_all_codes_are_listed(invoke: Invoke) -> None:
 
 
 def test_json(invoke: Invoke) -> None:
-    one = ExplainReport.model_validate_json(invoke("explain", "EK101", "--json").stdout)
+    one = document(invoke("explain", "EK101", "--json").stdout)
     assert [each.code for each in one.codes] == ["EK101"]
-    every = ExplainReport.model_validate_json(invoke("explain", "--json").stdout)
+    every = document(invoke("explain", "--json").stdout)
     assert {each.code for each in every.codes} == set(read_code_texts())
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.cli.conftest import Invoke, write_program
+from tests.cli.conftest import Invoke, document, write_program
 from tests.runtime_ref.assembly import Assembly
 
-import exirkit.cli.inspection
 from exirkit import ContractError, Diagnostic, InternalError, ModelError, UsageError
-from exirkit.cli.reports import FailureReport
+from exirkit.cli import program_file
 
 LINE = re.compile(r"error\[(EK\d{3})\]: [^\n]+\n")
 
@@ -28,7 +27,7 @@ def fails(invoke: Invoke, *args: str | Path, code: str, exit_code: int) -> str:
     assert match[1] == code, result.stderr
     assert result.stdout == ""
     again = invoke(args[0], "--json", *args[1:])
-    report = FailureReport.model_validate_json(again.stdout)
+    report = document(again.stdout)
     assert (report.exit_code, report.diagnostics[0].code, again.stderr) == (exit_code, code, result.stderr)
     line: str = result.stderr
     return line
@@ -95,7 +94,7 @@ def test_several_findings_are_counted(invoke: Invoke, tmp_path: Path) -> None:
     path = write_program(tmp_path / "x.pte", made.program([x], [y]))
     line = fails(invoke, "run", path, code="EK620", exit_code=1)
     assert line.endswith("[and 1 more; `exirkit -v` shows all]\n")
-    assert len(FailureReport.model_validate_json(invoke("run", path, "--json").stdout).diagnostics) == 2
+    assert len(document(invoke("run", path, "--json").stdout).diagnostics) == 2
     assert invoke("-v", "run", path).stderr.count("error[EK620]") == 2
 
 
@@ -184,7 +183,7 @@ def test_inputs_that_are_none(invoke: Invoke, program_file: Path, tmp_path: Path
     torch.save(Path("x"), tmp_path / "pickle.pt")
     for name in ("x.npy", "x.npz", "x.pt", "pickle.npy", "pickle.pt"):
         line = fails(invoke, "run", program_file, "--input", name, code="EK721", exit_code=1)
-        assert line.startswith(f"error[EK721]: {name}: this file holds no inputs:")
+        assert line.startswith(f"error[EK721]: {name}: this file does not hold inputs:")
     fails(invoke, "run", program_file, "--input", "x.txt", code="EK721", exit_code=2)
     fails(invoke, "run", program_file, "--input", "none.npy", code="EK712", exit_code=1)
 
@@ -215,7 +214,7 @@ def test_every_kind_of_error_has_its_exit_code(
     def fail(*args: object, **kwargs: object) -> None:
         raise kind(Diagnostic(code="EK499", message="something\nwith \x1b[31mlines"))
 
-    monkeypatch.setattr(exirkit.cli.inspection, "inspect_file", fail)
+    monkeypatch.setattr(program_file, "inspect_file", fail)
     line = fails(invoke, "inspect", "x.pte", code="EK499", exit_code=exit_code)
     assert line == "error[EK499]: something with \\x1b[31mlines\n"
 
@@ -224,7 +223,7 @@ def test_bugs_say_so(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a\nb" + "c" * 5000)
 
-    monkeypatch.setattr(exirkit.cli.inspection, "inspect_file", fail)
+    monkeypatch.setattr(program_file, "inspect_file", fail)
     line = fails(invoke, "inspect", "x.pte", code="EK791", exit_code=4)
     assert "EXIRKIT_TRACEBACK=1" in invoke("-v", "inspect", "x.pte").stderr
     assert len(line) < 1000

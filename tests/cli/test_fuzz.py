@@ -21,7 +21,7 @@ from tests.cli.conftest import Invoke, Spawn
 from tests.fuzz.campaigns.stand_in import BENCH
 from tests.fuzz.campaigns.test_campaign import Here
 
-import exirkit.cli.fuzzing
+import exirkit.fuzz
 
 
 class HereForPool(Here):
@@ -34,7 +34,7 @@ class HereForPool(Here):
 @pytest.fixture
 def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A policy with failures; the work is done in this process."""
-    monkeypatch.setattr(exirkit.cli.fuzzing, "ProcessPool", HereForPool)
+    monkeypatch.setattr(exirkit.fuzz, "ProcessPool", HereForPool)
     path = tmp_path / "policy.yaml"
     path.write_text(yaml.safe_dump({"fail": [3, 8], "unsupported": [5], "raise": [12]}))
     return path
@@ -197,7 +197,7 @@ def test_ctrl_c_keeps_what_is_done(spawn: Spawn, tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
-    kept = re.search(r"interrupted: (\d+) results are in fuzz.db; the same command goes on from there", told)
+    kept = re.search(r"interrupted: (\d+) results are in fuzz.db; the same command continues from there", told)
     assert kept is not None, told
     assert "Traceback" not in told
     report = json.loads(spawn(*words, "--json").stdout)

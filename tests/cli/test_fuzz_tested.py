@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Invoke
 from tests.cli.test_fuzz import HereForPool
 
-import exirkit.cli.fuzzing
+import exirkit.fuzz
 from exirkit.passes.pipelines import shipped_text
 
 WRONG = """\
@@ -54,7 +54,7 @@ rules:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The work is done in this process."""
-    monkeypatch.setattr(exirkit.cli.fuzzing, "ProcessPool", HereForPool)
+    monkeypatch.setattr(exirkit.fuzz, "ProcessPool", HereForPool)
     for name, text in {"wrong": WRONG, "never": NEVER, "book": DOUBLE, "pipeline": PIPELINE}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     return tmp_path
@@ -78,7 +78,7 @@ def test_a_rule_that_never_fires_is_a_finding(invoke: Invoke, here: Path) -> Non
     assert "note: the pattern matches, but the result does not fit" in result.stdout
 
 
-def test_rules_of_pipelines_are_planted_and_counted(invoke: Invoke, here: Path) -> None:
+def test_rules_of_pipelines_are_inserted_and_counted(invoke: Invoke, here: Path) -> None:
     result = invoke("fuzz", "--pipeline", "pipeline.yaml", "--seeds", "2", "--json")
     report = json.loads(result.stdout)
     assert result.exit_code == 0, report

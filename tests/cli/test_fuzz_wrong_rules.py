@@ -12,7 +12,7 @@ import yaml
 from tests.cli.conftest import Invoke
 from tests.cli.test_fuzz import HereForPool
 
-import exirkit.cli.fuzzing
+import exirkit.fuzz
 
 BOOK: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("wrong_rules.yaml").read_text())
 RULES: dict[str, dict[str, Any]] = {one["id"]: one for one in BOOK["rules"]}
@@ -29,7 +29,7 @@ SECONDS = 60
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work is done in this process."""
-    monkeypatch.setattr(exirkit.cli.fuzzing, "ProcessPool", HereForPool)
+    monkeypatch.setattr(exirkit.fuzz, "ProcessPool", HereForPool)
 
 
 def report_of(rule: str, invoke: Invoke, directory: Path) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_names_of_options_are_whole_on_narrow_terminals(invoke: Invoke, monkeypa
         text = invoke(*path, "--help").stdout
         assert max(map(len, text.splitlines())) <= 80
         for option in getattr(command, "params", ()):
-            for spelt in option.opts if isinstance(option, TyperOption) else ():
+            for spelt in option.opts if isinstance(option, TyperOption) and not option.hidden else ():
                 assert re.search(rf"(?<![\w-]){re.escape(spelt)}(?![\w-])", text), (path, spelt)
         if isinstance(command, TyperGroup):
             for name, inner in command.commands.items():

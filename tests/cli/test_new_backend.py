@@ -77,7 +77,11 @@ def test_report_and_directory(invoke: Invoke, tmp_path: Path) -> None:
     assert (report["backend"], report["package"]) == ("Abc9Dsp", "abc9_dsp")
     assert all((tmp_path / "some" / "where" / file).is_file() for file in report["files"])
     again = invoke("new-backend", "Abc9Dsp", "-o", tmp_path / "some" / "where")
-    assert (again.exit_code, "EK712" in again.stderr, "there is something already" in again.stderr) == (1, True, True)
+    assert (
+        again.exit_code,
+        "EK712" in again.stderr,
+        "exists already and is not an empty directory" in again.stderr,
+    ) == (1, True, True)
 
 
 @pytest.mark.parametrize(

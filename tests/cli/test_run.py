@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.cli.conftest import Invoke, write_program
+from tests.cli.conftest import Invoke, document, write_program
 from tests.runtime_ref.assembly import Assembly
 
-from exirkit.cli.reports import RunReport
 
-
-def report(invoke: Invoke, *args: str | Path) -> RunReport:
+def report(invoke: Invoke, *args: str | Path) -> Any:
     result = invoke("run", *args, "--json")
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
-    return RunReport.model_validate_json(result.stdout)
+    return document(result.stdout)
 
 
 def test_people_see_outputs_seed_and_time(invoke: Invoke, program_file: Path) -> None:
@@ -100,7 +99,7 @@ def test_infinities_are_text_in_json(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("run", write_program(tmp_path / "log.pte", made.program([], [y])), "--json")
     assert '"-Infinity"' in result.stdout
     assert '"NaN"' in result.stdout
-    assert RunReport.model_validate_json(result.stdout).inputs == []
+    assert document(result.stdout).inputs == []
 
 
 def test_integers_can_be_indices(invoke: Invoke, tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_methods_are_chosen_by_name(invoke: Invoke, tmp_path: Path) -> None:
     assert result.stderr == "error[EK723]: there is no method 'forward' (methods: one, two)\n"
 
 
-def test_knowing_run_finds_two_tensors_in_one_place(invoke: Invoke, tmp_path: Path) -> None:
+def test_the_sanitizer_finds_two_tensors_in_one_place(invoke: Invoke, tmp_path: Path) -> None:
     made = Assembly()
     x, first, second = made.tensor([4]), made.tensor([4]), made.tensor([4], at=24)
     for out in (first, second):
@@ -136,10 +135,10 @@ def test_knowing_run_finds_two_tensors_in_one_place(invoke: Invoke, tmp_path: Pa
     path = tmp_path / "overlap.pte"
     path.write_bytes(made.to_bytes([x], [first, second]))
     assert invoke("run", path).exit_code == 0
-    result = invoke("run", path, "--knowing")
+    result = invoke("run", path, "--sanitize")
     assert result.exit_code == 1
     assert "error[EK663]" in result.stderr
 
 
-def test_knowing_run_of_a_right_program(invoke: Invoke, program_file: Path) -> None:
-    assert report(invoke, program_file, "--knowing").outputs == report(invoke, program_file).outputs
+def test_the_sanitizer_accepts_a_right_program(invoke: Invoke, program_file: Path) -> None:
+    assert report(invoke, program_file, "--sanitize").outputs == report(invoke, program_file).outputs

@@ -129,7 +129,7 @@ def test_a_campaign_on_a_terminal(tmp_path: Path) -> None:
     code, output, shown = run_in_terminal([*words, "200"], tmp_path, interrupt_at="passed")
     plain = CONTROL.sub("", shown)
     assert (code, output) == (130, ""), plain
-    assert "results are in fuzz.db; the same command goes on from there" in plain
+    assert "results are in fuzz.db; the same command continues from there" in plain
     assert "Traceback" not in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     code, output, shown = run_in_terminal([*words, "100"], tmp_path)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from exirkit import Diagnostic, DiagnosticError
-from exirkit.cli.failures import CommandError
+from exirkit.cli.errors import CommandError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,9 @@ import torch
 from tests.diagnostics.provocation import provokes
 from tests.fuzz.campaigns.stand_in import config
 
+from exirkit.cli.choices import require_checked
+from exirkit.cli.commands.fuzz.results import find_shown
 from exirkit.cli.console import Steps
-from exirkit.cli.fuzz_looking import show_program
-from exirkit.cli.rule_acceptance import require_checked
 from exirkit.fuzz import unchecked_book
 from exirkit.fuzz.campaigns import (
     Attachment,
@@ -33,7 +33,7 @@ from exirkit.fuzz.campaigns import (
 from exirkit.fuzz.campaigns.execution.isolation import run_isolated
 from exirkit.fuzz.campaigns.standard import StandardBench, policy_of
 from exirkit.fuzz.compilers import place_pipelines
-from exirkit.fuzz.generation import ExamplePlants, sources_of
+from exirkit.fuzz.generation import ModelPatterns, sources_of
 from exirkit.passes import Pipeline
 
 
@@ -131,7 +131,7 @@ def two_pipelines_for_one_step(scratch: Path) -> object:
 
 @provokes("EK872")
 def rule_that_never_fired(scratch: Path) -> object:
-    return untested([TestedPart(kind="rule", name="fuse.silu", planted=3, instead={"fuse.glu": 2})], 8, {})
+    return untested([TestedPart(kind="rule", name="fuse.silu", with_pattern=3, instead={"fuse.glu": 2})], 8, {})
 
 
 @provokes("EK873")
@@ -146,7 +146,7 @@ def rules_for_a_black_box(scratch: Path) -> object:
 
 @provokes("EK875")
 def example_that_writes_to_buffers(scratch: Path) -> object:
-    return ExamplePlants(torch.nn.BatchNorm1d(2), (torch.ones(3, 2),))
+    return ModelPatterns(torch.nn.BatchNorm1d(2), (torch.ones(3, 2),))
 
 
 @provokes("EK876")
@@ -171,4 +171,4 @@ def rule_that_is_rejected_before_lowering(scratch: Path) -> object:
 
 @provokes("EK724")
 def no_script(scratch: Path) -> object:
-    return show_program(store_of(scratch / "c.db"), "1", None, wants_repro=True)
+    return find_shown(store_of(scratch / "c.db"), "1", None, needs_script=True)

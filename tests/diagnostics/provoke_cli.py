@@ -11,19 +11,19 @@ from tests.runtime_ref.assembly import Assembly
 from typer.core import TyperGroup
 from typer.main import get_command
 
-import exirkit.cli.demonstration
 from exirkit import Diagnostic, ExecutorchBackendConfig, MemoryPlanningPass, generate_memory_trace, to_edge
+from exirkit.cli import mobilenet_v2
 from exirkit.cli.app import app
-from exirkit.cli.code_texts import code_text
-from exirkit.cli.compare_findings import describe_failure, describe_missing, describe_runtime, describe_step
+from exirkit.cli.commands.compare import describe_failure, describe_missing, describe_runtime, describe_step
+from exirkit.cli.commands.demo import run_demo
+from exirkit.cli.commands.explain import code_text
+from exirkit.cli.commands.verify import verify_file
 from exirkit.cli.console import Steps
-from exirkit.cli.exporting import export_methods, load_exported
-from exirkit.cli.failures import CommandError, failure_of
+from exirkit.cli.errors import CommandError, failure_of
+from exirkit.cli.files import check_writable
 from exirkit.cli.input_files import make_inputs, read_inputs
-from exirkit.cli.inspection import chosen_plans
-from exirkit.cli.model_source import call_factory, parse_source
-from exirkit.cli.output_files import check_writable
-from exirkit.cli.verification import verify_file
+from exirkit.cli.model import call_factory, export_methods, load_exported, parse_source
+from exirkit.cli.program_file import chosen_plans
 from exirkit.emit import lay_out, write_file
 from exirkit.fuzz.comparison import (
     NodePlace,
@@ -91,7 +91,7 @@ def less_memory_than_the_inputs_need(_: Path) -> None:
 
 def as_command_error(error: Exception) -> CommandError:
     """Return the error that the command line makes of another one."""
-    finding = failure_of(error).findings[0]
+    finding = failure_of(error).report.diagnostics[0]
     return CommandError(code=finding.code, message=finding.message, hint=finding.hint)
 
 
@@ -185,15 +185,14 @@ def kernel_that_is_not_known(scratch: Path) -> object:
     x = made.tensor([2])
     made.call("aten::relux.out", x, x, x)
     write_file(scratch / "model.pte", lay_out(made.program([x], [x])))
-    report, _texts = verify_file(scratch / "model.pte")
-    return [Diagnostic.model_validate(each.model_dump()) for each in report.diagnostics]
+    return verify_file(scratch / "model.pte").diagnostics
 
 
 @provokes("EK732")
 def demo_that_differs(_: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exirkit.cli.demonstration, "make_demo", lambda: (Noisy(), (torch.ones(2),)))
-        exirkit.cli.demonstration.run_demo(None, Steps())
+        patch.setattr(mobilenet_v2, "make_demo", lambda: (Noisy(), (torch.ones(2),)))
+        run_demo(None, Steps())
 
 
 class Noisy(torch.nn.Module):

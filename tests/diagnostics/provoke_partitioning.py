@@ -13,7 +13,7 @@ from exirkit import (
     load_partitioner,
     to_backend,
 )
-from exirkit.cli.new_backend import write_backend
+from exirkit.cli.commands.new_backend import write_backend
 from exirkit.passes import account_of
 
 HEAD = "partitioning: 1\nbackend: Npu\n"

@@ -38,7 +38,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
 )
 from tests.diagnostics.provocation import NEEDING_EXECUTORCH, PROVOCATIONS, UNREACHABLE, rendered
 
-from exirkit.cli.code_texts import read_code_texts
+from exirkit.cli.commands.explain import read_code_texts
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"

@@ -90,7 +90,7 @@ def encode_decode() -> Built:
 
 
 class Accumulator(nn.Module):
-    """A running sum; its twin in another method has a buffer of its own."""
+    """A running sum; its variant in another method has a buffer of its own."""
 
     total: torch.Tensor
 

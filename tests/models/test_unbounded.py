@@ -119,7 +119,7 @@ def _tensors(made: ExecutorchProgramManager) -> list[Any]:
     return [value for value in plan.values if hasattr(value.val, "shape_dynamism")]
 
 
-def test_without_the_option_they_are_refused() -> None:
+def test_without_the_option_they_are_rejected() -> None:
     with pytest.raises(ModelError, match="unlike the official one") as caught:
         edge().to_executorch()
     assert {one.code for one in caught.value.diagnostics} == {"EK433", "EK434"}

@@ -31,8 +31,9 @@ def test_room_is_a_real_directory_linked_into_the_package(room: str) -> None:
 def test_every_package_on_disk_is_listed(tool: dict[str, dict[str, list[str]]]) -> None:
     inits = (p for room in ROOMS for p in (ROOT / room).rglob("__init__.py"))
     found = {"exirkit"} | {"exirkit." + ".".join(p.parent.relative_to(ROOT).parts) for p in inits}
-    front = (p for p in (ROOT / "src" / "exirkit").iterdir() if p.name not in ROOMS and (p / "__init__.py").is_file())
-    found |= {f"exirkit.{p.name}" for p in front}
+    front = (p for p in (ROOT / "src" / "exirkit").iterdir() if p.name not in ROOMS and p.is_dir())
+    inits = (init for p in front for init in p.rglob("__init__.py"))
+    found |= {".".join(p.parent.relative_to(ROOT / "src").parts) for p in inits}
     assert found == set(tool["setuptools"]["packages"])
 
 

@@ -34,7 +34,7 @@ class Kernels:
         self._runtime.close()
 
     def has(self, op: Any) -> bool:
-        """Tell whether there is a kernel for an operator at all."""
+        """Return whether there is a kernel for an operator at all."""
         try:
             out = edge_operator(op).to_out_variant()
         except DiagnosticError:
@@ -42,7 +42,7 @@ class Kernels:
         return isinstance(op, OpOverload) and out.name() in self._names
 
     def takes(self, op: OpOverload, call: Mapping[str, Any], results: int) -> bool:
-        """Tell whether a kernel runs on real tensors.
+        """Return whether a kernel runs on real tensors.
 
         Args:
             op: The operator.

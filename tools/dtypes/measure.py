@@ -102,7 +102,7 @@ def _number_of_results(op: Any, each: Combination, width: int) -> int:
 
 
 def _run(op: Any, call: Mapping[str, Any]) -> Combination | None:
-    """Return the dtypes of the results, or None if the operator refuses."""
+    """Return the dtypes of the results, or None if the operator rejects."""
     try:
         with without_machine_libraries():
             result = _called(op, call)
@@ -166,7 +166,7 @@ def catalogue(known: Mapping[str, Entry], kernels: Any = None, only: Sequence[st
     """Return all entries.
 
     Args:
-        known: Entries as they are, from which columns are taken that are not made anew.
+        known: Entries as they are, from which columns are taken that are not made again.
         kernels: Kernels of the runtime, if these are to be tried.
         only: Parts of names of operators to try; all when empty.
     """

@@ -397,7 +397,7 @@ def order_of(rank: int, kind: str) -> tuple[int, ...]:
 
 
 def _is_safe(name: str, call: Call) -> bool:
-    """Tell whether torch looks at nothing beyond its tensors: it checks no sizes of statistics."""
+    """Return whether torch checks only the tensors of a call: it checks no sizes of statistics."""
     if "batch_norm" not in name and "group_norm" not in name:
         return True
     vectors = [value for key, value in call.items() if isinstance(value, Made) and key not in ("input", "self")]

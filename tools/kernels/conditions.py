@@ -77,7 +77,7 @@ class Probe:
         self.crashes = 0
 
     def start(self) -> bool:
-        """Run the samples; tell whether the kernel takes any."""
+        """Run the samples; return whether the kernel takes any."""
         self.drawing.start(SAMPLES.get(self.kernel.name, ()))
         for call in list(self.drawing.pool):
             self._run_plain(call)
@@ -110,7 +110,7 @@ class Probe:
             self._run(call, [made_of(one, order_of(one.dim(), "plain"), varies=True) for one in results])
 
     def run(self, call: Call, results: Sequence[torch.Tensor], *, plain: bool = False) -> bool:
-        """Run a call and remember it; tell whether the kernel took it."""
+        """Run a call and remember it; return whether the kernel took it."""
         return self._run(call, self._places(call, results, plain))
 
     def _run(self, call: Call, places: list[Made]) -> bool:

@@ -2,7 +2,7 @@
 
 Usage: python -m tools.kernels.costs [--output FILE.yaml] [--rounds N] [--only OPERATOR ...]
 
-Every kernel runs in small programs of several sizes; the runtime itself tells how long each call took. The costs in
+Every kernel runs in small programs of several sizes; the runtime itself states how long each call took. The costs in
 the file are the ones that explain those times best: so much for a call, for an element, a multiplication, a run of
 memory. They are not exact and need not be: rules compare them with each other.
 """

@@ -20,8 +20,9 @@ from exirkit.ir import (
     named_arguments,
     operator_name,
     underlying,
+    value_of,
 )
-from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of, value_of
+from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
 
 
 def check_dtypes(program: ExportedProgram | GraphModule, *, runtime: bool = False) -> list[Diagnostic]:

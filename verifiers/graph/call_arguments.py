@@ -13,9 +13,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic, underlying
+from exirkit.ir import Diagnostic, underlying, value_of
 
-from .program_graphs import ProgramGraph, graphs_of, value_of
+from .program_graphs import ProgramGraph, graphs_of
 
 
 class _Unknown:

@@ -10,9 +10,9 @@ from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, graph_argument, results_of_graph, value_of
 
-from .program_graphs import ProgramGraph, body_of, graphs_of, results_of, value_of
+from .program_graphs import ProgramGraph, graphs_of
 from .value_types import TensorType, difference, disagreement, row_of, type_of
 
 
@@ -35,7 +35,7 @@ def check_control_flow(program: ExportedProgram | GraphModule) -> list[Diagnosti
 def _cond(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("pred", "true_fn", "false_fn", "operands"))
     yield from _truth(graph, node, given["pred"], "the condition")
-    bodies = {name: body_of(given[name]) for name in ("true_fn", "false_fn")}
+    bodies = {name: graph_argument(given[name]) for name in ("true_fn", "false_fn")}
     for name, body in bodies.items():
         yield from _operands(graph, node, name, body, _types(given["operands"]))
     first, second = bodies.values()
@@ -73,7 +73,7 @@ def _with_symbols(found: Any, said: Any) -> Any:
 
 def _map(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("f", "xs", "pos_args"))
-    body = body_of(given["f"])
+    body = graph_argument(given["f"])
     operands = [*map(row_of, _types(given["xs"])), *_types(given["pos_args"])]
     yield from _operands(graph, node, "f", body, operands)
     if body is not None:
@@ -82,7 +82,7 @@ def _map(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
 
 def _scan(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("combine_fn", "init", "xs", "additional_inputs"))
-    body = body_of(given["combine_fn"])
+    body = graph_argument(given["combine_fn"])
     start = _types(given["init"])
     operands = [*start, *map(row_of, _types(given["xs"])), *_types(given["additional_inputs"])]
     yield from _operands(graph, node, "combine_fn", body, operands)
@@ -97,11 +97,11 @@ def _while(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     given = _named(node, ("cond_fn", "body_fn", "carried_inputs", "additional_inputs"))
     start = _types(given["carried_inputs"])
     operands = [*start, *_types(given["additional_inputs"])]
-    condition, body = body_of(given["cond_fn"]), body_of(given["body_fn"])
+    condition, body = graph_argument(given["cond_fn"]), graph_argument(given["body_fn"])
     yield from _operands(graph, node, "cond_fn", condition, operands)
     yield from _operands(graph, node, "body_fn", body, operands)
     if condition is not None:
-        results = results_of(condition)
+        results = results_of_graph(condition)
         if len(results) != 1:
             yield _no_truth(graph, node, "what cond_fn returns", f"{len(results)} values")
         else:
@@ -139,7 +139,7 @@ def _types(given: Any) -> list[Any]:
 
 
 def _values(body: GraphModule) -> list[Any]:
-    return list(map(_type, results_of(body)))
+    return list(map(_type, results_of_graph(body)))
 
 
 def _operands(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import Diagnostic, locate
+from exirkit.ir import Diagnostic, graphs_by_path, locate
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +54,4 @@ class ProgramGraph:
 def graphs_of(program: ExportedProgram | GraphModule) -> list[ProgramGraph]:
     """Return the graph of a method and all that its nodes name, at any depth, each once, outer ones first."""
     module = program if isinstance(program, GraphModule) else program.graph_module
-    found = [ProgramGraph(module, "")]
-    seen = {id(module)}
-    for one in found:
-        for node in one.module.graph.nodes:
-            if node.op not in ("get_attr", "call_module"):
-                continue
-            body = attribute_at(one.module, node.target)
-            if isinstance(body, GraphModule) and id(body) not in seen:
-                seen.add(id(body))
-                found.append(ProgramGraph(body, f"{one.path}.{node.target}".lstrip(".")))
-    return found
-
-
-def attribute_at(module: Any, path: Any) -> Any:
-    """Return what hangs on a module under a dotted path, or None."""
-    for name in str(path).split("."):
-        module = getattr(module, name, None)
-    return module
-
-
-def body_of(node: Any) -> GraphModule | None:
-    """Return the graph that an argument of control flow names, or None if it names none."""
-    if not isinstance(node, Node) or node.op != "get_attr":
-        return None
-    found = attribute_at(node.graph.owning_module, node.target)
-    return found if isinstance(found, GraphModule) else None
-
-
-def results_of(module: GraphModule) -> list[Any]:
-    """Return what a graph returns, flat; empty if it has no output."""
-    outputs = module.graph.find_nodes(op="output")
-    if not outputs or not outputs[0].args:
-        return []
-    given: Any = outputs[0].args[0]
-    return list(given) if isinstance(given, list | tuple) else [given]
-
-
-def value_of(argument: Any) -> Any:
-    """Return the recorded value of a graph argument; what is no node is its own value."""
-    return argument.meta.get("val") if isinstance(argument, Node) else argument
+    return [ProgramGraph(one, path) for path, one in graphs_by_path(module)]

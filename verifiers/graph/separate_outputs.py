@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
-from exirkit.ir import COND, MAP, Diagnostic, control_flow_call
+from exirkit.ir import COND, MAP, Diagnostic, ProgramInterface, control_flow_call, results_of_graph, value_of
 
-from .program_graphs import ProgramGraph, graphs_of, results_of, value_of
+from .program_graphs import ProgramGraph, graphs_of
 
 
 def check_separate_outputs(
@@ -31,18 +31,11 @@ def check_separate_outputs(
 
 
 def _findings(program: ExportedProgram, plans_inputs: bool, plans_outputs: bool) -> Iterator[Diagnostic]:
-    graph, signature = ProgramGraph(program.graph_module, ""), program.graph_signature
-    placeholders = program.graph.find_nodes(op="placeholder")
-    inputs = {
-        node
-        for node, entry in zip(placeholders, signature.input_specs, strict=False)
-        if entry.kind is InputKind.USER_INPUT
-    }
+    graph, interface = ProgramGraph(program.graph_module, ""), ProgramInterface.of(program)
+    inputs = set(interface.user_inputs)
     seen: dict[Node, int] = {}
-    for place, (result, entry) in enumerate(
-        zip(results_of(program.graph_module), signature.output_specs, strict=False)
-    ):
-        if entry.kind is not OutputKind.USER_OUTPUT or not isinstance(result, Node):
+    for place, (result, entry) in enumerate(interface.results):
+        if entry is None or entry.kind is not OutputKind.USER_OUTPUT or not isinstance(result, Node):
             continue
         if not isinstance(value_of(result), torch.Tensor):
             continue
@@ -80,7 +73,7 @@ def _of_bodies(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         return
     for body in call.bodies if call.kind == COND else (call.body,):
         inputs = body.graph.find_nodes(op="placeholder")[: len(call.carried)]
-        results = results_of(body)
+        results = results_of_graph(body)
         for place, result in enumerate(results):
             if not isinstance(result, Node) or not isinstance(value_of(result), torch.Tensor):
                 continue

@@ -10,9 +10,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, same_argument
+from exirkit.ir import Diagnostic, results_of_graph, same_argument, value_of
 
-from .program_graphs import ProgramGraph, results_of, value_of
+from .program_graphs import ProgramGraph
 from .value_types import type_of
 
 _STORED = {
@@ -94,7 +94,7 @@ def _static_sizes(value: torch.Tensor) -> list[Any]:
 
 
 def _outputs(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diagnostic]:
-    results, specs = results_of(program.graph_module), program.graph_signature.output_specs
+    results, specs = results_of_graph(program.graph_module), program.graph_signature.output_specs
     output = _output_node(program)
     if output is None:
         return
@@ -123,7 +123,7 @@ def _mutations(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diagno
     inputs = dict(zip(_owners(program), program.graph.find_nodes(op="placeholder"), strict=False))
     changed: set[tuple[Any, Any]] = set()
     is_past_mutations = False
-    for spec, result in zip(program.graph_signature.output_specs, results_of(program.graph_module), strict=False):
+    for spec, result in zip(program.graph_signature.output_specs, results_of_graph(program.graph_module), strict=False):
         kind = _MUTATIONS.get(spec.kind)
         if kind is None:
             is_past_mutations = is_past_mutations or spec.kind is OutputKind.USER_OUTPUT

@@ -9,9 +9,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, attribute_at
 
-from .program_graphs import ProgramGraph, attribute_at, graphs_of
+from .program_graphs import ProgramGraph, graphs_of
 
 _ATTRIBUTES = (torch.nn.Module, torch.Tensor, torch.ScriptObject, pytree.TreeSpec)
 
@@ -82,7 +82,7 @@ def _misplaced(graph: ProgramGraph, node: Node, message: str, expected: str) -> 
 
 
 def _missing_attribute(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
-    found = attribute_at(graph.module, node.target)
+    found = attribute_at(graph.module, str(node.target))
     if not isinstance(found, _ATTRIBUTES):
         what = "nothing" if found is None else f"a {type(found).__name__}"
         yield graph.finding(

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic
+from exirkit.ir import Diagnostic, ProgramInterface
 
-from .program_graphs import ProgramGraph, results_of
+from .program_graphs import ProgramGraph
 
-_MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 _COPY = torch.ops.aten.copy_.default
 
 
@@ -27,15 +25,9 @@ def check_written_back(program: ExportedProgram) -> list[Diagnostic]:
 
 
 def _findings(program: ExportedProgram) -> Iterator[Diagnostic]:
-    graph, signature = ProgramGraph(program.graph_module, ""), program.graph_signature
-    placeholders = program.graph.find_nodes(op="placeholder")
-    owners = {
-        node.name if entry.kind is InputKind.USER_INPUT else str(entry.target): node
-        for node, entry in zip(placeholders, signature.input_specs, strict=False)
-    }
-    for result, entry in zip(results_of(program.graph_module), signature.output_specs, strict=False):
-        owner = owners.get(str(entry.target)) if entry.kind in _MUTATIONS else None
-        if owner is None or not isinstance(result, Node) or result is owner:
+    graph, interface = ProgramGraph(program.graph_module, ""), ProgramInterface.of(program)
+    for owner, result, entry in interface.mutations:
+        if not isinstance(result, Node) or result is owner:
             continue
         if result.target is not _COPY or result.args[0] is not owner:
             yield graph.finding(

@@ -10,12 +10,10 @@ import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import TensorSpec, alloc, view
+from exirkit.ir import TensorSpec, alloc, graphs_of_call, view
 
 # Operators whose graphs are given rows, copied out of larger tensors.
 _COPYING_LOOPS = ("map_impl", "scan")
@@ -133,7 +131,7 @@ def find_overlaps(
         around: What is live all the time, if this graph is a branch.
     """
     nodes = list(graph_module.graph.nodes)
-    schedule = _schedule(graph_module, nodes, ownership, immortal)
+    schedule = _schedule(nodes, ownership, immortal)
     memory = [_LiveBytes() for _ in range(arenas)]
     dying: list[list[LiveRange]] = [[] for _ in nodes]
     walk = Walk([], {})
@@ -145,7 +143,7 @@ def find_overlaps(
             _let_go(memory, dying[step])
             dying[step] = []
             walk.around[node] = [one for part in memory for one in part.ranges]
-        for new in _new_ranges(graph_module, step, node, schedule, ownership):
+        for new in _new_ranges(step, node, schedule, ownership):
             if not 0 < new.arena < arenas or (new.spec is not None and new.spec in lasting):
                 continue
             clashes = memory[new.arena].clashes(new)
@@ -166,15 +164,6 @@ def is_branching(node: Node) -> bool:
     return node.op == "call_function" and getattr(node.target, "_name", "") == "cond"
 
 
-def called_graphs(graph_module: GraphModule, node: Node) -> list[GraphModule]:
-    """Return the graphs that a node of control flow runs; those inside of a delegate are the backend's own."""
-    if node.op != "call_function" or not isinstance(node.target, HigherOrderOperator):
-        return []
-    owners = (argument for argument in node.args if isinstance(argument, Node) and argument.op == "get_attr")
-    found = (_attribute(graph_module, str(owner.target)) for owner in owners)
-    return [submodule for submodule in found if isinstance(submodule, GraphModule)]
-
-
 def copies_results(node: Node) -> bool:
     """Return whether a node of control flow hands its graphs copies of rows, which need memory in each graph."""
     return getattr(node.target, "_name", "") in _COPYING_LOOPS
@@ -185,9 +174,7 @@ def specs_of(node: Node) -> list[TensorSpec]:
     return list(_leaves(node.meta.get("spec")))
 
 
-def _schedule(
-    graph_module: GraphModule, nodes: Sequence[Node], ownership: Ownership, immortal: set[TensorSpec]
-) -> _Schedule:
+def _schedule(nodes: Sequence[Node], ownership: Ownership, immortal: set[TensorSpec]) -> _Schedule:
     schedule = _Schedule([[] for _ in nodes], {})
     for step in range(len(nodes) - 1, -1, -1):
         node = nodes[step]
@@ -219,15 +206,13 @@ def _arguments(node: Node) -> list[Node]:
     return [] if node.target is operator.getitem and specs_of(node) else node.all_input_nodes
 
 
-def _new_ranges(
-    graph_module: GraphModule, step: int, node: Node, schedule: _Schedule, ownership: Ownership
-) -> Iterator[LiveRange]:
+def _new_ranges(step: int, node: Node, schedule: _Schedule, ownership: Ownership) -> Iterator[LiveRange]:
     for spec in schedule.births[step]:
         if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
             end = spec.mem_offset + spec.nbytes()
             holder = ownership.first_node.get(spec, node)
             yield LiveRange(spec.mem_id, spec.mem_offset, end, schedule.deaths[spec], holder, spec)
-    submodules = called_graphs(graph_module, node)
+    submodules = graphs_of_call(node)
     if submodules and not is_branching(node):
         for arena, start, end in _footprint(submodules, ownership):
             yield LiveRange(arena, start, end, step, node, None)
@@ -259,13 +244,6 @@ def _used_by(graph_module: GraphModule, outer: Ownership) -> Iterator[tuple[int,
             continue
         if spec.mem_id is not None and spec.mem_offset is not None and spec.nbytes():
             yield spec.mem_id, spec.mem_offset, spec.mem_offset + spec.nbytes()
-
-
-def _attribute(graph_module: GraphModule, path: str) -> Any:
-    found: Any = graph_module
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
 
 
 def _leaves(value: object) -> Iterator[TensorSpec]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, Location, called_graphs, locate
+from exirkit.ir import Diagnostic, Location, ProgramInterface, called_graphs, locate
 
 from .liveness import specs_of
 
@@ -80,19 +80,18 @@ def check_method_memory(programs: Mapping[str, ExportedProgram], separate: Colle
 
 
 def _method(name: str, program: ExportedProgram) -> _Method:
-    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target is not None}
-    changed = {spec.target for spec in program.graph_signature.output_specs if spec.target is not None}
+    interface = ProgramInterface.of(program)
+    buffers = {node: interface.inputs[node].target for node in interface.written}
     found = _Method(name, [], [])
     seen: set[object] = set()
     for module in called_graphs(program.graph_module):
         for node in module.graph.nodes:
-            target = targets.get(node.name) if module is program.graph_module and node.op == "placeholder" else None
             for spec in specs_of(node) if node.op != "output" else ():
                 if spec in seen or spec.mem_id is None or spec.mem_offset is None or not spec.nbytes():
                     continue
                 seen.add(spec)
                 end = spec.mem_offset + spec.nbytes()
-                held = _Held(node, spec.mem_id, spec.mem_offset, end, target if target in changed else None)
+                held = _Held(node, spec.mem_id, spec.mem_offset, end, buffers.get(node))
                 (found.buffers if held.buffer is not None else found.others).append(held)
     # Views lie in the buffers that they show.
     found.others[:] = [one for one in found.others if not any(buffer.holds(one) for buffer in found.buffers)]

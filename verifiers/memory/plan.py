@@ -10,10 +10,20 @@ import torch
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import ALIGNMENT, Diagnostic, TensorSpec, alloc, locate, underlying
+from exirkit.ir import (
+    ALIGNMENT,
+    Diagnostic,
+    ProgramInterface,
+    TensorSpec,
+    alloc,
+    graphs_of_call,
+    locate,
+    results_of_graph,
+    underlying,
+)
 
 from .in_place import Overwriting
-from .liveness import LiveRange, Overlap, Ownership, called_graphs, copies_results, find_overlaps, specs_of
+from .liveness import LiveRange, Overlap, Ownership, copies_results, find_overlaps, specs_of
 
 
 def check_memory_plan(
@@ -111,7 +121,7 @@ def _check_graph(
     for overlap in walk.overlaps:
         yield _overlap(overlap)
     for node in graph_module.graph.nodes:
-        for submodule in called_graphs(graph_module, node):
+        for submodule in graphs_of_call(node):
             if submodule not in seen:
                 inner = replace(
                     rules,
@@ -140,9 +150,10 @@ class _PlaceChecker:
         self._state: set[TensorSpec] = set()
         self._inputs: dict[TensorSpec, list[str]] = {}
         self.immortal: set[TensorSpec] = set()
-        self._sort_inputs(graph_module, graph_signature)
+        interface = ProgramInterface(graph_module.graph, graph_signature)
+        self._sort_inputs(graph_module, interface)
         self._outputs: dict[TensorSpec, list[int]] = {}
-        for place, value in enumerate(_returned(graph_module, graph_signature)):
+        for place, value in enumerate(interface.user_results):
             for spec in specs_of(value) if isinstance(value, Node) else ():
                 self._outputs.setdefault(ownership.owner(spec), []).append(place)
 
@@ -173,29 +184,22 @@ class _PlaceChecker:
         else:
             yield from self._check_place(spec, spec.mem_id, spec.mem_offset, node)
 
-    def _sort_inputs(self, graph_module: GraphModule, signature: ExportGraphSignature | None) -> None:
-        stored: set[str] = set()
-        mutated: set[str] = set()
-        if signature is not None:
-            targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-            # The tables of the signature go by the value that is written, and two buffers may get the same one.
-            changed = {spec.target for spec in signature.output_specs if spec.target is not None}
-            stored = {*targets, *signature.inputs_to_lifted_tensor_constants}
-            mutated = {name for name, target in targets.items() if target in changed}
-            mutated.update(str(one) for one in signature.user_inputs_to_mutate.values())
+    def _sort_inputs(self, graph_module: GraphModule, interface: ProgramInterface) -> None:
         for node in graph_module.graph.nodes:
             specs = [self._ownership.owner(spec) for spec in specs_of(node)]
             if node.op == "get_attr":
                 self._constants.update(specs)
-            if node.op != "placeholder":
-                continue
-            if node.name in mutated:
-                self.immortal.update(specs)
-            if node.name not in stored:
-                for spec in specs:
-                    self._inputs.setdefault(spec, []).append(node.name)
-            else:
-                (self._state if node.name in mutated else self._constants).update(specs)
+            elif node.op == "placeholder":
+                self._sort_input(node, specs, interface)
+
+    def _sort_input(self, node: Node, specs: Sequence[TensorSpec], interface: ProgramInterface) -> None:
+        if interface.is_written(node):
+            self.immortal.update(specs)
+        if not interface.is_stored(node):
+            for spec in specs:
+                self._inputs.setdefault(spec, []).append(node.name)
+        else:
+            (self._state if interface.is_written(node) else self._constants).update(specs)
 
     def _is_planned(self, spec: TensorSpec) -> bool:
         if spec in self._state:
@@ -243,15 +247,6 @@ class _PlaceChecker:
         )
 
 
-def _returned(graph_module: GraphModule, signature: ExportGraphSignature | None) -> list[Any]:
-    """Return what the caller gets; the first outputs of a program are new values of what it mutates."""
-    results: Any = graph_module.graph.output_node().args[0]
-    nodes = list(results) if isinstance(results, (list, tuple)) else [results]
-    if signature is not None:
-        nodes = nodes[sum(spec.target is not None for spec in signature.output_specs) :]
-    return nodes
-
-
 def _check_out_arguments(graph_module: GraphModule) -> Iterator[Diagnostic]:
     for node in graph_module.graph.nodes:
         if node.op != "call_function":
@@ -279,8 +274,8 @@ def _check_results_of_branches(graph_module: GraphModule) -> Iterator[Diagnostic
         wanted = specs_of(node)
         if getattr(node.target, "_name", "") != "cond" or node.op != "call_function" or not wanted:
             continue
-        for place, submodule in enumerate(called_graphs(graph_module, node)):
-            results = _returned(submodule, None)
+        for place, submodule in enumerate(graphs_of_call(node)):
+            results = results_of_graph(submodule)
             found = [spec for result in results for spec in specs_of(result)]
             if [id(spec) for spec in found] != [id(spec) for spec in wanted]:
                 yield Diagnostic(

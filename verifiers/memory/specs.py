@@ -7,16 +7,20 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic, TensorShapeDynamism, TensorSpec, dim_order_from_stride, stride_from_dim_order
+from exirkit.ir import (
+    Diagnostic,
+    ProgramInterface,
+    TensorShapeDynamism,
+    TensorSpec,
+    dim_order_from_stride,
+    stride_from_dim_order,
+)
 from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
 from exirkit.verifiers.graph.value_types import is_bound, type_of
 
-_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
-_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
 _COPY = torch.ops.aten.copy_.default
 
 
@@ -43,20 +47,15 @@ def check_specs(program: ExportedProgram | GraphModule, *, bounded: bool = True)
 
 def _wrong_constants(program: ExportedProgram) -> Iterator[Diagnostic]:
     """Yield constants that are given anew in each run, or written to: what is stored as one never changes."""
-    graph, signature = ProgramGraph(program.graph_module, ""), program.graph_signature
-    written = {str(spec.target) for spec in signature.output_specs if spec.kind in _MUTATIONS}
-    written |= {
-        node.args[0].name
-        for node in program.graph.find_nodes(op="call_function", target=_COPY)
-        if isinstance(node.args[0], Node)
-    }
-    for node, entry in zip(program.graph.find_nodes(op="placeholder"), signature.input_specs, strict=False):
+    graph, interface = ProgramGraph(program.graph_module, ""), ProgramInterface.of(program)
+    copied = {call.args[0] for call in program.graph.find_nodes(op="call_function", target=_COPY)}
+    for node in interface.placeholders:
         spec = node.meta.get("spec")
         if not isinstance(spec, TensorSpec) or not spec.const:
             continue
-        if entry.kind not in _STORED:
+        if not interface.is_stored(node):
             yield _wrong(graph, node, f"the spec of %{node.name} says that the input is a constant")
-        elif node.name in written or str(entry.target) in written:
+        elif node in copied or interface.is_written(node):
             yield _wrong(graph, node, f"the spec of %{node.name} says that it is a constant, and the program writes it")
 
 

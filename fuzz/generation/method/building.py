@@ -47,7 +47,7 @@ class Building:
         self._count = 0
         self._extents: list[Affine] = []
         self._sides = self._draw_sides()
-        if "dynamic" in plan.wishes:
+        if "dynamic" in plan.requests:
             self._draw_symbols()
 
     def name(self, prefix: str) -> str:
@@ -62,26 +62,26 @@ class Building:
         elif value.fact.bits is None:
             self.inexact.add(value.name)
 
-    def wishes(self, feature: str) -> bool:
+    def requests(self, feature: str) -> bool:
         """Whether the program is to have a feature."""
-        return feature in self.plan.wishes
+        return feature in self.plan.requests
 
     def seed(self) -> int:
         """Return a seed for contents."""
         return self.choices.integer(0, 999)
 
     def _draw_sides(self) -> tuple[int, ...]:
-        if self.wishes("equal_sizes"):
+        if self.requests("equal_sizes"):
             return (self.choices.pick((3, 2, 4, 5)),)
         return PRIMES[:4] if self.choices.chance(0.7) else PRIMES
 
     def _draw_symbols(self) -> None:
-        for index in range(2 if self.wishes("two_symbols") else 1):
+        for index in range(2 if self.requests("two_symbols") else 1):
             low = self.choices.pick((2, 2, 3, 1)) if index == 0 else 2
             high = low + self.choices.pick((5, 3, 1, 9))
             self.symbols.append(Symbol(f"s{index}", low, high))
         self._extents = [symbolic(symbol) for symbol in self.symbols]
-        if self.wishes("derived_size"):
+        if self.requests("derived_size"):
             first = self._extents[0]
             derived = (plus(first, 1), times(first, 2), plus(times(first, 2), 1))[self.choices.integer(0, 2)]
             assert isinstance(derived, Affine)
@@ -110,7 +110,7 @@ class Building:
         while greatest_count(sizes) > _MOST_ELEMENTS:
             largest = max(range(rank), key=lambda dim: high_of(sizes[dim]))
             sizes[largest] = 2 if sizes[largest] != 2 else 1
-        if self.wishes("zero_size") and sizes and not nonempty and choices.chance(0.1):
+        if self.requests("zero_size") and sizes and not nonempty and choices.chance(0.1):
             sizes[choices.integer(0, rank - 1)] = 0
         return tuple(sizes)
 

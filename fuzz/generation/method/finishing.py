@@ -20,20 +20,20 @@ def outputs_of(scope: Scope) -> tuple[Argument, ...]:
     """Return what a method returns: all that nobody uses, and odd things at times."""
     choices, building = scope.choices, scope.building
     loose = [value for value in scope.values if value.source == "result" and not value.uses]
-    if building.wishes("unused_result"):
+    if building.requests("unused_result"):
         loose = _without_unused(scope, loose)
     while len(loose) > _MOST_OUTPUTS:
         loose.pop(choices.integer(0, len(loose) - 2))
     if not loose:
         loose = _something(scope)
     written: list[Argument] = [Ref(value.name) for value in loose]
-    if building.wishes("output_used_later"):
+    if building.requests("output_used_later"):
         inner = [value for value in scope.values if value.source == "result" and value.uses and value not in loose]
         if not inner:
             made = scope.call("aten.clone.default", (loose[0],), loose[0].fact)
             inner, written[0] = [loose[0]], Ref(made.name)
         written.insert(choices.integer(0, len(written)), Ref(choices.pick(inner).name))
-    if building.wishes("odd_outputs"):
+    if building.requests("odd_outputs"):
         _add_odd(scope, written)
     for value in loose:
         value.uses += 1
@@ -65,7 +65,7 @@ def _add_odd(scope: Scope, written: list[Argument]) -> None:
     kinds = [
         feature
         for feature in ("input_returned", "stored_returned", "same_output_twice", "none_returned", "size_returned")
-        if building.wishes(feature)
+        if building.requests(feature)
     ]
     if not kinds:
         kinds = [choices.pick(("same_output_twice", "input_returned", "none_returned"))]
@@ -107,9 +107,9 @@ def trimmed_steps(scope: Scope, used: set[str]) -> tuple[Call, ...]:
     return tuple(steps)
 
 
-def use_urgent(scope: Scope) -> None:
+def use_remaining(scope: Scope) -> None:
     """Use the values that should have been used and were not."""
-    for value in list(scope.urgent):
+    for value in list(scope.must_use):
         if value.uses:
             continue
         if value.dtype == torch.bool:
@@ -125,7 +125,7 @@ def use_urgent(scope: Scope) -> None:
                 scope.call(
                     "aten.eq.Scalar", (value, number), value.fact._replace(dtype=torch.bool, low=0, high=1, bits=0)
                 )
-    scope.urgent.clear()
+    scope.must_use.clear()
 
 
 def runs_of(building: Building, methods: dict[str, Scope]) -> tuple[Run, ...]:

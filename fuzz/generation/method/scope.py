@@ -33,7 +33,7 @@ class Scope:
         inputs: Of the method.
         contents: Of each input at a run, but for the seed.
         steps: Calls so far.
-        urgent: Values that the next fitting call shall take.
+        must_use: Values that the next fitting call shall take.
         extents: Sizes with symbols that inputs of this method have.
         outputs_of_unknown_size: What is returned although calls cannot find it: values of a size that data decide.
     """
@@ -45,7 +45,7 @@ class Scope:
         self.inputs: list[Input] = []
         self.contents: dict[str, Contents] = {}
         self.steps: list[Call] = []
-        self.urgent: list[Value] = []
+        self.must_use: list[Value] = []
         self.extents: list[Affine] = []
         self.outputs_of_unknown_size: list[Value] = []
 
@@ -95,7 +95,7 @@ class Scope:
             value = Value(self.building.name("v"), self._settled(fact, tainted, inexact), "result", root=source)
             self.building.note(value)
             results.append(value)
-        if self.building.wishes("argument_left_out") and not bodies:
+        if self.building.requests("argument_left_out") and not bodies:
             written, named = _with_one_left_out(op, written, named)
         self.steps.append(Call(op, written, named, tuple(value.name for value in results), bodies))
         self.values += results
@@ -159,10 +159,10 @@ class Scope:
             and not (static and not is_static(value.fact.sizes))
             and (accept is None or accept(value))
         ]
-        urgent = [value for value in self.urgent if value in found]
-        if urgent:
-            self.urgent.remove(urgent[0])
-            return urgent[0]
+        must_use = [value for value in self.must_use if value in found]
+        if must_use:
+            self.must_use.remove(must_use[0])
+            return must_use[0]
         if found and not self._wants_fresh():
             return self._one_of(found)
         if not found and self.values and self.choices.chance(0.7):
@@ -228,7 +228,7 @@ class Scope:
         contents = self.building.contents(dtype, low, high, bits)
         if is_static(sizes) and (stored or self._wants_stored()):
             kind = self.choices.pick(("parameter", "constant", "buffer", "parameter"))
-            if len(sizes) == 4 and self.building.wishes("channels_last") and self.choices.chance(0.5):
+            if len(sizes) == 4 and self.building.requests("channels_last") and self.choices.chance(0.5):
                 contents = replace(contents, layout="channels_last")
             value = self.building.store(kind, dtype, sizes, contents)
             self.values.append(value)
@@ -238,7 +238,7 @@ class Scope:
     def _wants_stored(self) -> bool:
         if len(self.inputs) >= _MANY_INPUTS:
             return True
-        return bool(self.inputs) and self.building.wishes("stored") and self.choices.chance(0.5)
+        return bool(self.inputs) and self.building.requests("stored") and self.choices.chance(0.5)
 
     def new_input(self, dtype: torch.dtype, sizes: Extents, contents: Contents) -> Value:
         """Return a new input."""

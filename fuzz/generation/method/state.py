@@ -28,13 +28,13 @@ class Writes:
 
     def prepare(self) -> None:
         """Add the buffers that the method is to write, so that calls read them."""
-        if not self.building.wishes("mutable_buffer"):
+        if not self.building.requests("mutable_buffer"):
             return
-        count = 2 if self.building.wishes("swapped_buffers") else self.scope.choices.integer(1, 2)
+        count = 2 if self.building.requests("swapped_buffers") else self.scope.choices.integer(1, 2)
         sizes = self.building.draw_sizes((1, 3), is_static=True, nonempty=True)
         dtype = self.building.plan.dtypes[0]
         for _ in range(count):
-            if not self.building.wishes("swapped_buffers") and self.scope.choices.chance(0.5):
+            if not self.building.requests("swapped_buffers") and self.scope.choices.chance(0.5):
                 sizes = self.building.draw_sizes((1, 3), is_static=True, nonempty=True)
                 dtype = self.scope.choices.pick(self.building.plan.dtypes)
             zeros = self.scope.choices.chance(0.4)
@@ -44,7 +44,7 @@ class Writes:
             value.fact = state_fact(value.fact)
             self.building.written.add(value.name)
             self.scope.values.append(value)
-            self.scope.urgent.append(value)
+            self.scope.must_use.append(value)
 
     def written_values(self) -> list[Value]:
         """Return the buffers that methods of the program write."""
@@ -59,7 +59,7 @@ class Writes:
         first = self._new_value(buffer)
         fact = buffer.fact._replace(is_dense=True)
         written = self.scope.call("aten.copy.default", (buffer, first), fact)
-        self.scope.urgent.append(written)
+        self.scope.must_use.append(written)
         again = into_sum(self.scope, written)
         second = self._settled(again, buffer)
         self.updates[buffer.name] = self.scope.call("aten.copy.default", (written, second), fact)
@@ -76,14 +76,14 @@ class Writes:
             for buffer in buffers:
                 if buffer.name not in self.updates:
                     self.updates[buffer.name] = self._shared(buffer) or self._update_of(buffer)
-            if buffers and self.building.wishes("old_value_read_late"):
+            if buffers and self.building.requests("old_value_read_late"):
                 # What is written is known by now; the buffer still has what it had.
                 into_sum(self.scope, self.scope.choices.pick(buffers))
-        if self.building.wishes("written_input") and self.scope.inputs:
+        if self.building.requests("written_input") and self.scope.inputs:
             self._write_input()
 
     def _swap(self, buffers: list[Value]) -> None:
-        if not self.building.wishes("swapped_buffers") or len(buffers) < 2:
+        if not self.building.requests("swapped_buffers") or len(buffers) < 2:
             return
         one, other = buffers[:2]
         if one.dtype != other.dtype or one.sizes != other.sizes:

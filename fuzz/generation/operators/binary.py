@@ -152,7 +152,7 @@ def _outcome(rule: str, one: Value, other: Value, alpha: float | None) -> Outcom
 
 
 def _is_kept(scope: Scope, dtype: torch.dtype, outcome: Outcome, operator: Operator) -> bool:
-    """Whether results are in range, and on a grid if the program wishes that."""
+    """Whether results are in range, and on a grid if the program requests that."""
     if operator.option("gives") == "bool":
         return True
     if operator.option("rule") in ("div", "pow", "pow_of") and not is_float(dtype):

@@ -42,10 +42,10 @@ def partner(scope: Scope, value: Value, dtypes: Sequence[torch.dtype], *, into: 
     ]
     if len(found) > 1 and value in found and not scope.choices.chance(0.1):
         found.remove(value)
-    urgent = [each for each in scope.urgent if each in found]
-    if urgent:
-        scope.urgent.remove(urgent[0])
-        return urgent[0]
+    must_use = [each for each in scope.must_use if each in found]
+    if must_use:
+        scope.must_use.remove(must_use[0])
+        return must_use[0]
     is_other = bool(found) and (found[0] is not value or len(found) > 1 or scope.choices.chance(0.2))
     if is_other and not scope.choices.chance(scope.building.plan.fresh):
         last = len(found) - 1

@@ -140,12 +140,12 @@ def quantize_in_steps(scope: Scope, value: Value) -> None:
         made = scope.call("aten.add.Scalar", (made, 128), fact)
     made = within(scope, made, low, high)
     made = scope.call("aten._to_copy.default", (made,), cast_fact(made.fact, dtype), (("dtype", dtype),))
-    scope.urgent.append(made)
+    scope.must_use.append(made)
     if scope.choices.chance(0.7):
         back = cast_fact(made.fact, torch.float32)
         made = scope.call("aten._to_copy.default", (made,), back, (("dtype", torch.float32),))
         fact = made.fact._replace(low=made.fact.low / scale, high=made.fact.high / scale, bits=4)
-        scope.urgent.append(scope.call("aten.mul.Scalar", (made, 1 / scale), fact))
+        scope.must_use.append(scope.call("aten.mul.Scalar", (made, 1 / scale), fact))
 
 
 def dequantize(scope: Scope, value: Value | None) -> Value:

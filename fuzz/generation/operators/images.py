@@ -104,7 +104,7 @@ def _bound(count: int, weight: Value | None, bias: Value | None) -> float:
 
 def _epsilon(scope: Scope) -> float:
     """Return what is added to variances: a whole number means the same as a float."""
-    return 1 if scope.building.wishes("whole_number_for_float") else 0.0625
+    return 1 if scope.building.requests("whole_number_for_float") else 0.0625
 
 
 WITH_EPSILON = (

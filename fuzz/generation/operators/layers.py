@@ -247,4 +247,4 @@ def combine_with_stored(scope: Scope, value: Value) -> None:
     stored = scope.building.store(scope.choices.pick(("parameter", "constant")), value.dtype, value.sizes, contents)
     scope.values.append(stored)
     pair = (value, stored) if scope.choices.chance(0.5) else (stored, value)
-    scope.urgent.append(scope.call(operator, pair, value.fact._replace(low=-4, high=4, bits=4, is_dense=False)))
+    scope.must_use.append(scope.call(operator, pair, value.fact._replace(low=-4, high=4, bits=4, is_dense=False)))

@@ -69,7 +69,7 @@ def _with_a_float(scope: Scope) -> bool:
     outcome = RULES[_SUMS[op]](Operand(value.fact.low, value.fact.high, 0), number_operand(number))
     fact = value.fact._replace(low=outcome.low, high=outcome.high, bits=0)
     for written, dtype in ((number, value.dtype), (float(number), torch.float32)):
-        scope.urgent.append(scope.call(op, (value, written), fact._replace(dtype=dtype)))
+        scope.must_use.append(scope.call(op, (value, written), fact._replace(dtype=dtype)))
     return True
 
 
@@ -82,7 +82,7 @@ def _with_another_sign(scope: Scope) -> bool:
     bits = None if value.fact.bits is None else max(value.fact.bits, 2)
     for bound in (-number, number):
         fact = value.fact._replace(low=max(value.fact.low, bound), high=max(value.fact.high, bound), bits=bits)
-        scope.urgent.append(scope.call(_BOUND, (value, bound), fact))
+        scope.must_use.append(scope.call(_BOUND, (value, bound), fact))
     return True
 
 
@@ -98,7 +98,7 @@ def _with_another_factor(scope: Scope) -> bool:
         low, high = (end * (1 + factor) for end in (value.fact.low, value.fact.high))
         keywords = () if factor == 1 else (("alpha", factor),)
         fact = value.fact._replace(low=low, high=high)
-        scope.urgent.append(scope.call(_SUM, (value, value), fact, keywords))
+        scope.must_use.append(scope.call(_SUM, (value, value), fact, keywords))
     return True
 
 
@@ -109,7 +109,7 @@ def _call(scope: Scope, step: Call, take: Callable[[Ref], Value], facts: list[Fa
         return take(argument) if isinstance(argument, Ref) else argument
 
     named = [(name, given(one)) for name, one in step.kwargs]
-    scope.urgent.append(scope.call_several(step.op, [given(one) for one in step.args], facts, named, root=root)[0])
+    scope.must_use.append(scope.call_several(step.op, [given(one) for one in step.args], facts, named, root=root)[0])
 
 
 def _is_known(step: Call, values: Mapping[str, Value]) -> bool:

@@ -127,7 +127,7 @@ def _permute(scope: Scope, operator: Operator, value: Value) -> None:
         _permuted(scope, operator, scope.values[-1])
     if scope.choices.chance(0.5):
         # What is returned is never laid over its source.
-        scope.urgent.append(scope.values[-1])
+        scope.must_use.append(scope.values[-1])
 
 
 def _permuted(scope: Scope, operator: Operator, value: Value) -> None:
@@ -228,7 +228,7 @@ def _slice(scope: Scope, operator: Operator, value: Value) -> None:
     else:
         longest = low_of(size) if isinstance(size, int) else low_of(size) - 1
         end = scope.choices.integer(start, longest)
-        if end == start and not scope.building.wishes("zero_size"):
+        if end == start and not scope.building.requests("zero_size"):
             start, end = 0, longest
         new = -(-(end - start) // step)
         if isinstance(size, int) and scope.choices.chance(0.2) and end < size:

@@ -1,4 +1,4 @@
-"""Something planted in a method: inputs, stored tensors and calls of a pattern or of a model."""
+"""Something inserted into a method: inputs, stored tensors and calls of a pattern or of a model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Instance(Protocol):
         """Run the calls on values for the tensors; return results, or None if something is left open."""
 
 
-class Planted:
+class Insertion:
     """Adds calls to a method.
 
     Args:
@@ -113,7 +113,7 @@ class Planted:
         kept = (torch.equal(tensor.nan_to_num(), given[name].nan_to_num()) for name, tensor in self._tensors.items())
         return found is not None and all(kept)
 
-    def plant(self) -> None:
+    def insert(self) -> None:
         """Add inputs, stored tensors and calls."""
         before = len(self.scope.values)
         given = {name: self._leaf(name) for name in self.instance.kinds}
@@ -130,18 +130,18 @@ class Planted:
         self.roots = [self._values[id(tensor)] for tensor in tensors if id(tensor) in self._values]
         inner = [value for value in self.scope.values[leaves:] if value not in self.roots]
         if self.exposed and self.varied and inner:
-            self.scope.urgent.append(self.scope.choices.pick(inner))
+            self.scope.must_use.append(self.scope.choices.pick(inner))
         elif not self.exposed:
             # Who else used them, or returned them, would be in the way of the rule.
             self.scope.values = [value for value in self.scope.values if value not in inner]
         if self.special:
             # What is known of intervals does not hold for them.
             self.scope.values = self.scope.values[:before]
-            self.scope.urgent = [value for value in self.scope.urgent if value not in inner]
+            self.scope.must_use = [value for value in self.scope.must_use if value not in inner]
             shown = [*self.roots, *(inner[:1] if self.exposed else [])]
             self.scope.outputs_of_unknown_size += [one for one in shown if one.source == "result"]
             return
-        self.scope.urgent += [root for root in self.roots if self.scope.choices.chance(0.5)]
+        self.scope.must_use += [root for root in self.roots if self.scope.choices.chance(0.5)]
 
     def _leaf(self, name: str) -> torch.Tensor:
         tensor, contents = self._tensors[name], self._contents[name]

@@ -1,4 +1,4 @@
-"""Models that a pass looks for, as something that is planted: a pair of a model and inputs becomes calls and values."""
+"""Models that a pass matches, to be inserted: a pair of a model and inputs becomes calls and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from exirkit.ir import Diagnostic, UsageError, underlying
 from exirkit.patterns import INSTANCE_ERRORS
 
 from .recorded_calls import LEFT_OUT, Kind, RecordedCall, RecordedInstance, Ref, changes
-from .sources import Plant, Way, cast_others
+from .sources import Candidate, Way, cast_others
 
 _KINDS: Mapping[InputKind, Kind] = {
     InputKind.USER_INPUT: "input",
@@ -32,7 +32,7 @@ _SIZES = (1, 3, 2, 5)
 _WAYS: tuple[Way | None, ...] = ("match", "near", "near", "shared", "near", "match", "near", "dtype")
 
 
-class ExamplePlants:
+class ModelPatterns:
     """Plants of a model: as it is, with other values in it, and changed in one place.
 
     Args:
@@ -40,7 +40,7 @@ class ExamplePlants:
         inputs: Tensors that it takes.
 
     Raises:
-        UsageError: EK875, it cannot be planted.
+        UsageError: EK875, it cannot be insertion.
     """
 
     def __init__(self, model: Any, inputs: Sequence[torch.Tensor]) -> None:
@@ -48,18 +48,18 @@ class ExamplePlants:
         self._whole = _instance(self.name, _exported(self.name, model, inputs), inputs)
         self.ways: Sequence[Way | None] = _WAYS
         if not _runs(self._whole):
-            raise _not_planted(self.name, "one of its calls gives something else than tensors")
+            raise _rejected(self.name, "one of its calls gives something else than tensors")
         possible = [one for one in changes(self._whole) if _runs(replace(self._whole, calls=one[1]))]
         self._changes = random.Random(self.name).sample(possible, len(possible))
 
-    def plants(self, way: Way, number: int) -> Iterator[Plant]:
-        """Yield what may be planted."""
+    def candidates(self, way: Way, number: int) -> Iterator[Candidate]:
+        """Yield what may be insertion."""
         rng = random.Random(f"{self.name}:{number}")
         if way == "special":
             # A pass promises nothing for infinities.
             return
         for attempt in range(_TRIES):
-            # The values of the example come first, so that a model that takes no others can be planted at all.
+            # The values of the example come first, so that a model that takes no others can be inserted at all.
             is_given = (number == 0 and attempt == 0) or attempt == _TRIES - 1
             whole = self._whole if is_given else _revalued(self._whole, rng)
             if way == "near":
@@ -67,14 +67,14 @@ class ExamplePlants:
                 turn, at = divmod(number, len(_WAYS))
                 first = (turn * _WAYS.count("near") + _WAYS[:at].count("near")) % max(len(self._changes), 1)
                 for text, calls in (*self._changes[first:], *self._changes[:first]):
-                    yield Plant(replace(whole, calls=calls), "near", text)
+                    yield Candidate(replace(whole, calls=calls), "near", text)
             elif way == "dtype":
                 for dtype, names in cast_others(whole, number):
-                    yield Plant(replace(whole, names=names), "dtype", str(dtype).removeprefix("torch."))
+                    yield Candidate(replace(whole, names=names), "dtype", str(dtype).removeprefix("torch."))
             else:
                 if not is_given and rng.random() < 0.4:
-                    yield Plant(_resized(whole, rng.choice(_SIZES)), way, "another size")
-                yield Plant(whole, way)
+                    yield Candidate(_resized(whole, rng.choice(_SIZES)), way, "another size")
+                yield Candidate(whole, way)
 
 
 def _name_of(model: Any) -> str:
@@ -105,7 +105,7 @@ def _exported(name: str, model: Any, inputs: Sequence[torch.Tensor]) -> Exported
             return program.run_decompositions({}) if any(map(_writes, program.graph.nodes)) else program
     except Exception as error:
         text = str(error).strip().splitlines()
-        raise _not_planted(name, "torch.export does not take it", f"{type(error).__name__}: {text[0][:300]}") from error
+        raise _rejected(name, "torch.export does not take it", f"{type(error).__name__}: {text[0][:300]}") from error
 
 
 class _Eager:
@@ -139,17 +139,17 @@ def _writes(node: Node) -> bool:
 def _instance(name: str, program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> RecordedInstance:
     signature = program.graph_signature
     if any(one.kind is not OutputKind.USER_OUTPUT for one in signature.output_specs):
-        raise _not_planted(name, "it writes to buffers or inputs", "call `.eval()` of a module before")
+        raise _rejected(name, "it writes to buffers or inputs", "call `.eval()` of a module before")
     given = iter(inputs)
     names: dict[str, torch.Tensor] = {}
     kinds: dict[str, Kind] = {}
     for spec in signature.input_specs:
         if spec.kind not in _KINDS:
-            raise _not_planted(name, f"it takes something else than tensors: {spec.arg.name}")
+            raise _rejected(name, f"it takes something else than tensors: {spec.arg.name}")
         kinds[spec.arg.name] = _KINDS[spec.kind]
         value = next(given, None) if spec.kind is InputKind.USER_INPUT else _stored(program, str(spec.target))
         if not isinstance(value, torch.Tensor):
-            raise _not_planted(name, f"{spec.arg.name} is not a tensor")
+            raise _rejected(name, f"{spec.arg.name} is not a tensor")
         names[spec.arg.name] = value.detach()
     calls: list[RecordedCall] = []
     refs: dict[Node, Ref] = {}
@@ -163,7 +163,7 @@ def _instance(name: str, program: ExportedProgram, inputs: Sequence[torch.Tensor
             _call(name, node, refs, calls)
     tensors = tuple(one for one in results if isinstance(one, Ref))
     if not calls or not tensors:
-        raise _not_planted(name, "it calls nothing, or returns no tensor")
+        raise _rejected(name, "it calls nothing, or returns no tensor")
     return RecordedInstance(names, kinds, tuple(calls), tensors)
 
 
@@ -174,7 +174,7 @@ def _call(name: str, node: Node, refs: dict[Node, Ref], calls: list[RecordedCall
         return
     op = underlying(node.target) if node.op == "call_function" else None
     if not isinstance(op, OpOverload):
-        raise _not_planted(name, f"it calls {node.target}, which is not an operator of a program")
+        raise _rejected(name, f"it calls {node.target}, which is not an operator of a program")
     args = tuple(_written(name, one, refs) for one in node.args)
     kwargs = {key: _written(name, one, refs) for key, one in node.kwargs.items() if key not in LEFT_OUT}
     refs[node] = Ref(node.name)
@@ -184,7 +184,7 @@ def _call(name: str, node: Node, refs: dict[Node, Ref], calls: list[RecordedCall
 def _written(name: str, argument: Any, refs: Mapping[Node, Ref]) -> Any:
     if isinstance(argument, Node):
         if argument not in refs:
-            raise _not_planted(name, f"{argument.name} is not a tensor")
+            raise _rejected(name, f"{argument.name} is not a tensor")
         return refs[argument]
     if isinstance(argument, list | tuple):
         return [_written(name, one, refs) for one in argument]
@@ -195,11 +195,11 @@ def _stored(program: ExportedProgram, target: str) -> Any:
     return program.state_dict.get(target, program.constants.get(target))
 
 
-def _not_planted(name: str, why: str, hint: str | None = None) -> UsageError:
+def _rejected(name: str, why: str, hint: str | None = None) -> UsageError:
     return UsageError(
         Diagnostic(
             code="EK875",
-            message=f"the example {name} cannot be planted in programs: {why}",
+            message=f"the example {name} cannot be inserted in programs: {why}",
             hint=hint or "give a model that takes tensors, returns tensors and calls operators of torch only",
         )
     )

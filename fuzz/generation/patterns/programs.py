@@ -1,4 +1,4 @@
-"""Programs around something that is planted: the patterns of rules under test, and models that passes look for."""
+"""Programs around something that is inserted: the patterns of rules under test, and models that passes look for."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.policy import Policy, draw_plan
 from exirkit.fuzz.programs import Program
 
-from .insertion import Planted
-from .sources import POSITIVE, Plant, PlantSource, Way
+from .insertion import Insertion
+from .sources import POSITIVE, Candidate, PatternSource, Way
 
 SURROUNDINGS = Policy(
     least_calls=0,
@@ -21,16 +21,16 @@ SURROUNDINGS = Policy(
     shares={"two_symbols": 0.1, "several_methods": 0.02, "mutable_buffer": 0.15, "stored": 0.3, "quantized": 0.05},
     rule_patterns=0.0,
 )
-"""What is around a plant by default."""
+"""What is around an inserted pattern by default."""
 
 
 @dataclass(frozen=True)
-class PlantedProgram:
-    """A program, and what is planted in it.
+class ProgramWithPattern:
+    """A program, and what is inserted in it.
 
     Attributes:
         program: The program.
-        source: Name of the rule, pattern or model; None if nothing is planted.
+        source: Name of the rule, pattern or model; None if nothing is insertion.
         way: In which way it is there.
         what: Which part is missing, or what is changed.
     """
@@ -46,51 +46,55 @@ class PlantedProgram:
         return self.way in POSITIVE
 
 
-def generate_planted(seed: int, sources: Sequence[PlantSource], policy: Policy | None = None) -> PlantedProgram:
-    """Return the program of a seed, in which one of several sources is planted.
+def generate_with_pattern(
+    seed: int, sources: Sequence[PatternSource], policy: Policy | None = None
+) -> ProgramWithPattern:
+    """Return the program of a seed, into which a pattern of one of several sources is inserted.
 
     Sources take turns, and for each of them the ways: the pattern, and what is nearly one. Now and then nothing is
-    planted.
+    insertion.
 
     Args:
         seed: Not negative.
-        sources: What to plant; nothing if there are none.
+        sources: What to insert; nothing if there are none.
         policy: What is around it.
     """
     choices = SeededChoices(seed)
     if not sources:
-        return PlantedProgram(generate_from(choices, policy or Policy()))
+        return ProgramWithPattern(generate_from(choices, policy or Policy()))
     turn, at = divmod(seed, len(sources))
-    return planted_from(choices, sources[at], sources[at].ways[turn % len(sources[at].ways)], turn, policy)
+    return program_with_pattern(choices, sources[at], sources[at].ways[turn % len(sources[at].ways)], turn, policy)
 
 
-def planted_from(
-    choices: Choices, source: PlantSource, way: Way | None, number: int, policy: Policy | None = None
-) -> PlantedProgram:
+def program_with_pattern(
+    choices: Choices, source: PatternSource, way: Way | None, number: int, policy: Policy | None = None
+) -> ProgramWithPattern:
     """Return the program that some choices make around a source.
 
     Args:
         choices: Of the program around it.
-        source: What to plant.
-        way: In which way; where that cannot be had, the whole pattern is planted.
+        source: What to candidate.
+        way: In which way; where that cannot be had, the whole pattern is insertion.
         number: Of the values.
         policy: What is around it.
     """
     ways: tuple[Way, ...] = () if way is None else (way, "near", "match") if way == "special" else (way, "match")
     for one in ways:
-        for plant in source.plants(one, number):
-            program = around(choices, plant, policy)
+        for candidate in source.candidates(one, number):
+            program = around(choices, candidate, policy)
             if program is not None:
-                return PlantedProgram(program, source.name, plant.way, plant.what)
-    return PlantedProgram(generate_from(choices, policy or Policy()))
+                return ProgramWithPattern(program, source.name, candidate.way, candidate.what)
+    return ProgramWithPattern(generate_from(choices, policy or Policy()))
 
 
-def around(choices: Choices, plant: Plant, policy: Policy | None = None) -> Program | None:
-    """Return a random program around a plant, or None if programs do not have such operators or values."""
+def around(choices: Choices, candidate: Candidate, policy: Policy | None = None) -> Program | None:
+    """Return a random program around an inserted pattern, or None if programs do not have such operators or values."""
     building = Building(choices, draw_plan(choices, policy or SURROUNDINGS))
     scope = Scope(building)
-    planted = Planted(scope, plant.instance, exposed=plant.way == "shared", special=plant.special, varied=True)
-    if not planted.is_possible():
+    insertion = Insertion(
+        scope, candidate.instance, exposed=candidate.way == "shared", special=candidate.special, varied=True
+    )
+    if not insertion.is_possible():
         return None
-    method = fill_method(scope, "forward", is_first=True, extra=(planted.plant,))
-    return None if planted.failed else finished(building, {"forward": scope}, [method])
+    method = fill_method(scope, "forward", is_first=True, extra=(insertion.insert,))
+    return None if insertion.failed else finished(building, {"forward": scope}, [method])

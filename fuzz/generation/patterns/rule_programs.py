@@ -17,7 +17,7 @@ from exirkit.patterns import (
     pattern_instance,
 )
 
-from .insertion import Planted
+from .insertion import Insertion
 
 _TRIES = 12
 
@@ -77,10 +77,10 @@ def program_of(
     choices = SeededChoices(seed)
     building = Building(choices, draw_plan(choices, policy or _AROUND))
     scope = Scope(building)
-    planted = Planted(scope, instance, exposed=exposed)
-    if not planted.is_possible():
+    insertion = Insertion(scope, instance, exposed=exposed)
+    if not insertion.is_possible():
         return None
-    method = fill_method(scope, "forward", is_first=True, extra=(planted.plant,))
-    if planted.failed:
+    method = fill_method(scope, "forward", is_first=True, extra=(insertion.insert,))
+    if insertion.failed:
         return None
     return finished(building, {"forward": scope}, [method])

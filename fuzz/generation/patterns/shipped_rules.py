@@ -10,22 +10,22 @@ import torch
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.patterns import CompiledRule, PatternInstance, load_book, pattern_instance
 
-from .insertion import Planted
+from .insertion import Insertion
 
 # Rules that every program meets that is optimized at all.
 _BOOKS = ("canonicalize", "algebra", "fold", "copies")
 
 
-def plant_shipped_rule(scope: Scope) -> None:
+def insert_shipped_rule(scope: Scope) -> None:
     """Add the pattern of one of the rules of the usual optimization, where programs can have it."""
     rules = _shipped_rules()
     rule = rules[scope.choices.integer(0, len(rules) - 1)]
     instance = pattern_instance(rule, scope.choices.integer(0, 999), seed=scope.choices.integer(0, 6))
     if instance is None:
         return
-    planted = Planted(scope, _repeating(scope, instance), exposed=scope.choices.chance(0.1))
-    if planted.is_possible():
-        planted.plant()
+    insertion = Insertion(scope, _repeating(scope, instance), exposed=scope.choices.chance(0.1))
+    if insertion.is_possible():
+        insertion.insert()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What is planted into programs: instances of a pattern, and what is nearly one."""
+"""What is inserted into programs: instances of a pattern, and what is nearly one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Way: TypeAlias = Literal["match", "near", "shared", "dtype", "special"]
 part is missing; `dtype`: operands of another dtype."""
 
 WAYS: tuple[Way | None, ...] = ("match", "near", "shared", "match", "dtype", "special", "match", None)
-"""The ways that programs take in turn; None: nothing is planted."""
+"""The ways that programs take in turn; None: nothing is insertion."""
 
 POSITIVE = frozenset({"match", "shared", "special"})
 """Ways in which the whole pattern is there."""
@@ -30,8 +30,8 @@ _TRIES = 12
 
 
 @dataclass(frozen=True)
-class Plant:
-    """Something to plant.
+class Candidate:
+    """Something to candidate.
 
     Attributes:
         instance: Calls and their values.
@@ -46,8 +46,8 @@ class Plant:
     special: frozenset[str] = field(default=frozenset())
 
 
-class PlantSource(Protocol):
-    """Something of which plants can be made.
+class PatternSource(Protocol):
+    """Something that candidates for insertion come from.
 
     Attributes:
         name: Of the rule, pattern or model.
@@ -57,11 +57,11 @@ class PlantSource(Protocol):
     name: str
     ways: Sequence[Way | None]
 
-    def plants(self, way: Way, number: int) -> Iterator[Plant]:
-        """Yield what may be planted, always the same for a number; the first that a program can have is taken."""
+    def candidates(self, way: Way, number: int) -> Iterator[Candidate]:
+        """Yield what may be inserted, always the same for a number; the first that a program can have is taken."""
 
 
-class RulePlants:
+class RulePatterns:
     """Plants of a rule: its types say which values its variables have.
 
     Args:
@@ -75,8 +75,8 @@ class RulePlants:
         self._rule = rule
         self._special = takes_special_values(rule) if is_special else frozenset()
 
-    def plants(self, way: Way, number: int) -> Iterator[Plant]:
-        """Yield what may be planted."""
+    def candidates(self, way: Way, number: int) -> Iterator[Candidate]:
+        """Yield what may be insertion."""
         if way == "near":
             yield from self._near(number)
             return
@@ -88,22 +88,22 @@ class RulePlants:
                 continue
             if way == "dtype":
                 for dtype, names in cast_others(instance, number):
-                    yield Plant(replace(instance, names=names), "dtype", str(dtype).removeprefix("torch."))
+                    yield Candidate(replace(instance, names=names), "dtype", str(dtype).removeprefix("torch."))
                 continue
             special = self._special if way == "special" else frozenset()
-            yield Plant(instance, way, special=special)
+            yield Candidate(instance, way, special=special)
 
-    def _near(self, number: int) -> Iterator[Plant]:
-        """Yield plants that lack a part of the rule, and such with another call in the pattern, in turn first."""
+    def _near(self, number: int) -> Iterator[Candidate]:
+        """Yield candidates that lack a part of the rule, and such with another call in the pattern, in turn first."""
         lacking = ((text, near) for text, near in near_instances(self._rule, number + 1, first=number // 2))
         for text, near in lacking if number % 2 else ():
-            yield Plant(near, "near", text)
+            yield Candidate(near, "near", text)
         instance = pattern_instance(self._rule, number + 1)
         whole = None if instance is None else recorded(instance)
         changed = [] if whole is None else list(changes(whole))
         for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
             if whole is not None:
-                yield Plant(replace(whole, calls=calls), "near", text)
+                yield Candidate(replace(whole, calls=calls), "near", text)
 
 
 def cast_others(instance: Instance, number: int) -> Iterator[tuple[torch.dtype, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What users name to be planted: patterns of the rule language, models with inputs, and rules."""
+"""What users name to be inserted: patterns of the rule language, models with inputs, and rules."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from exirkit.ir import Diagnostic, ModelError, UsageError
 from exirkit.patterns import CompiledRule, Rule, book_from_rules
 
-from .models import ExamplePlants
-from .sources import PlantSource, RulePlants
+from .models import ModelPatterns
+from .sources import PatternSource, RulePatterns
 
 Pattern: TypeAlias = "Mapping[str, Any] | CompiledRule"
 """A pattern as rules have it, a mapping with `vars`, `match` and perhaps `where`, `let`; or the one of a rule."""
@@ -22,33 +22,33 @@ def sources_of(
     pattern: Pattern | Sequence[Pattern] = (),
     examples: Iterable[tuple[Any, Sequence[Any]]] = (),
     rules: Iterable[CompiledRule] = (),
-) -> list[PlantSource]:
-    """Return what is to be planted in programs.
+) -> list[PatternSource]:
+    """Return what is to be inserted in programs.
 
     Args:
         pattern: A pattern, or several.
         examples: Models, each with its inputs.
-        rules: Rules whose patterns are planted.
+        rules: Rules whose patterns are insertion.
 
     Raises:
         ModelError: What is wrong with a pattern, as in a rule: EK210 and following.
-        UsageError: EK875, a model cannot be planted; EK876, something is not a pattern or not a pair.
+        UsageError: EK875, a model cannot be inserted; EK876, something is not a pattern or not a pair.
     """
     listed = [pattern] if isinstance(pattern, Mapping | CompiledRule) else list(pattern)
-    sources: list[PlantSource] = [RulePlants(one) for one in rules]
+    sources: list[PatternSource] = [RulePatterns(one) for one in rules]
     sources += [_of_pattern(one, number) for number, one in enumerate(listed, 1)]
     for given in examples:
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise _neither(f"an example is {type(given).__name__}", "a pair of a model and a tuple of its inputs")
         model, inputs = given
-        sources.append(ExamplePlants(model, inputs if isinstance(inputs, tuple | list) else (inputs,)))
+        sources.append(ModelPatterns(model, inputs if isinstance(inputs, tuple | list) else (inputs,)))
     return sources
 
 
-def _of_pattern(given: Any, number: int) -> RulePlants:
-    """Return plants of a pattern; a pass promises nothing for infinities."""
+def _of_pattern(given: Any, number: int) -> RulePatterns:
+    """Return candidates of a pattern; a pass promises nothing for infinities."""
     if isinstance(given, CompiledRule):
-        return RulePlants(given, is_special=False)
+        return RulePatterns(given, is_special=False)
     if not isinstance(given, Mapping) or "match" not in given or not set(given) <= set(_KEYS):
         shown = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
         raise _neither(f"a pattern is {shown}", f"a mapping with some of the keys {', '.join(_KEYS)}, or a rule")
@@ -63,7 +63,7 @@ def _of_pattern(given: Any, number: int) -> RulePlants:
     book = book_from_rules([rule])
     if book.errors:
         raise ModelError(book.errors)
-    return RulePlants(book.rules[0], is_special=False)
+    return RulePatterns(book.rules[0], is_special=False)
 
 
 def _rest(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,4 +81,4 @@ def _number_of_results(match: str) -> int:
 
 
 def _neither(message: str, expected: str) -> UsageError:
-    return UsageError(Diagnostic(code="EK876", message=f"{message}, which cannot be planted", expected=expected))
+    return UsageError(Diagnostic(code="EK876", message=f"{message}, which cannot be inserted", expected=expected))

@@ -11,14 +11,15 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSpec, UsageError, locate
 from exirkit.passes.memory.algorithms import (
     MemoryAlgorithm,
-    SpecAllocResult,
     algorithm_name,
     arena_of,
-    place_view,
+    exact,
+    portfolio,
     storage_root,
+    write_place,
+    write_view,
 )
 from exirkit.passes.memory.policy import PooledPlanner
-from exirkit.passes.memory.portfolio import exact, portfolio
 
 from .arena_blocks import SubmodulePlan, make_blocks
 from .control_flow import needs_inputs_planned, submodule_calls
@@ -194,7 +195,7 @@ class _Outcome:
                 place = places.get(spec)
                 if place is None:
                     raise self._broken("left out a tensor", spec)
-                spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+                write_place(spec, place)
             self._check_place(spec)
             # Only a pinned spec has no group, which tells a wish from the result of an earlier run.
             spec.mem_obj_id = None if spec in self._pins else spec.mem_obj_id or 0
@@ -250,18 +251,13 @@ def _forget_old_places(roles: SpecRoles, selected: Sequence[TensorSpec], inside:
 
 def _place_views(roles: SpecRoles, selected: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Put the views of what was planned where their owners are, and return them."""
-    places = {
-        spec: SpecAllocResult(spec.mem_id, spec.mem_obj_id, spec.mem_offset)
-        for spec in selected
-        if spec.mem_id is not None and spec.mem_offset is not None
-    }
+    planned = set(selected)
     placed = []
     for spec, node in roles.views.items():
         root = storage_root(spec)[0]
-        if root in places:
-            place = place_view(spec, places)
-            spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
-            placed.append(spec)
+        if root in planned:
+            if write_view(spec):
+                placed.append(spec)
         elif root not in roles.owners and root not in roles.constants and root not in roles.outer:
             raise ContractError(
                 Diagnostic(
@@ -279,9 +275,5 @@ def _place_views_of_outer(graph_module: GraphModule) -> None:
     """Put views of what the graphs around a called one have placed where their owners are."""
     for node in graph_module.graph.nodes:
         for spec in node_specs(node):
-            root = storage_root(spec)[0]
-            if root is spec or spec.mem_offset is not None:
-                continue
-            if root.mem_id is not None and root.mem_offset is not None:
-                place = place_view(spec, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)})
-                spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+            if spec.mem_offset is None:
+                write_view(spec)

@@ -9,7 +9,7 @@ from torch.export import ExportGraphSignature
 from torch.fx import GraphModule
 
 from exirkit.ir import TensorSpec, called_graphs
-from exirkit.passes.memory.algorithms import SpecAllocResult, aligned_nbytes, pinned_offset, place_view, storage_root
+from exirkit.passes.memory.algorithms import aligned_nbytes, pinned_offset, storage_root, write_view
 from exirkit.passes.memory.packing.packers import groups_sharing_bytes
 
 from .in_place import Chain
@@ -95,8 +95,5 @@ def _write(graph_module: GraphModule, stands_for: dict[TensorSpec, TensorSpec], 
     for module in called_graphs(graph_module):
         for node in module.graph.nodes:
             for spec in node_specs(node):
-                root = storage_root(spec)[0]
-                if root is not spec and root in stands_for:
-                    home = {root: SpecAllocResult(root.mem_id or 0, root.mem_obj_id, root.mem_offset or 0)}
-                    place = place_view(spec, home)
-                    spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+                if storage_root(spec)[0] in stands_for:
+                    write_view(spec)

@@ -10,7 +10,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, Location, ModelError, TensorSpec, called_graphs, locate
-from exirkit.passes.memory.algorithms import SpecAllocResult, place_view, storage_root
+from exirkit.passes.memory.algorithms import storage_root, write_view
 from exirkit.passes.memory.graph.specs import mutated_placeholders, node_specs, spec_roles
 from exirkit.passes.memory.graph.xnnpack_padding import padding_of
 
@@ -134,7 +134,5 @@ def _place_views(program: ExportedProgram) -> None:
         for spec in node_specs(node)
     ]
     for view in (spec for spec in specs if spec.storage_base is not None):
-        root = storage_root(view)[0]
-        if root in roles.state and root.mem_id is not None and root.mem_offset is not None:
-            place = place_view(view, {root: SpecAllocResult(root.mem_id, root.mem_obj_id, root.mem_offset)})
-            view.mem_id, view.mem_obj_id, view.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+        if storage_root(view)[0] in roles.state:
+            write_view(view)

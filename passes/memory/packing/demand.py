@@ -31,6 +31,7 @@ class Demand:
         alignment: What the offset of each range is a multiple of, where that is not the same for all; else empty.
         body: The body of each range, where there are alternatives; else empty.
         alternatives: Which bodies never run together; None if there are none.
+        official_size: Size of each range by which the official planner orders ranges of one size; empty if not known.
     """
 
     first: list[int]
@@ -40,6 +41,7 @@ class Demand:
     alignment: list[int] = field(default_factory=list)
     body: list[int] = field(default_factory=list)
     alternatives: Alternatives | None = None
+    official_size: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.size)

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from .demand import Demand, Placement, degrees, lower_bound, peak_step
 from .packers import Packer, SparsePacker, packer_for
-from .shared_objects import official_order, pack_shared_objects
+from .shared_objects import pack_shared_objects
 
 # Estimated microseconds that optional candidates may take: so many for each range, and for one arena at most. Lowering
 # takes thousands for each. Estimates, not a clock: plans do not depend on the speed of the machine.
@@ -33,14 +33,11 @@ class Effort:
         return int(self.factor * min(_BUDGET, max(_BUDGET_OF_RANGE * count, 2000)))
 
 
-def smallest_placement(
-    demand: Demand, order: Sequence[int] | None = None, effort: Effort | None = None, *, enough: int = 0
-) -> Placement:
+def smallest_placement(demand: Demand, effort: Effort | None = None, *, enough: int = 0) -> Placement:
     """Return the smallest placement found.
 
     Args:
         demand: What to place; pinned ranges stay where they are.
-        order: All indices, in the order in which the official planner takes them; by default by falling size.
         effort: How long to search.
         enough: The search ends with the first placement of at most so many bytes.
     """
@@ -49,7 +46,7 @@ def smallest_placement(
     inner = demand if not lifelong else demand.restricted(others)
     bound = lower_bound(inner)
     best = Placement([], -1)
-    for placement in _candidates(demand, inner, others, order, bound, effort or Effort()):
+    for placement in _candidates(demand, inner, others, bound, effort or Effort()):
         if best.height < 0 or placement.height < best.height:
             best = placement
             if best.height <= max(bound, enough - floor):
@@ -88,7 +85,6 @@ def _candidates(
     demand: Demand,
     inner: Demand,
     others: Sequence[int],
-    order: Sequence[int] | None,
     bound: int,
     effort: Effort,
 ) -> Iterator[Placement]:
@@ -115,7 +111,7 @@ def _candidates(
         if placement.height < best.height:
             best, best_order = placement, candidate
         yield placement
-    compacted = _compacted_official(demand, others, order)
+    compacted = _compacted_official(demand, others)
     if compacted is not None:
         yield packer.pack(compacted)
     affordable -= len(optional)
@@ -124,7 +120,7 @@ def _candidates(
     yield from _reorderings(inner, packer, best_order, best.height, min(_MAX_REORDERINGS, affordable - rounds))
 
 
-def _compacted_official(demand: Demand, others: Sequence[int], order: Sequence[int] | None) -> list[int] | None:
+def _compacted_official(demand: Demand, others: Sequence[int]) -> list[int] | None:
     """Return the order in which packing ends no higher than the official plan.
 
     Each range finds at least its official place free: what was placed before it lay below it there, or is not needed at
@@ -132,10 +128,10 @@ def _compacted_official(demand: Demand, others: Sequence[int], order: Sequence[i
     """
     if demand.pinned or demand.alignment:
         return None
-    packed = pack_shared_objects(demand, official_order(demand) if order is None else order)
+    packed = pack_shared_objects(demand)
     if packed is None:
         return None
-    offsets = packed[0].offsets
+    offsets = packed.offsets
     return sorted(range(len(others)), key=lambda place: (offsets[others[place]], place))
 
 

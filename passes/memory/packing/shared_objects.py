@@ -8,8 +8,6 @@ of its size. Objects lie one after another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from .demand import Demand, Placement
@@ -22,26 +20,27 @@ _MAX_OBJECTS = 20_000
 
 
 def official_order(demand: Demand) -> list[int]:
-    """Return the order of the official planner: falling size, and of equal sizes the last one first."""
-    return sorted(range(len(demand)), key=lambda index: (-demand.size[index], -index))
+    """Return the order of the official planner: falling size, and of equal sizes the last one first.
+
+    It sorts by the sizes that specs have before the alignment of the plan is applied, and gives up where that is the
+    finer one; the size of the plan comes first here, which makes no difference elsewhere.
+    """
+    finer = demand.official_size or demand.size
+    return sorted(range(len(demand)), key=lambda index: (-demand.size[index], -finer[index], -index))
 
 
-def pack_shared_objects(
-    demand: Demand, order: Sequence[int], *, above_others: bool = True
-) -> tuple[Placement, list[int]] | None:
-    """Place the ranges by the shared-object heuristic.
+def pack_shared_objects(demand: Demand, *, above_others: bool = True) -> Placement | None:
+    """Place the ranges by the shared-object heuristic, in the order of the official planner.
 
     Args:
         demand: The ranges; none may be pinned.
-        order: All indices, in order of falling size.
         above_others: Whether a range may lie inside an object above ranges that are needed at the same time.
 
     Returns:
-        The placement and the object number of each range, or None if there are too many objects to keep
-        account of.
+        The placement, or None if there are too many objects to keep account of.
     """
     pool = _ObjectPool(demand)
-    for index in order:
+    for index in official_order(demand):
         pool.add(index, above_others)
         if len(pool.object_sizes) > _MAX_OBJECTS:
             return None
@@ -77,12 +76,12 @@ class _ObjectPool:
                 chosen, offset = room
         self._join(index, chosen, offset)
 
-    def placement(self) -> tuple[Placement, list[int]]:
+    def placement(self) -> Placement:
         bases = [0]
         for size in self.object_sizes:
             bases.append(bases[-1] + size)
         offsets = [bases[number] + inner for number, inner in zip(self._object_of, self._inner_offset, strict=True)]
-        return Placement(offsets, bases[-1]), self._object_of
+        return Placement(offsets, bases[-1])
 
     def _room_above_others(self, index: int, candidates: int) -> tuple[int, int] | None:
         """Return object and inner offset of the first object with room above all it overlaps with."""

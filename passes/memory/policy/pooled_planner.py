@@ -11,12 +11,11 @@ from torch.export import ExportGraphSignature
 from torch.fx import GraphModule
 
 from exirkit.ir import ModelError, TensorSpec
-from exirkit.passes.memory.algorithms import MemoryAlgoResult, MemoryAlgorithm, SpecAllocResult, arena_of, pinned_offset
+from exirkit.passes.memory.algorithms import MemoryAlgorithm, arena_of, pinned_offset, result_of
 from exirkit.passes.memory.graph.in_place import Chain
 from exirkit.passes.memory.graph.specs import SpecRoles
 from exirkit.passes.memory.graph.value_uses import value_uses
 from exirkit.passes.memory.methods.arena_limits import left_of, taken_note
-from exirkit.passes.memory.packing.packers import groups_sharing_bytes
 from exirkit.passes.memory.packing.pools import PooledPlan, PoolWish, plan_pools
 from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool
 
@@ -146,7 +145,7 @@ class PooledPlanner:
         named = self._algorithm if isinstance(self._algorithm, str) else "portfolio"
         plan = plan_pools(PlanningProblem(values, pools), wishes, order, named)
         if isinstance(self._algorithm, str):
-            result: Any = self._result(plan, listed, extra_padding)
+            result: Any = result_of(plan.result, plan.problem.values, listed, extra_padding)
         else:
             for spec, value in zip(listed, plan.problem.values, strict=True):
                 spec.mem_id = value.pool
@@ -199,17 +198,3 @@ class PooledPlanner:
         limit = self._limits.get(number)
         room = None if limit is None else max(0, limit - extra_padding)
         return Pool(alignment=self.alignment_of(number), limit=room)
-
-    def _result(self, plan: PooledPlan, specs: Sequence[TensorSpec], extra_padding: int) -> MemoryAlgoResult:
-        sizes = plan.result.pool_nbytes
-        result = MemoryAlgoResult({}, [0] * (max(sizes, default=1) + 1))
-        for number, nbytes in sizes.items():
-            result.bufsizes[number] = nbytes + extra_padding
-            inside = [place for place, value in enumerate(plan.problem.values) if value.pool == number]
-            offsets = [plan.result.offsets[place] for place in inside]
-            groups = groups_sharing_bytes(offsets, [plan.problem.values[place].nbytes for place in inside])
-            for place, offset, group in zip(inside, offsets, groups, strict=True):
-                spec = specs[place]
-                pinned = pinned_offset(spec) is not None
-                result.spec_dict[spec] = SpecAllocResult(number, None if pinned else group, offset)
-        return result

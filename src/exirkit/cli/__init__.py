@@ -1,4 +1,4 @@
-"""The command line: `exirkit lower`, `run`, `inspect`, `verify`, `demo`, `explain`, `rule` and `fuzz`.
+"""The command line: `exirkit --help` lists the commands.
 
 Nothing here imports torch before a command needs it: `exirkit --help` and `exirkit explain` answer at once.
 """

@@ -11,15 +11,15 @@ import torch
 
 from exirkit.emit import Bool, Double, ExecutionPlan, Int, Null, String, Tensor
 
-from .failures import WRONG_USAGE, CommandError
-from .inspection import dtype_text, tensor_nbytes
+from .errors import WRONG_USAGE, CommandError
+from .program_file import dtype_text, tensor_nbytes
 
 Fill = Literal["random", "ones"]
 
 # Integers may be indices into tables that are not known here; every table worth looking up has two rows.
 _RANDOM_INTEGERS = 2
 
-# Nobody wants to wait for more random numbers than this, and a file must not be able to fill the memory.
+# More random numbers take too long, and a file must not be able to fill the memory.
 _LARGEST_NBYTES = 1 << 32
 
 
@@ -62,7 +62,7 @@ def _read(path: Path) -> list[Any]:
         # Three libraries, each with exceptions of its own for a file that is damaged or would need pickle.
         text = str(error).strip().splitlines()
         what = text[0] if text else type(error).__name__
-        raise CommandError(code="EK721", message=f"this file holds no inputs: {what}", file=str(path)) from error
+        raise CommandError(code="EK721", message=f"this file does not hold inputs: {what}", file=str(path)) from error
 
 
 def _read_npy(path: Path) -> list[Any]:

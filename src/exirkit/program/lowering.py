@@ -12,73 +12,24 @@ from torch.export import ExportedProgram
 from exirkit.ir import Diagnostic, ModelError, called_graphs, locate, underlying
 from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, expose_operators, keep_whole
 
-from .arguments import Programs, Progress, by_method, method_of, pipeline_between, refuse, say
+from .arguments import Programs, Progress, by_method, method_of, pipeline_between, say
 from .edge import EdgeProgramManager
 
 
-def to_edge(
+def edge_manager(
     programs: Programs,
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
-    generate_etrecord: bool = False,
     *,
     pipeline: Pipeline | None = None,
     progress: Progress | None = None,
 ) -> EdgeProgramManager:
-    """Lower exported programs to the Edge dialect.
-
-    Args:
-        programs: One program, which becomes the method `forward`, or programs by method name. They are not changed.
-        constant_methods: Values by method name; each becomes a method that returns its value.
-        compile_config: Choices; see `EdgeCompileConfig`.
-        generate_etrecord: Not supported yet.
-        pipeline: What to do in the place of the pipeline `to_edge` that comes with exirkit.
-        progress: Called with a line of text before each long step.
-
-    Raises:
-        ModelError: The program is outside of what can be lowered; all findings at once.
-        UsageError: EK702, an argument is wrong; EK705, the pipeline does not lead to Edge.
-
-    Source: `to_edge` of the ExecuTorch documentation.
-    """
-    refuse(generate_etrecord, "generate_etrecord")
+    """Do what `to_edge` documents."""
     config = compile_config or EdgeCompileConfig()
     named = by_method(programs)
     pipeline = pipeline_between(pipeline, "to_edge")
     lowered = {name: _edge_program(name, program, config, pipeline, progress) for name, program in named.items()}
     return EdgeProgramManager(lowered, constant_methods, config)
-
-
-def to_edge_transform_and_lower(
-    programs: Programs,
-    transform_passes: Sequence[Any] | Mapping[str, Sequence[Any]] | Any | None = None,
-    partitioner: Sequence[Partitioner] | Mapping[str, Sequence[Partitioner]] | None = None,
-    constant_methods: Mapping[str, Any] | None = None,
-    compile_config: EdgeCompileConfig | None = None,
-    generate_etrecord: bool = False,
-) -> EdgeProgramManager:
-    """Lower exported programs to the Edge dialect, run passes on them, and delegate what partitioners take.
-
-    Args:
-        programs: As for `to_edge`.
-        transform_passes: Passes, as for `EdgeProgramManager.transform`.
-        partitioner: Partitioners for all methods, or by method, which are asked in their order.
-        constant_methods: As for `to_edge`.
-        compile_config: As for `to_edge`.
-        generate_etrecord: Not supported yet.
-
-    Raises:
-        ModelError: EK743, a call was kept whole for a partitioner, which then did not take it; or as `to_edge`.
-        ContractError: As `EdgeProgramManager.to_backend`.
-
-    Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
-    """
-    refuse(generate_etrecord, "generate_etrecord")
-
-    def transform(manager: EdgeProgramManager) -> EdgeProgramManager:
-        return manager if transform_passes is None else manager.transform(transform_passes)
-
-    return lower_to_backends(programs, partitioner or (), transform, constant_methods, compile_config)
 
 
 def lower_to_backends(
@@ -106,7 +57,7 @@ def lower_to_backends(
     """
     named = by_method(programs)
     chosen = _partitioners(named, partitioner)
-    manager, whole = _keeping_whole(named, chosen, compile_config, constant_methods, False, progress)
+    manager, whole = _keeping_whole(named, chosen, compile_config, constant_methods, progress)
     manager = transform(manager)
     for turn in range(max(map(len, chosen.values()), default=0)):
         manager = manager.to_backend({name: found[turn] for name, found in chosen.items() if turn < len(found)})
@@ -129,7 +80,7 @@ def to_edge_keeping_whole(
         ModelError: As `to_edge`.
     """
     named = by_method(programs)
-    return _keeping_whole(named, _partitioners(named, partitioner), compile_config, None, False, progress)[0]
+    return _keeping_whole(named, _partitioners(named, partitioner), compile_config, None, progress)[0]
 
 
 def _keeping_whole(
@@ -137,7 +88,6 @@ def _keeping_whole(
     chosen: Mapping[str, Sequence[Partitioner]],
     compile_config: EdgeCompileConfig | None,
     constant_methods: Mapping[str, Any] | None,
-    generate_etrecord: bool,
     progress: Progress | None = None,
 ) -> tuple[EdgeProgramManager, dict[str, list[Any]]]:
     """Return the Edge programs, and by method the operators that stayed whole."""
@@ -146,7 +96,7 @@ def _keeping_whole(
     kept = dict.fromkeys(op for _, ops in whole.values() for op in ops)
     accepting = replace(config, _core_aten_ops_exception_list=[*config._core_aten_ops_exception_list, *kept])
     marked = {name: program for name, (program, _) in whole.items()}
-    manager = to_edge(marked, constant_methods, accepting, generate_etrecord, progress=progress)
+    manager = edge_manager(marked, constant_methods, accepting, progress=progress)
     return manager, {name: list(ops) for name, (_, ops) in whole.items()}
 
 

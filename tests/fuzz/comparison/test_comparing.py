@@ -1,4 +1,4 @@
-"""From planted errors to the pass, rule application, node and instruction that makes them."""
+"""From wrong passes to the pass, rule application, node and instruction that makes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from exirkit import GraphEditor, Pass, load_book, ops
-from exirkit.cli.compare_findings import describe_runtime, describe_step
+from exirkit.cli.commands.compare import describe_runtime, describe_step
 from exirkit.emit import lay_out, read_program, restore, restore_mutable_data
 from exirkit.fuzz.comparison import (
     ComparedFile,

@@ -1,4 +1,4 @@
-"""Choices of seeds are the same everywhere, and wishes are granted evenly."""
+"""Choices of seeds are the same everywhere, and requests are granted evenly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_choices_of_a_seed() -> None:
 def test_wishes_are_granted_as_often_as_they_shall_be_over_any_row_of_seeds(share: float) -> None:
     for feature in FLOORS:
         for first in (0, 10**15):
-            granted = sum(SeededChoices(seed).wish(feature, share) for seed in range(first, first + 1000))
+            granted = sum(SeededChoices(seed).request(feature, share) for seed in range(first, first + 1000))
             assert abs(granted - 1000 * share) < 25
 
 

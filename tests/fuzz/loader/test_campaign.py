@@ -1,4 +1,4 @@
-"""Short campaigns: nothing is found in the loader, planted bugs are, and counts survive."""
+"""Short campaigns: nothing is found in the loader, bugs are, and counts survive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def planted_bugs_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def bugs_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let children import what is beside this file; pytest itself imports tests by their paths."""
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[3]), *sys.path])
 
@@ -29,9 +29,9 @@ def main(arguments: list[str]) -> int:
     return subprocess.run([sys.executable, "-m", "exirkit.fuzz.loader", *arguments], check=False).returncode
 
 
-def fuzzing(tmp_path: Path, plant: str | None = None, **options: object) -> LoaderFuzzing:
-    where = f"tests.fuzz.loader.planted:{plant}" if plant else None
-    usual: dict[str, object] = {"batch": 4000, "instrumented_every": 0, "plant": where}
+def fuzzing(tmp_path: Path, patch: str | None = None, **options: object) -> LoaderFuzzing:
+    where = f"tests.fuzz.loader.reader_bugs:{patch}" if patch else None
+    usual: dict[str, object] = {"batch": 4000, "instrumented_every": 0, "patch": where}
     return LoaderFuzzing(tmp_path / "state.json", **(usual | options))  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ def test_nothing_is_found_and_counts_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "error"),
+    ("patch", "error"),
     [
         ("trusts_an_input", "IndexError"),
         ("hangs", "TooLongError"),
@@ -66,8 +66,8 @@ def test_nothing_is_found_and_counts_go_on(tmp_path: Path) -> None:
         ("asks_for_too_much", "MemoryError"),
     ],
 )
-def test_planted_bugs_are_found(tmp_path: Path, plant: str, error: str) -> None:
-    campaign = fuzzing(tmp_path, plant, seconds=0.2)
+def test_bugs_are_found(tmp_path: Path, patch: str, error: str) -> None:
+    campaign = fuzzing(tmp_path, patch, seconds=0.2)
     state = campaign.run(2000)
     assert any(each.startswith(error) for each in errors(campaign))
     assert state.guided.outcomes["broken"] > 0
@@ -76,9 +76,9 @@ def test_planted_bugs_are_found(tmp_path: Path, plant: str, error: str) -> None:
     assert main(["--replay", *map(str, campaign.findings())]) == 0
 
 
-@pytest.mark.parametrize("plant", ["dies", "sleeps"])
-def test_what_a_child_died_of_is_kept(tmp_path: Path, plant: str) -> None:
-    campaign = fuzzing(tmp_path, plant, patience_s=20.0)
+@pytest.mark.parametrize("patch", ["dies", "sleeps"])
+def test_what_a_child_died_of_is_kept(tmp_path: Path, patch: str) -> None:
+    campaign = fuzzing(tmp_path, patch, patience_s=20.0)
     state = campaign.prepare()
     campaign._round(state, 2000, 1)
     campaign.keep(state)
@@ -86,7 +86,7 @@ def test_what_a_child_died_of_is_kept(tmp_path: Path, plant: str) -> None:
     assert 0 < state.executions < 2000
     assert errors(campaign) == [
         "ChildDiedError: the child ended with 11"
-        if plant == "dies"
+        if patch == "dies"
         else "ChildDiedError: the child does nothing any more"
     ]
     (file,) = campaign.findings()

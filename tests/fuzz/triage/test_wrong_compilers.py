@@ -1,4 +1,4 @@
-"""Every planted bug is found, at the right oracle, with the right culprit part, and becomes small."""
+"""Every wrong compiler is found, at the right oracle, with the right culprit part, and becomes small."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def steps_of(program: Program) -> list[str]:
     return [call.op for method in program.methods for call in method.steps]
 
 
-def fails(script: str, folder: Path, plant: str | None = None) -> None:
+def fails(script: str, folder: Path, broken: str | None = None) -> None:
     """Run a script in a fresh process, and find that it fails in the right way, and only with the bug."""
     assert script.count("\n") < 60, script
     path = folder / "repro.py"
     path.write_text(script)
-    bug = f"from tests.fuzz.triage import wrong_compilers; wrong_compilers.plant({plant!r}); " if plant else ""
+    bug = f"from tests.fuzz.triage import wrong_compilers; wrong_compilers.install({broken!r}); " if broken else ""
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-c", f"{bug}import runpy; runpy.run_path({str(path)!r})"],
@@ -66,18 +66,18 @@ def test_the_example_is_good() -> None:
 
 
 def test_a_pass_of_the_chain_that_computes_something_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    wrong_compilers.plant_in_a_pass(monkeypatch)
+    wrong_compilers.break_in_a_pass(monkeypatch)
     failure, culprit, small = found(ExirkitCompiler())
     assert (failure.oracle, failure.symptom, failure.stage) == ("dialect-agreement", "output value", "edge")
     assert culprit.part == "promote-types"
     assert steps_of(small) == ["aten.sub.Tensor"]
     assert len(small.runs) == 1
     assert bucket(failure, small, culprit) == "dialect-agreement | promote-types | - | output value | sub.Tensor"
-    fails(repro_script(small, failure, culprit=culprit), tmp_path, "plant_in_a_pass")
+    fails(repro_script(small, failure, culprit=culprit), tmp_path, "break_in_a_pass")
 
 
 def test_an_exception_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong_compilers.plant_an_exception(monkeypatch)
+    wrong_compilers.break_an_exception(monkeypatch)
     failure, culprit, small = found(ExirkitCompiler())
     assert failure.oracle == "lowering"
     assert "KeyError" in failure.symptom
@@ -86,7 +86,7 @@ def test_an_exception_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pass_that_records_a_wrong_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong_compilers.plant_wrong_metadata(monkeypatch)
+    wrong_compilers.break_wrong_metadata(monkeypatch)
     failure, culprit, small = found(ExirkitCompiler())
     assert failure.oracle in ("lowering", "metadata-agreement")
     assert culprit.part == "promote-types"
@@ -123,7 +123,7 @@ def test_a_planner_that_lets_values_overlap(tmp_path: Path) -> None:
 
 
 def test_an_overlap_that_the_checker_of_plans_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong_compilers.plant_blindness(monkeypatch)
+    wrong_compilers.break_blindness(monkeypatch)
     failure, culprit, small = found(ExirkitCompiler(planner="tests.fuzz.triage.wrong_compilers:overlapping"))
     assert failure.oracle == "memory-sanitizer"
     assert failure.symptom.startswith("raised ModelError EK66")
@@ -132,18 +132,18 @@ def test_an_overlap_that_the_checker_of_plans_does_not_see(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("plant", "part"),
-    [(wrong_compilers.plant_in_the_emitter, "emitter"), (wrong_compilers.plant_in_the_interpreter, "interpreter")],
+    ("broken", "part"),
+    [(wrong_compilers.break_in_the_emitter, "emitter"), (wrong_compilers.break_in_the_interpreter, "interpreter")],
 )
 def test_emitter_and_interpreter(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: Callable[[wrong_compilers.Patch], None], part: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: Callable[[wrong_compilers.Patch], None], part: str
 ) -> None:
-    plant(monkeypatch)
+    broken(monkeypatch)
     failure, culprit, small = found(ExirkitCompiler())
     assert failure.oracle == ("memory-plan" if part == "emitter" else "poisoned-run")
     assert culprit.part == part
     assert steps_of(small) == ["aten.sub.Tensor"]
-    fails(repro_script(small, failure, culprit=culprit), tmp_path, plant.__name__)
+    fails(repro_script(small, failure, culprit=culprit), tmp_path, broken.__name__)
 
 
 STRIDES = parse_program("""

@@ -77,7 +77,7 @@ def overlapping(
     return MemoryAlgoResult({spec: SpecAllocResult(1, at, 0) for at, spec in enumerate(listed)}, [0, size])
 
 
-def plant_in_a_pass(patch: Patch) -> None:
+def break_in_a_pass(patch: Patch) -> None:
     """Let a pass of the chain forget the factor of a subtraction."""
     edit = PromoteTypes.edit
 
@@ -88,7 +88,7 @@ def plant_in_a_pass(patch: Patch) -> None:
     patch.setattr(PromoteTypes, "edit", wrong)
 
 
-def plant_an_exception(patch: Patch) -> None:
+def break_an_exception(patch: Patch) -> None:
     """Let a pass of the chain stumble over a subtraction."""
     edit = PromoteTypes.edit
 
@@ -100,7 +100,7 @@ def plant_an_exception(patch: Patch) -> None:
     patch.setattr(PromoteTypes, "edit", wrong)
 
 
-def plant_wrong_metadata(patch: Patch) -> None:
+def break_wrong_metadata(patch: Patch) -> None:
     """Let a pass of the chain record another dtype for a subtraction."""
     edit = PromoteTypes.edit
 
@@ -113,7 +113,7 @@ def plant_wrong_metadata(patch: Patch) -> None:
     patch.setattr(PromoteTypes, "edit", wrong)
 
 
-def plant_in_the_emitter(patch: Patch) -> None:
+def break_in_the_emitter(patch: Patch) -> None:
     """Let the emitter swap the operands of a subtraction."""
     call_values = emitter_arguments.call_values
 
@@ -127,13 +127,13 @@ def plant_in_the_emitter(patch: Patch) -> None:
     patch.setattr(emitter_plan, "call_values", wrong)
 
 
-def plant_blindness(patch: Patch) -> None:
+def break_blindness(patch: Patch) -> None:
     """Let nobody look at memory plans."""
     for module in (planning_pass, memory_plan):
         patch.setattr(module, "check_memory_plan", lambda *given, **named: [])
 
 
-def plant_in_the_interpreter(patch: Patch) -> None:
+def break_in_the_interpreter(patch: Patch) -> None:
     """Let the interpreter swap the operands of a subtraction."""
     make = steps.OutStep.__init__
 
@@ -146,8 +146,8 @@ def plant_in_the_interpreter(patch: Patch) -> None:
     patch.setattr(steps.OutStep, "__init__", wrong)
 
 
-def plant(name: str) -> None:
-    """Plant a bug for the rest of the life of this process."""
+def install(name: str) -> None:
+    """Install a bug for the rest of the life of this process."""
 
     class Plain:
         setattr = staticmethod(setattr)

@@ -1,0 +1,325 @@
+"""`exirkit lower`: from a model to a program file."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exirkit.cli.choices import ChosenPipelines, choose_partitioners, choose_pipelines, planning_pass, require_checked
+from exirkit.cli.choices import rules_of as rules_of_books
+from exirkit.cli.console import Steps, nbytes_text, output_to_stderr, print_json, print_line, print_table
+from exirkit.cli.files import check_writable, expand_books, write_text
+from exirkit.cli.model import export_target, parse_source
+from exirkit.cli.options import Json, ModelTarget, Planner, Strict
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from exirkit.cli.program_file import BookOperator, BytesByKind, OperatorCount
+    from exirkit.passes import ExecutorchBackendConfig, Partitioner
+    from exirkit.program import EdgeProgramManager, ExecutorchProgramManager
+
+    Transform = Callable[[EdgeProgramManager], EdgeProgramManager]
+
+
+class Aim(StrEnum):
+    """What optimization aims at."""
+
+    SPEED = "speed"
+    SIZE = "size"
+
+
+@dataclass(frozen=True)
+class LoweredMethod:
+    """What lowering made of one method.
+
+    Attributes:
+        nodes_exported: Graph nodes of the exported program.
+        nodes_edge: Graph nodes in the Edge dialect.
+        nodes_lowered: Graph nodes in the ExecuTorch dialect.
+        instructions: Instructions of the emitted program.
+        operators: By number of calls, then by name.
+        arenas: Sizes of the planned memory in bytes, arena 1 first.
+        delegates: Backends of its delegates, in the order in which they are loaded.
+    """
+
+    name: str
+    nodes_exported: int
+    nodes_edge: int
+    nodes_lowered: int
+    instructions: int
+    operators: list[OperatorCount]
+    arenas: list[int]
+    delegates: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LowerReport:
+    """The document of `exirkit lower`.
+
+    Attributes:
+        file: The file that was written.
+        nbytes: Its size.
+        book_operators: Operators of the file that rule books define: a runtime needs them.
+        seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
+    """
+
+    target: str
+    file: str
+    nbytes: int
+    bytes_by_kind: BytesByKind
+    methods: list[LoweredMethod]
+    book_operators: list[BookOperator]
+    seconds: dict[str, float]
+    ok: bool = True
+
+
+def lower(
+    target: ModelTarget,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.pte", show_default=False)],
+    alloc_graph_input: Annotated[bool, typer.Option(help="Plan memory of inputs.")] = True,
+    alloc_graph_output: Annotated[bool, typer.Option(help="Plan memory of outputs.")] = True,
+    planner: Annotated[
+        Planner | None, typer.Option(help="How to plan memory; portfolio unless this or a policy names another.")
+    ] = None,
+    memory_policy: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Plan memory by a policy of pools.", show_default=False)
+    ] = None,
+    alignment: Annotated[int, typer.Option(min=1, help="Of tensors in memory, in bytes.")] = 16,
+    segment_alignment: Annotated[int, typer.Option(min=1, help="Of the parts of the file, in bytes.")] = 128,
+    strict: Strict = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Let results reuse the memory of dead arguments, where kernels allow.")
+    ] = False,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Order independent instructions so that less memory is needed.")
+    ] = False,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
+    ] = None,
+    check_rules: Annotated[
+        bool, typer.Option("--check", help="Check rules of --rules that were never accepted, and stop if one is wrong.")
+    ] = False,
+    rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after so many applications of rules.")] = None,
+    journal: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write what every rule did there.")] = None,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option("--pipeline", metavar="FILE", help="Replace or add a step of lowering by a pipeline; repeatable."),
+    ] = None,
+    partitioner: Annotated[
+        list[str] | None,
+        typer.Option("--partitioner", metavar="FILE", help="What goes to a backend; also MODULE:CLASS; repeatable."),
+    ] = None,
+    optimize: Annotated[
+        int, typer.Option("-O", min=0, max=2, help="0: not; 1: without any change of results; 2: within tolerances.")
+    ] = 1,
+    optimize_for: Annotated[Aim, typer.Option(help="What -O2 aims at; size: no larger arena than -O0.")] = Aim.SPEED,
+    arena_limit: Annotated[
+        int | None, typer.Option(min=0, help="Most bytes of planned memory of a method.", show_default=False)
+    ] = None,
+    runtime: Annotated[
+        str, typer.Option("--target", metavar="FILE", help="What is lowered for: a file, a shipped one, or any.")
+    ] = "official_host",
+    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report there.")] = None,
+    json: Json = False,
+) -> None:
+    """Lower a model to a program file.
+
+    MODULE is a dotted module or the path of a .py file. FACTORY takes no argument and returns (model, example_inputs),
+    (model, example_inputs, dynamic_shapes), an ExportedProgram, or a dict from method names to any of these. FILE.pt2
+    is what torch.export.save writes.
+    """
+    source = parse_source(target)
+    check_writable(output, ".pte")
+    check_writable(report, ".json")
+    check_writable(journal, ".json")
+    with Steps() as steps:
+        with steps.phase("load", "loading torch"):
+            from exirkit.passes import ExecutorchBackendConfig
+
+        # Files are read before the model is exported, which may take long.
+        pipelines = choose_pipelines(pipeline)
+        books = expand_books(rules)
+        require_checked(books, list(pipelines), steps, checks=check_rules)
+        with output_to_stderr():
+            partitioners = choose_partitioners(partitioner, pipelines)
+        config = ExecutorchBackendConfig(
+            memory_planning_pass=planning_pass(
+                planner,
+                memory_policy,
+                in_place=in_place,
+                schedule=schedule,
+                alloc_graph_input=alloc_graph_input,
+                alloc_graph_output=alloc_graph_output,
+                alignment=alignment,
+            ),
+            segment_alignment=segment_alignment,
+            optimization_level=optimize,
+            optimize_for=optimize_for.value,
+            arena_limit=arena_limit,
+            target=runtime,
+        )
+        exported = export_target(source, steps, strict=strict).programs
+        transform = _transform(books, rewrite_limit, runtime, journal, pipelines, steps)
+        lowered = lower_exported(target, exported, output, steps, config, pipelines, partitioners, transform)
+    if report is not None:
+        from pydantic_core import to_json
+
+        write_text(report, to_json(lowered, indent=2).decode() + "\n")
+    if json:
+        print_json(lowered)
+    else:
+        print_lowered(lowered, lowered.file)
+
+
+def _transform(
+    books: Sequence[str],
+    limit: int | None,
+    target: str,
+    journal: Path | None,
+    pipelines: ChosenPipelines,
+    steps: Steps,
+) -> Transform:
+    """Return what rewrites Edge programs by rules and runs pipelines on them."""
+
+    def transform(edge: EdgeProgramManager) -> EdgeProgramManager:
+        if books:
+            with steps.phase("rules", "rewriting"):
+                edge = _rewritten(edge, books, limit, target, journal)
+        if pipelines.on_edge:
+            with steps.phase("pipelines", "running pipelines on Edge"):
+                edge = edge.transform(pipelines.on_edge)
+        return edge
+
+    return transform
+
+
+def _rewritten(
+    edge: EdgeProgramManager, books: Sequence[str], limit: int | None, target: str, journal: Path | None
+) -> EdgeProgramManager:
+    """Apply all rules of the books at once, and write the journal if one was asked for.
+
+    Raises:
+        ModelError: A book has errors.
+        ContractError: EK250, the rules rewrite in a cycle.
+        OSError: A book cannot be read, or the journal not be written.
+    """
+    from exirkit.passes import ApplyRules
+    from exirkit.patterns import RewriteOptions, read_target
+
+    rules = rules_of_books(books)
+    if limit == 0:
+        return edge
+    choices = RewriteOptions(limit=limit, target=read_target(target))
+    passes = {name: ApplyRules(rules, choices) for name in sorted(edge.methods)}
+    result = edge.transform({name: [one] for name, one in passes.items()})
+    if journal is not None:
+        documents = {name: one.report.document() for name, one in passes.items() if one.report is not None}
+        write_text(journal, json_module.dumps(documents, indent=1) + "\n")
+    return result
+
+
+def lower_exported(
+    target: str,
+    exported: dict[str, ExportedProgram],
+    output: Path,
+    steps: Steps,
+    config: ExecutorchBackendConfig | None = None,
+    pipelines: ChosenPipelines | None = None,
+    partitioners: Sequence[Partitioner] = (),
+    transform: Transform = lambda edge: edge,
+) -> LowerReport:
+    """Lower exported programs by method name and write the file.
+
+    Raises:
+        DiagnosticError: The program cannot be lowered.
+        OSError: The file cannot be written.
+    """
+    from exirkit.cli.program_file import book_operators, bytes_by_kind
+    from exirkit.emit import open_program
+    from exirkit.passes import ExecutorchBackendConfig
+    from exirkit.program import lower_to_backends, to_edge
+
+    chosen = pipelines or ChosenPipelines()
+    if partitioners:
+        with steps.phase("to_backends"), output_to_stderr():
+            edge = lower_to_backends(exported, partitioners, transform, progress=steps)
+    else:
+        with steps.phase("to_edge"):
+            edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
+        edge = transform(edge)
+    with steps.phase("to_executorch"):
+        configuration = config or ExecutorchBackendConfig()
+        manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
+    with steps.phase("write", f"writing {output}"):
+        manager.save(output)
+        manager.write_tensor_data_to_file(output.parent)
+    nbytes = output.stat().st_size
+    with open_program(output) as file:
+        kinds = bytes_by_kind(file, nbytes)
+        defined = book_operators(file.program)
+    methods = [
+        _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
+    ]
+    return LowerReport(target, os.fspath(output), nbytes, kinds, methods, defined, dict(steps.seconds))
+
+
+def _lowered_method(
+    name: str, exported: ExportedProgram, edge: ExportedProgram, manager: ExecutorchProgramManager
+) -> LoweredMethod:
+    from exirkit.cli.program_file import operator_counts
+
+    plan = next(plan for plan in manager.executorch_program.execution_plan if plan.name == name)
+    return LoweredMethod(
+        name=name,
+        nodes_exported=_node_count(exported),
+        nodes_edge=_node_count(edge),
+        nodes_lowered=_node_count(manager.exported_program(name)),
+        instructions=sum(len(chain.instructions) for chain in plan.chains),
+        operators=operator_counts(plan),
+        delegates=[one.id for one in plan.delegates],
+        arenas=list(plan.non_const_buffer_sizes[1:]),
+    )
+
+
+def _node_count(program: ExportedProgram) -> int:
+    from exirkit.ir import called_graphs
+
+    return sum(len(module.graph.nodes) for module in called_graphs(program.graph_module))
+
+
+def print_lowered(report: LowerReport, file: str) -> None:
+    """Print what was lowered to `file`."""
+    from exirkit.cli.program_file import arenas_text, print_book_operators, print_bytes
+
+    print_line(f"{report.target} -> {file} ({nbytes_text(report.nbytes)} bytes)")
+    rows = [
+        (
+            method.name,
+            f"{method.nodes_exported} -> {method.nodes_edge} -> {method.nodes_lowered}",
+            method.instructions,
+            arenas_text(method.arenas),
+        )
+        for method in report.methods
+    ]
+    print_line()
+    print_table(["method", "nodes: exported -> edge -> lowered", ">instructions", ">arenas (bytes)"], rows)
+    for method in report.methods:
+        counts = Counter(method.delegates)
+        if counts:
+            shown = ", ".join(f"{name} ({count})" for name, count in counts.items())
+            print_line(f"delegates of {method.name}: {shown}")
+    print_bytes(report.bytes_by_kind)
+    print_book_operators(report.book_operators)
+    print_line()
+    seconds = ", ".join(f"{name} {value:.2f}" for name, value in report.seconds.items())
+    print_line(f"seconds: {seconds}; together {sum(report.seconds.values()):.2f}")

@@ -1,0 +1,203 @@
+"""`exirkit print`: a program in the notation of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exirkit.cli.choices import Lowering
+from exirkit.cli.console import Steps, output_to_stderr, print_json, print_line, print_text
+from exirkit.cli.errors import unknown_name
+from exirkit.cli.model import ModelSource, export_target, parse_source
+from exirkit.cli.options import (
+    Json,
+    Level,
+    LevelTarget,
+    MethodName,
+    ModelTarget,
+    Passes,
+    Pipelines,
+    Rules,
+    Strict,
+)
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from exirkit.fuzz import LoweringSteps
+    from exirkit.patterns import ProgramNotation
+
+
+class PrintedDialect(StrEnum):
+    """Dialects that a program can be printed in."""
+
+    ATEN = "aten"
+    EDGE = "edge"
+    EXECUTORCH = "executorch"
+
+
+@dataclass(frozen=True)
+class PrintedMethod:
+    """One method.
+
+    Attributes:
+        name: Its name.
+        stage: The pass after which it was printed; `export` for the exported program.
+        vars: Types of what comes from outside, by name.
+        lines: The program in the notation of patterns, `return` last.
+        unsaid: Nodes that rules cannot name, with the reason.
+    """
+
+    name: str
+    stage: str
+    vars: dict[str, str]
+    lines: Sequence[str]
+    unsaid: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PrintReport:
+    """The document of `exirkit print`.
+
+    Attributes:
+        target: The model.
+        dialect: `aten`, `edge` or `executorch`.
+        methods: Its methods.
+    """
+
+    target: str
+    dialect: str
+    methods: list[PrintedMethod]
+    ok: bool = True
+
+
+def print_program(
+    target: ModelTarget,
+    dialect: Annotated[PrintedDialect, typer.Option(help="How far to lower it.")] = PrintedDialect.EDGE,
+    after: Annotated[
+        str | None, typer.Option(metavar="PASS", help="Print it after this pass.", show_default=False)
+    ] = None,
+    method: MethodName = None,
+    module: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Only calls of this module: features.3.", show_default=False)
+    ] = None,
+    around: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Only this call and those near it.", show_default=False)
+    ] = None,
+    distance: Annotated[int, typer.Option(min=0, help="How many steps from that call.")] = 2,
+    numbers: Annotated[bool, typer.Option("--numbers", help="Sizes of `vars` as numbers, not as names.")] = False,
+    rules: Rules = None,
+    pipeline: Pipelines = None,
+    passes: Passes = None,
+    optimize: Level = 1,
+    runtime: LevelTarget = "official_host",
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Print a program in the notation of rules: what is printed can be copied into `vars` and `match` of a rule.
+
+    Every call has its type, and its module and source line above it. With --module or --around, what the calls use from
+    elsewhere is listed under `vars`, and what is used elsewhere is returned.
+    """
+    source = parse_source(target)
+    lowering = Lowering(optimize, rules, pipeline, passes, runtime)
+    with Steps() as steps:
+        with steps.phase("torch", "loading torch"):
+            import exirkit.fuzz  # noqa: F401 - its import is the phase
+        printed = [
+            (stage, name, _notation(program, module, around, distance, sizes=not numbers))
+            for name, stage, program in _lowered(source, lowering, steps, strict, method, dialect, after)
+        ]
+    if json:
+        methods = [PrintedMethod(name, stage, one.variables, one.lines, one.unsaid) for stage, name, one in printed]
+        print_json(PrintReport(target, dialect.value, methods))
+        return
+    for stage, name, notation in printed:
+        print_line(f"# {target}, {name}, after {stage}")
+        print_text(notation.text())
+        print_line()
+
+
+def _lowered(
+    source: ModelSource,
+    lowering: Lowering,
+    steps: Steps,
+    strict: bool,
+    method: str | None,
+    dialect: PrintedDialect,
+    after: str | None,
+) -> list[tuple[str, str, ExportedProgram]]:
+    """Lower a model as far as is asked for; return the name of each method, the last pass, and the program.
+
+    Raises:
+        CommandError: EK711, there is no such method or pass; EK713 to EK718, the target gives no program.
+        DiagnosticError: The program cannot be lowered that far.
+        OSError: A file cannot be read.
+    """
+    from exirkit.fuzz import lower_in_steps
+
+    choices = lowering.choices()
+    target = export_target(source, steps, strict=strict)
+    names = sorted(target.only(method).programs)
+    with steps.phase("lower", "lowering"), output_to_stderr():
+        to_the_end = dialect is PrintedDialect.EXECUTORCH or after is not None
+        lowered = lower_in_steps(target.programs, choices, to_the_end=to_the_end)
+    return [(name, *_chosen(name, lowered, dialect, after)) for name in names]
+
+
+def _chosen(
+    method: str, lowered: LoweringSteps, dialect: PrintedDialect, after: str | None
+) -> tuple[str, ExportedProgram]:
+    path = lowered.snapshots(method)
+    if after is not None:
+        found = [one for one in path if one.stage == after]
+        if found:
+            return found[-1].stage, found[-1].program
+        if lowered.failure is not None:
+            raise lowered.failure
+        raise unknown_name("the program has no pass that changes it", after, [one.stage for one in path])
+    if dialect is PrintedDialect.ATEN:
+        return path[0].stage, path[0].program
+    if lowered.failure is not None and (dialect is PrintedDialect.EXECUTORCH or method not in lowered.edge):
+        raise lowered.failure
+    if dialect is PrintedDialect.EXECUTORCH:
+        assert lowered.manager is not None, "it did not fail"
+        return path[-1].stage, lowered.manager.exported_program(method)
+    return lowered.edge_snapshots(method)[-1].stage, lowered.edge[method]
+
+
+def _notation(
+    program: ExportedProgram, module: str | None, around: str | None, distance: int, *, sizes: bool
+) -> ProgramNotation:
+    """Return a program, or the calls that are asked for, in the notation of rules.
+
+    Raises:
+        CommandError: EK711, there is no such module or node.
+    """
+    from exirkit.ir import module_path, source_line
+    from exirkit.patterns import notation_of, surrounding, with_between
+
+    def comment(node: Node) -> str | None:
+        return ", ".join(one for one in (module_path(node), source_line(node)) if one) or None
+
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    chosen: Sequence[Node] | None = None
+    if around is not None:
+        name = around.removeprefix("%")
+        found = next((node for node in calls if node.name == name), None)
+        if found is None:
+            raise unknown_name("the program has no call", name, [node.name for node in calls])
+        chosen = surrounding(found, distance)
+    elif module is not None:
+        paths = {node: module_path(node) or "" for node in calls}
+        chosen = with_between([node for node in calls if f"{paths[node]}.".startswith(f"{module}.")])
+        if not chosen:
+            raise unknown_name(
+                "the program has no call in module", module, list(dict.fromkeys(filter(None, paths.values())))
+            )
+    return notation_of(program, chosen, comment=comment, sizes=sizes)

@@ -1,0 +1,21 @@
+"""`exirkit rule ...`: checking rule books, and examining them."""
+
+from __future__ import annotations
+
+import typer
+
+from .books import docs, list_rules, schema, words
+from .check import check
+from .explain import explain
+from .from_trace import from_trace
+
+rule_app = typer.Typer(rich_markup_mode=None, help="Check rule books, and examine them.", no_args_is_help=True)
+rule_app.command()(check)
+rule_app.command()(explain)
+rule_app.command("list")(list_rules)
+rule_app.command()(schema)
+rule_app.command()(docs)
+rule_app.command("from-trace")(from_trace)
+rule_app.command()(words)
+
+__all__ = ["rule_app"]

@@ -1,0 +1,239 @@
+"""`exirkit run`: a program file on the reference runtime."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from exirkit.cli.console import Steps, print_json, print_line, print_table, shape_text
+from exirkit.cli.errors import usage_error
+from exirkit.cli.files import check_writable, write_whole
+from exirkit.cli.options import Json, MethodName, OperatorBooks, ProgramFile
+
+if TYPE_CHECKING:
+    from exirkit.cli.input_files import Fill
+
+_FIRST = 4
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """One output of a run.
+
+    Attributes:
+        kind: `tensor`, `int`, `float`, `bool` or `none`.
+        first: The first few elements in row-major order, or the number itself.
+    """
+
+    index: int
+    kind: str
+    dtype: str | None = None
+    shape: list[int] | None = None
+    first: list[float | int | bool] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The document of `exirkit run`.
+
+    Attributes:
+        inputs: `random`, `ones`, or the names of the files.
+        seed: What random inputs were made from.
+        seconds: Wall time of every call.
+        saved: The file that holds the outputs.
+    """
+
+    file: str
+    method: str
+    inputs: list[str]
+    seed: int | None
+    outputs: list[OutputReport]
+    seconds: list[float]
+    saved: str | None
+    ok: bool = True
+
+
+def run(
+    file: ProgramFile,
+    method: MethodName = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--input", metavar="FILE", help="Inputs from a .npy, .npz or .pt file; may be repeated."),
+    ] = None,
+    random: Annotated[bool, typer.Option("--random", help="Random inputs, the default.")] = False,
+    ones: Annotated[bool, typer.Option("--ones", help="Inputs filled with ones.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of random inputs.")] = 0,
+    repeat: Annotated[int, typer.Option(min=1, help="Run so many times; state stays.")] = 1,
+    save: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write the outputs there.")] = None,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Check every access to planned memory; fail on any wrong one.")
+    ] = False,
+    knowing: Annotated[bool, typer.Option("--knowing", hidden=True)] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="With --sanitize: results may overwrite arguments that are dead.")
+    ] = False,
+    rules: OperatorBooks = None,
+    json: Json = False,
+) -> None:
+    """Run a method of a program file on the reference runtime."""
+    if sum((bool(inputs), random, ones)) > 1:
+        raise usage_error("--input, --random and --ones exclude each other")
+    if knowing:
+        print_line("--knowing is deprecated; write --sanitize", err=True)
+    check_writable(save, ".npz")
+    with Steps() as steps:
+        steps("loading torch")
+        from exirkit.cli.program_file import register_operators
+
+        register_operators(rules)
+        report = run_file(
+            file,
+            steps,
+            method=method,
+            inputs=inputs or (),
+            fill="ones" if ones else "random",
+            seed=seed,
+            repeat=repeat,
+            save=save,
+            sanitize=sanitize or knowing,
+            in_place=in_place,
+        )
+    if json:
+        print_json(report)
+    else:
+        print_run(report)
+
+
+def run_file(
+    path: Path,
+    steps: Steps,
+    *,
+    method: str | None,
+    inputs: Sequence[Path],
+    fill: Fill,
+    seed: int,
+    repeat: int,
+    save: Path | None,
+    sanitize: bool,
+    in_place: bool,
+) -> RunReport:
+    """Load a program file, run one method and report its outputs.
+
+    Args:
+        path: The file.
+        steps: Progress.
+        method: Name of the method; by default `forward`, or the only one there is.
+        inputs: Files with inputs; made up if there are none.
+        fill: How inputs are made up.
+        seed: Of random inputs.
+        repeat: How often to run; a method with state continues from the run before.
+        save: File for the outputs of the last run, `.npz`.
+        sanitize: Whether every access to planned memory is checked.
+        in_place: Whether results may overwrite dead arguments, where operators allow that.
+
+    Raises:
+        ModelError: The file cannot be loaded or run, or the memory sanitizer finds a wrong access.
+        UsageError: EK640 to EK645, the inputs do not fit the method.
+        CommandError: EK721 to EK723, inputs cannot be read or made up, or there is no such method.
+    """
+    import torch
+
+    from exirkit.cli.input_files import make_inputs, read_inputs
+    from exirkit.cli.program_file import chosen_plans
+    from exirkit.emit import open_program
+    from exirkit.runtime_ref import Runtime
+
+    steps(f"loading {path}")
+    with open_program(path) as file:
+        names = [plan.name for plan in file.program.execution_plan]
+        name = method or (names[0] if len(names) == 1 else "forward")
+        plan = chosen_plans(file.program, name)[0]
+        loaded = Runtime.get().load_program(file, knowing=sanitize, in_place=in_place).load_method(name)
+        made_up = not inputs and bool(plan.inputs)
+        values = read_inputs(inputs) if inputs else make_inputs(plan, fill, torch.Generator().manual_seed(seed))
+        steps(f"running {name}")
+        seconds: list[float] = []
+        outputs: list[Any] = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            outputs = loaded.execute(values)
+            seconds.append(time.perf_counter() - start)
+    if save is not None:
+        _save_outputs(save, outputs)
+    return RunReport(
+        file=os.fspath(path),
+        method=name,
+        inputs=[fill] if made_up else [os.fspath(each) for each in inputs],
+        seed=seed if made_up and fill == "random" else None,
+        outputs=[_output(index, value) for index, value in enumerate(outputs)],
+        seconds=seconds,
+        saved=os.fspath(save) if save is not None else None,
+    )
+
+
+def _save_outputs(path: Path, outputs: Sequence[Any]) -> None:
+    """Write outputs as arrays `output_0`, `output_1`, ... of a `.npz` file; None is left out.
+
+    Numpy has no narrow floats: bfloat16 and float8 are widened to float32, which holds them exactly.
+    """
+    import numpy as np
+    import torch
+
+    def array(value: Any) -> np.ndarray[Any, Any]:
+        if not isinstance(value, torch.Tensor):
+            return np.asarray(value)
+        try:
+            return value.numpy()
+        except TypeError:
+            return value.to(torch.float32).numpy()
+
+    arrays: dict[str, Any] = {
+        f"output_{index}": array(value) for index, value in enumerate(outputs) if value is not None
+    }
+    write_whole(path, lambda file: np.savez(file, **arrays))
+
+
+def _output(index: int, value: Any) -> OutputReport:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        first = value.flatten()[:_FIRST]
+        numbers = first.tolist() if not first.dtype.is_complex else torch.view_as_real(first).flatten().tolist()
+        return OutputReport(index, "tensor", str(value.dtype).removeprefix("torch."), list(value.shape), numbers)
+    if value is None:
+        return OutputReport(index, "none")
+    return OutputReport(index, type(value).__name__, first=[value] if isinstance(value, int | float) else [])
+
+
+def print_run(report: RunReport) -> None:
+    """Print what was computed, and how long it took."""
+    rows = [
+        (each.index, each.dtype or each.kind, shape_text(each.shape) if each.shape is not None else "", _first(each))
+        for each in report.outputs
+    ]
+    seed = f" with seed {report.seed}" if report.seed is not None else ""
+    print_line(f"{report.method} of {report.file} on {', '.join(report.inputs) or 'no'} inputs{seed}")
+    print_line()
+    print_table([">output", "dtype", "shape", "first values"], rows)
+    print_line()
+    ordered = sorted(report.seconds)
+    if len(ordered) == 1:
+        print_line(f"{ordered[0]:.4f} s")
+    else:
+        median = ordered[len(ordered) // 2]
+        print_line(f"{len(ordered)} runs: fastest {ordered[0]:.4f} s, median {median:.4f} s")
+    if report.saved is not None:
+        print_line(f"outputs are in {report.saved}")
+
+
+def _first(output: OutputReport) -> str:
+    texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in output.first]
+    more = output.shape is not None and prod(output.shape) > len(texts)
+    return " ".join(texts) + (" ..." if more else "")

@@ -1,0 +1,59 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Planner(StrEnum):
+    """Algorithms for planning memory."""
+
+    PORTFOLIO = "portfolio"
+    GREEDY = "greedy"
+    NAIVE = "naive"
+    EXACT = "exact"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+ModelTarget = Annotated[str, typer.Argument(metavar="MODULE:FACTORY|FILE.pt2", show_default=False)]
+ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]
+MethodName = Annotated[str | None, typer.Option("--method", help="Only this method.", show_default=False)]
+OperatorBooks = Annotated[
+    list[str] | None,
+    typer.Option("--rules", metavar="BOOK", help="Book that defines operators of the file; repeatable."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")]
+
+# How a model is lowered by commands that examine its lowering.
+Rules = Annotated[list[str] | None, typer.Option("--rules", metavar="BOOK", help="As for `exirkit lower`; repeatable.")]
+Pipelines = Annotated[
+    list[str] | None, typer.Option("--pipeline", metavar="FILE", help="As for `exirkit lower`; repeatable.")
+]
+Passes = Annotated[
+    list[str] | None,
+    typer.Option("--passes", metavar="MODULE:NAME", help="Passes on Edge: a class, function or list; repeatable."),
+]
+Level = Annotated[int, typer.Option("-O", min=0, max=2, help="Level of optimization.")]
+LevelTarget = Annotated[
+    str, typer.Option("--target", metavar="FILE", help="Target description of -O2: a file or a shipped one.")
+]
+
+# What results are compared on, and how close they have to be.
+Runs = Annotated[int, typer.Option(min=1, help="Runs: the first on the example inputs, others on drawn ones.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of drawn inputs.")]
+Rtol = Annotated[
+    float | None,
+    typer.Option(
+        min=0, help="Of the largest value; 1e-4 for float32, see docs/reference/command_line.md.", show_default=False
+    ),
+]
+Atol = Annotated[float | None, typer.Option(min=0, help="Added to that; 1e-6.", show_default=False)]
+
+Libraries = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Python module that registers operators; repeatable."),
+]

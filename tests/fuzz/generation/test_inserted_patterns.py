@@ -1,0 +1,100 @@
+"""Patterns and models are in the programs that are made around them, in every way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import find, settings
+
+from exirkit.fuzz.compilers import ExirkitCompiler
+from exirkit.fuzz.generation import (
+    WAYS,
+    ModelPatterns,
+    PatternSource,
+    RulePatterns,
+    generate_with_pattern,
+    programs,
+    sources_of,
+)
+from exirkit.fuzz.oracles import check
+from exirkit.fuzz.programs import Program, parse_program, program_text, run_eagerly
+from exirkit.ir import DiagnosticError
+from exirkit.patterns import load_book
+
+DOUBLE = {"vars": {"x": "f32 [*S]"}, "match": "return aten.neg.default(aten.neg.default(x))"}
+FUSED = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 2), torch.nn.BatchNorm2d(3)).eval()
+IMAGE = torch.randn(1, 2, 4, 4)
+
+
+def calls(program: Program) -> Counter[str]:
+    return Counter(step.op for method in program.methods for step in method.steps)
+
+
+def test_every_way_is_taken_and_gives_programs_that_run() -> None:
+    rule = load_book("algebra").rule("simplify.mul-one-remove")
+    ways: Counter[str | None] = Counter()
+    for seed in range(16):
+        made = generate_with_pattern(seed, [RulePatterns(rule)])
+        ways[made.way] += 1
+        assert parse_program(program_text(made.program)) == made.program
+        run_eagerly(made.program)
+        assert made == generate_with_pattern(seed, [RulePatterns(rule)])
+        if made.is_whole and made.way != "special":
+            fired = check(made.program, compiler=ExirkitCompiler(level=0, rules=[rule]), oracles=("lowering",)).fired
+            assert bool(fired) or made.way == "shared"
+    assert set(ways) == set(WAYS)
+
+
+def test_sources_take_turns() -> None:
+    sources: list[PatternSource] = sources_of(DOUBLE, [(FUSED, (IMAGE,))])
+    found = Counter(generate_with_pattern(seed, sources).source for seed in range(8))
+    assert found == {"pattern.1": 4, "Sequential": 4}
+
+
+def test_a_model_is_there_whole_and_changed_in_one_place() -> None:
+    source = ModelPatterns(FUSED, (IMAGE,))
+    kinds: Counter[str | None] = Counter()
+    for seed in range(8):
+        made = generate_with_pattern(seed, [source])
+        run_eagerly(made.program)
+        kinds[made.way] += 1
+        if made.is_whole:
+            assert calls(made.program)["aten.conv2d.default"] == calls(made.program)["aten.batch_norm.default"] == 1
+        if made.way == "near":
+            assert " = " in made.what or "swapped" in made.what
+    assert kinds["near"] >= 3
+    assert kinds["match"] >= 2
+
+
+def test_functions_and_inplace_calls_are_models_too() -> None:
+    source = ModelPatterns(lambda x: torch.relu_(x + 1).split(1), (torch.randn(2, 3),))
+    assert "aten.relu.default" in calls(generate_with_pattern(0, [source]).program)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"pattern": {"vars": {"x": "f32 [N]"}, "match": "return aten.no_such.default(x)"}}, "EK213"),
+        ({"pattern": {"vars": {}, "match": "return 1"}}, "EK876"),
+        ({"examples": [FUSED]}, "EK876"),
+        ({"examples": [(torch.nn.BatchNorm1d(2), (torch.ones(3, 2),))]}, "EK875"),
+        ({"examples": [(lambda x: x.tolist(), (torch.ones(3),))]}, "EK875"),
+    ],
+)
+def test_what_cannot_be_inserted_is_reported(given: dict[str, object], code: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        sources_of(**given)  # type: ignore[arg-type]
+    assert caught.value.diagnostics[0].code == code
+
+
+@pytest.mark.slow
+def test_the_strategy_shrinks_to_the_pattern_alone() -> None:
+    strategy = programs(pattern=DOUBLE)
+    found = find(
+        strategy,
+        lambda one: calls(one)["aten.neg.default"] >= 2,
+        settings=settings(max_examples=60, deadline=None, database=None, derandomize=True),
+    )
+    assert sum(calls(found).values()) <= 5
