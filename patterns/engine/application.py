@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -79,7 +79,11 @@ class RuleApplication:
         self.facts = facts
         self._wrap, self.is_edge = _dialect_of(editor)
         self._mutated = _mutated_inputs(editor)
-        self._is_functional = not any(map(_writes, editor.graph.nodes))
+
+    @cached_property
+    def _is_functional(self) -> bool:
+        """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
+        return not any(map(_writes, self.editor.graph.nodes))
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""

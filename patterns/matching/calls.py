@@ -25,6 +25,7 @@ from exirkit.patterns.syntax.terms import (
     OperatorCall,
     Optional,
     Through,
+    Variable,
     optional_names,
 )
 from exirkit.patterns.types.scalars import OperatorVariable
@@ -32,7 +33,7 @@ from exirkit.patterns.types.scalars import OperatorVariable
 from .arguments import compile_argument
 from .lists import compile_elements
 from .state import Matcher, State, Then
-from .values import from_front, rest_is_default, same_literal
+from .values import from_front, is_kind, rest_is_default, same_literal
 
 if TYPE_CHECKING:
     from .matcher import PatternCompiler
@@ -169,9 +170,13 @@ def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then
     chain: Then = then
     for name, argument in reversed(items):
         chain = compile_argument(compiler, term.op, name, argument, holder, chain)
+    required = _required_kinds(compiler, items)
 
     def match(arguments: Any, state: State) -> bool:
         if order.condition is not None and not order.condition(arguments):
+            return False
+        # That a value is not constant is known at once; shapes, which are asked in the order of the pattern, are not.
+        if required and state.trace is None and _lacks_kind(required, arguments, state):
             return False
         holder.append(arguments)
         try:
@@ -180,6 +185,29 @@ def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then
             holder.pop()
 
     return match
+
+
+def _required_kinds(
+    compiler: PatternCompiler, items: Sequence[tuple[str, Any]]
+) -> list[tuple[str, str, Sequence[str]]]:
+    """Return arguments that a variable stands for which is of some kind: name, variable, kinds."""
+    kinds = [
+        (name, argument.name, sorted(getattr(compiler.variables[argument.name], "qualifiers", ())))
+        for name, argument in items
+        if isinstance(argument, Variable)
+    ]
+    return [one for one in kinds if one[2]]
+
+
+def _lacks_kind(required: Sequence[tuple[str, str, Sequence[str]]], arguments: Arguments, state: State) -> bool:
+    """Whether an argument is certainly not of its kind; what is bound already was asked then."""
+    for name, variable, kinds in required:
+        value = arguments[name]
+        if isinstance(value, Node) and variable not in state.names:
+            for kind in kinds:
+                if not is_kind(state.facts, value, kind):
+                    return True
+    return False
 
 
 def compile_operator_call(compiler: PatternCompiler, term: OperatorCall, then: Then) -> Matcher:
