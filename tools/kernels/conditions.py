@@ -38,13 +38,13 @@ from tools.kernels.inference import Inferred, Tried, infer
 from tools.kernels.samples import SAMPLES
 
 REGISTRY = Path(__file__).resolve().parents[2] / "patterns" / "targets" / "registries" / "official_host.yaml"
-_ROUNDS = 3
+_ROUNDS = 8
 # Operators of torch that read beyond their tensors when sizes do not agree, and take the process with them.
 _DEADLY = ("aten::_pdist_forward.out", "aten::_native_batch_norm_legit.no_stats_out")
 # What a run does not show reliably: with tensors in other orders the kernel writes beyond them, and may come back.
 _STATED = {"aten::topk.values": ["contiguous(self, values, indices)"]}
 # Starting a worker takes longer than a thousand calls.
-_MOST_CRASHES = 24
+_MOST_CRASHES = 100
 _ATTACKS = 24
 # Of the calls that attack a condition, so many are repeated with sizes of zero.
 _EMPTIED = 6
