@@ -190,7 +190,8 @@ def _of_argument(
         yield from (f"{name} <= 1", f"integral({name})")
         whole = sorted({fact for call in taken if isinstance(fact := call[name], int) and not isinstance(fact, bool)})
         if all(isinstance(fact, int) for fact in facts if fact is not None):
-            if 1 < len(whole) < 5 and not name.startswith("dim"):
+            # Of a number that counts something, larger ones than those tried may be taken as well.
+            if 1 < len(whole) < 5 and name.endswith("mode"):
                 yield f"{name} in {whole}"
             for tensor in tensors if not name.startswith("dim") else ():
                 yield from (f"size({tensor}, 0) == {name}", f"size({tensor}, 1) == {name}")
