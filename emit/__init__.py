@@ -4,11 +4,10 @@ from .container.data_file import data_file
 from .container.header import ExtendedHeader
 from .container.reader import PteFile, open_program, read_program
 from .container.restore import restore, restore_mutable_data, restore_named_data
-from .container.writer import NamedBlob, PteImage, lay_out, write_file
+from .container.writer import NamedBlob, PteImage, encode_program, lay_out, write_file
 from .emitter.program import EmitterOutput, emit_program
 from .errors import ProgramFormatError, ProgramVerifyError
-from .flatbuffer.layout import FieldLayout, Kind, TableLayout, layout_of
-from .flatbuffer.writer import EncodedProgram, encode_program
+from .flatbuffer import EncodedTable, FieldLayout, Kind, TableLayout, layout_of
 from .printer.program import format_program, print_program
 from .scalar_type import ScalarType
 from .schema import (
@@ -74,7 +73,7 @@ __all__ = [
     "DoubleList",
     "EValue",
     "EmitterOutput",
-    "EncodedProgram",
+    "EncodedTable",
     "ExecutionPlan",
     "ExtendedHeader",
     "ExtraTensorInfo",

@@ -16,7 +16,7 @@ from pydantic import Discriminator, Field, Tag
 
 from exirkit.ir import TensorShapeDynamism
 
-from .flatbuffer.wire import (
+from .flatbuffer import (
     Blob,
     Flag,
     Float64,

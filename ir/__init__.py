@@ -2,10 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from .analysis.aliasing import alias_root, shared_results
-from .analysis.interface import MUTATION_KINDS, STORED_KINDS, ProgramInterface, results_of_graph, stored_tensor
-from .analysis.purity import has_effect, is_pure
-from .analysis.walk import called_graphs, graph_argument, graphs_by_path, graphs_of_call
+from .analysis.interface import (
+    MUTATION_KINDS,
+    STORED_KINDS,
+    ProgramInterface,
+    called_graphs,
+    graph_argument,
+    graphs_by_path,
+    graphs_of_call,
+    results_of_graph,
+    stored_tensor,
+)
+from .analysis.nodes import alias_root, has_effect, is_pure, shared_results
 from .deprecation import deprecated_names
 from .diagnostics import (
     ContractError,
@@ -60,9 +68,8 @@ from .graph.control_flow import (
 )
 from .graph.delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
 from .graph.editor import INFER, GraphEditor
-from .graph.editor_state import Checkpoint, Transaction
-from .graph.effect import Effect
 from .graph.graph_modules import is_module_program, module_of_program, program_of_module
+from .graph.journal import Checkpoint, Effect, Transaction
 from .graph.metadata import (
     attribute_at,
     attribute_of,
@@ -111,7 +118,6 @@ from .inference.sampled import (
     symbols_within,
     with_sizes,
 )
-from .machine_libraries import without_machine_libraries
 from .operators.calls import (
     functional_call,
     functional_variant,
@@ -120,6 +126,7 @@ from .operators.calls import (
     operator_name,
     out_operator_name,
     returns_view,
+    without_machine_libraries,
 )
 from .operators.catalogue import (
     Commutes,
@@ -141,23 +148,29 @@ from .operators.catalogue import (
 )
 from .operators.defined_operators import DefinedOperator, defined_operator
 from .operators.dtypes import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, expand_rule, known_dtypes, word_for
-from .operators.edge_operators import (
+from .operators.handles import (
     BackendOpOverload,
     EdgeOpOverload,
     MissingOutVariantError,
     UnknownOperatorError,
     edge_operator,
+    find_out_variant,
+    give_foreign_handles,
+    handles_like,
     ops,
+    take_foreign_handles,
     underlying,
 )
-from .operators.foreign_handles import handles_like
-from .operators.handle_exchange import give_foreign_handles, take_foreign_handles
 from .operators.memory_ops import AllocSpec, alloc, free, view
-from .operators.out_variants import find_out_variant
 from .plugins import find_plugins, load_plugin, load_plugins
 from .provenance import (
     PROVENANCE_KEYS,
     inherited,
+    is_torch_file,
+    is_users_file,
+    line_of_definition,
+    line_of_frames,
+    line_that_raised,
     locate,
     module_path,
     module_paths,
@@ -166,7 +179,6 @@ from .provenance import (
     stack_frames,
 )
 from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism, has_form_of
-from .user_code import is_torch_file, is_users_file, line_of_definition, line_of_frames, line_that_raised
 
 __all__ = [
     "ALIGNMENT",

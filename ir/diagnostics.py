@@ -1,7 +1,7 @@
 """One value for everything that can be wrong, and the four exceptions that carry it.
 
 A diagnostic says what is wrong, where, why and what to do next; it is rendered in the manner of rustc. Which exception
-carries it tells who has to act: the author of the model or file (`ModelError`), the caller (`UsageError`), the author
+carries it states who has to act: the author of the model or file (`ModelError`), the caller (`UsageError`), the author
 of a pass, rule or backend (`ContractError`), or us (`InternalError`).
 """
 
@@ -90,7 +90,7 @@ class Diagnostic(BaseModel):
         location: Where it is.
         expected: What would have been right.
         notes: How we got here.
-        hint: One action that mends it.
+        hint: One action that fixes it.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -67,7 +67,7 @@ def stride_from_dim_order(sizes: Sequence[Dim], dim_order: Sequence[int]) -> lis
     _check_permutation(sizes, dim_order)
     strides: list[Dim] = [1] * len(sizes)
     step: Dim = 1
-    # Products of symbolic sizes are dear, and the size of the outermost dimension is in no stride.
+    # Products of symbolic sizes are expensive, and the size of the outermost dimension is in no stride.
     for place in range(len(sizes) - 1, 0, -1):
         size = sizes[dim_order[place]]
         if not isinstance(size, int):

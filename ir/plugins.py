@@ -75,7 +75,7 @@ def _loaded(one: EntryPoint) -> Any:
                 message=f"the plug-in {one.name!r} of {_distribution(one)} cannot be loaded: "
                 f"{type(error).__name__}: {error}",
                 notes=(f"{one.group}: {one.name} = {one.value}",),
-                hint="mend, update or uninstall that distribution",
+                hint="fix, update or uninstall that distribution",
             )
         ) from error
 

@@ -144,12 +144,12 @@ class TensorSpec:
 
     def __copy__(self) -> TensorSpec:
         """Copy the spec with lists of its own, so that bounding or planning the copy leaves the original alone."""
-        twin = type(self).__new__(type(self))
+        copied = type(self).__new__(type(self))
         for name in TensorSpec.__slots__:
             if name != "__weakref__":
                 value = getattr(self, name)
-                setattr(twin, name, list(value) if isinstance(value, list) else value)
-        return twin
+                setattr(copied, name, list(value) if isinstance(value, list) else value)
+        return copied
 
     @property
     def scalar_type(self) -> torch.dtype:

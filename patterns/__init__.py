@@ -29,15 +29,16 @@ from .checking.witnesses import StoredRule, WitnessBook, read_witnesses, shipped
 from .engine.bisection import Bisection, bisect_rewrites
 from .engine.history import RewriteHistory
 from .engine.program_facts import ProgramFacts
-from .engine.report import Application, Refusal, RewriteReport, RuleStatistics
+from .engine.report import Application, Rejection, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
-from .explain.explanation import NodeExplanation, Obstacle, RuleExplanation, explain_rule
+from .explain.explanation import Mismatch, NodeExplanation, RuleExplanation, explain_rule
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .functions.graph import GraphFacts
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
 from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .matching.state import FailureTrace
 from .operators.argument_view import normalized_arguments
 from .operators.defined import book_of_operator
 from .operators.facts import FAMILIES, operators_with
@@ -62,21 +63,22 @@ __all__ = [
     "CompiledRule",
     "Condition",
     "Equivalence",
+    "FailureTrace",
     "GraphFacts",
     "Guard",
     "KernelCost",
     "LoadedBook",
+    "Mismatch",
     "NearMiss",
     "NodeExplanation",
-    "Obstacle",
     "OperatorDefinition",
     "OperatorTable",
     "PatternInstance",
     "ProgramFacts",
     "ProgramNotation",
     "PythonBook",
-    "Refusal",
     "Registry",
+    "Rejection",
     "Relations",
     "RewriteHistory",
     "RewriteOptions",

@@ -3,11 +3,11 @@
 from .dialects.legality import (
     check_aten_program,
     check_backend_program,
+    check_dtypes,
     check_edge_program,
     check_executorch_program,
     is_core,
 )
-from .dialects.operator_dtypes import check_dtypes
 from .dialects.reference_verifiers import (
     EXIRATenDialectVerifier,
     EXIRATenDialectVerifierBase,
@@ -15,21 +15,14 @@ from .dialects.reference_verifiers import (
     EXIREdgeDialectVerifier,
     get_aten_verifier,
 )
-from .graph.call_arguments import check_calls
 from .graph.control_flow import check_control_flow
-from .graph.debug_handles import check_debug_handles
-from .graph.separate_outputs import check_separate_body_results, check_separate_outputs
-from .graph.signature import check_signature
-from .graph.structure import check_structure
-from .graph.symbolic_shapes import check_symbols
-from .graph.written_back import check_written_back
+from .graph.signature import check_debug_handles, check_signature, check_symbols
+from .graph.structure import check_calls, check_structure
 from .kernels.conditions import FUNCTIONS as CONDITION_FUNCTIONS
-from .kernels.conditions import KernelCondition, read_condition
-from .kernels.facts import UNKNOWN, CallFacts, Fact, TensorFacts, facts_of_call
-from .kernels.out_arguments import check_out_arguments
-from .kernels.support import KernelTable, broken_conditions, check_kernel_names, check_kernels
-from .memory.methods import check_method_memory
-from .memory.plan import check_memory_plan
+from .kernels.conditions import UNKNOWN, CallFacts, Fact, KernelCondition, TensorFacts, facts_of_call, read_condition
+from .kernels.support import KernelTable, broken_conditions, check_kernel_names, check_kernels, check_out_arguments
+from .memory.outputs import check_separate_body_results, check_separate_outputs, check_written_back
+from .memory.plan import check_memory_plan, check_method_memory
 from .memory.specs import check_specs
 from .metadata.recorded_values import check_layouts, check_metadata
 from .program_check import check_form, check_program

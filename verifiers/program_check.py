@@ -9,15 +9,17 @@ from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic
 
-from .dialects.legality import check_aten_program, check_backend_program, check_edge_program, check_executorch_program
-from .dialects.operator_dtypes import check_dtypes
-from .graph.call_arguments import check_calls
+from .dialects.legality import (
+    check_aten_program,
+    check_backend_program,
+    check_dtypes,
+    check_edge_program,
+    check_executorch_program,
+)
 from .graph.control_flow import check_control_flow
-from .graph.debug_handles import check_debug_handles
-from .graph.signature import check_signature
-from .graph.structure import check_structure
-from .graph.symbolic_shapes import check_symbols
-from .kernels.out_arguments import check_out_arguments
+from .graph.signature import check_debug_handles, check_signature, check_symbols
+from .graph.structure import check_calls, check_structure
+from .kernels.support import check_out_arguments
 from .memory.specs import check_specs
 from .metadata.recorded_values import check_metadata
 

@@ -7,11 +7,10 @@ from struct import Struct
 from typing import Final
 
 from exirkit.emit.errors import ProgramFormatError
+from exirkit.emit.flatbuffer import PREFIX_NBYTES
 from exirkit.emit.schema import IDENTIFIER
 from exirkit.ir import Diagnostic, Location
 
-# Root offset and identifier come before the header.
-PREFIX_NBYTES: Final = 8
 HEADER_NBYTES: Final = 32
 # Headers without the last field, the size of the segments, are older but legal.
 MINIMUM_HEADER_NBYTES: Final = 24

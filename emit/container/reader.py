@@ -6,12 +6,11 @@ import mmap
 from collections.abc import Sequence
 from difflib import get_close_matches
 from os import PathLike
-from struct import unpack_from
 from types import TracebackType
 from typing import Self
 
 from exirkit.emit.errors import ProgramFormatError
-from exirkit.emit.flatbuffer.reader import decode_program
+from exirkit.emit.flatbuffer import Fault, decode
 from exirkit.emit.schema import BackendDelegate, DataLocation, Program, SubsegmentOffsets
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError
 
@@ -117,7 +116,7 @@ class PteFile:
         try:
             mapping.close()
         except BufferError:
-            # Somebody still holds a view, for example a constant inside `program`; the mapping dies with it.
+            # There still is a view, for example a constant inside `program`; the mapping dies with it.
             return
 
     def __enter__(self) -> Self:
@@ -144,7 +143,7 @@ class PteFile:
 def read_program(data: bytes | bytearray | memoryview | mmap.mmap) -> PteFile:
     """Read a program file that is in memory; constants and payloads stay views of `data`.
 
-    Requires: nobody changes `data` as long as the result is in use.
+    Requires: `data` does not change as long as the result is in use.
     Ensures: every index and offset that leads from the program into the file is inside the file.
 
     Raises:
@@ -154,11 +153,22 @@ def read_program(data: bytes | bytearray | memoryview | mmap.mmap) -> PteFile:
     view = _bytes_view(data)
     check_identifier(view)
     header = read_header(view)
-    (root,) = unpack_from("<I", view)
-    program = decode_program(view[: header.program_size] if header else view, root)
+    program = decode_program(view[: header.program_size] if header else view)
     segments = _segments(program, header, view)
     _check_references(program, segments)
     return PteFile(program, header, segments)
+
+
+def decode_program(data: memoryview) -> Program:
+    """Return the program of a flatbuffer, a contiguous view of bytes of which blobs stay views.
+
+    Raises:
+        ProgramFormatError: EK506 to EK515, with the byte offset and the path of the field that is wrong.
+    """
+    try:
+        return decode(Program, data)
+    except Fault as fault:
+        raise ProgramFormatError(fault.diagnostic()) from None
 
 
 def open_program(path: str | PathLike[str]) -> PteFile:

@@ -16,10 +16,10 @@ from math import lcm
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from exirkit.emit.flatbuffer.wire import read_blob
-from exirkit.emit.flatbuffer.writer import Chunk, EncodedProgram, encode_program
+from exirkit.emit.flatbuffer import Chunk, EncodedTable, encode, read_blob
 from exirkit.emit.schema import (
     FORCE_ALIGN_BYTES,
+    IDENTIFIER,
     BackendDelegate,
     BackendDelegateDataReference,
     BackendDelegateInlineData,
@@ -116,7 +116,7 @@ def lay_out(
         extract_delegate_segments: Whether payloads move into segments; empty ones never do.
 
     Raises:
-        UsageError: EK521 for an alignment that is no power of two, EK522 for a program that is not in memory form.
+        UsageError: EK521 for an alignment that is not a power of two, EK522 for a program that is not in memory form.
         ModelError: EK513 or EK526 for delegates and payloads that do not match, EK520 and EK525 as
             `encode_program`.
     """
@@ -141,6 +141,26 @@ def lay_out(
     return _image(in_file, encoded, segments)
 
 
+def encode_program(
+    program: Program,
+    *,
+    constant_alignment: int = FORCE_ALIGN_BYTES,
+    delegate_alignment: int = FORCE_ALIGN_BYTES,
+) -> EncodedTable:
+    """Return `program`, as it stands, as a flatbuffer.
+
+    Args:
+        program: Any program; it need not make sense to a runtime.
+        constant_alignment: Alignment of the data of `constant_buffer` in bytes, a power of two.
+        delegate_alignment: Alignment of the data of `backend_delegate_data` in bytes, a power of two.
+
+    Raises:
+        ModelError: EK520 for a value that its field cannot hold, EK525 for a program of 2 GiB or more.
+    """
+    alignments: dict[type, int] = {Buffer: constant_alignment, BackendDelegateInlineData: delegate_alignment}
+    return encode(program, IDENTIFIER, alignment=FORCE_ALIGN_BYTES, alignments=alignments)
+
+
 def write_file(path: str | os.PathLike[str], image: PteImage) -> None:
     """Write an image to a file, which appears (or changes) only when it is complete.
 
@@ -157,7 +177,7 @@ def write_file(path: str | os.PathLike[str], image: PteImage) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _image(program: Program, encoded: EncodedProgram, segments: _Segments) -> PteImage:
+def _image(program: Program, encoded: EncodedTable, segments: _Segments) -> PteImage:
     """Put header, flatbuffer and segments together; without any segment data there is no header."""
     if segments.nbytes == 0:
         return PteImage(program, None, encoded.nbytes(), encoded.chunks())
@@ -284,7 +304,7 @@ def _add_named_data(named_data: Mapping[str, NamedBlob], segments: _Segments) ->
 def _check_in_memory(
     program: Program, mutable_data: Sequence[Buffer] | None, named_data: Mapping[str, NamedBlob] | None
 ) -> None:
-    """Refuse a program that is laid out already."""
+    """Reject a program that is laid out already."""
     faults = {
         "segments": bool(program.segments),
         "constant_segment": bool(program.constant_segment.offsets),
@@ -314,7 +334,7 @@ def _check_delegates(plan: ExecutionPlan, count: int, where: str) -> None:
 
 
 def _check_bytes(data: object) -> None:
-    """Refuse what somebody put into a model after it was validated."""
+    """Reject data that was put into a model after it was validated."""
     if not isinstance(data, (bytes, memoryview)):
         message = f"program data is {type(data).__name__}"
         raise ModelError(Diagnostic(code="EK520", message=message, expected="bytes or a memoryview"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -97,12 +97,12 @@ class ArgumentWriter:
 
     Args:
         values: Table to which constants and lists are added.
-        id_of: Gives where the value of a node is.
+        ids: Where the value of each node is.
     """
 
-    def __init__(self, values: ValueTable, id_of: Callable[[Node], Ids]) -> None:
+    def __init__(self, values: ValueTable, ids: Mapping[Node, Ids]) -> None:
         self._values = values
-        self._id_of = id_of
+        self._ids = ids
 
     def write(self, node: Node, parameter: Parameter, value: Any) -> int:
         """Return the index of one argument.
@@ -122,7 +122,7 @@ class ArgumentWriter:
 
     def _single(self, parameter: Parameter, value: Any) -> int | None:
         if isinstance(value, Node):
-            found = self._id_of(value)
+            found = self._ids[value]
             return found if isinstance(found, int) else None
         if parameter.kind == "tensor" and value is not None:
             return None
@@ -136,7 +136,7 @@ class ArgumentWriter:
         if value is None:
             return self._values.constant(None)
         if isinstance(value, Node):
-            found = self._id_of(value)
+            found = self._ids[value]
             if isinstance(found, int):
                 items: Sequence[Any] = [value]
             else:
@@ -158,7 +158,7 @@ class ArgumentWriter:
             numbers = [self._single(parameter, item) for item in items]
             known = [one for one in numbers if one is not None]
             return self._values.integers(known) if len(known) == len(numbers) else None
-        # Floats and truth values are stored in the list itself, so none of them can be computed at run time.
+        # Floats and bools are stored in the list itself, so none of them can be computed at run time.
         if any(not isinstance(item, bool | int | float) for item in items):
             return None
         if parameter.kind == "bool":

@@ -2,15 +2,14 @@
 
 A branch computes its results in the memory of the call's results, so that nothing is copied behind it. A loop's results
 hold what it carries: what it begins with is copied there, and what a round returns at the end of the round. Rows of
-results are copied to their places as they are made. A loop looks before every round whether there is to be one, the
+results are copied to their places as they are made. A loop tests before every round whether there is to be one, the
 first included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 
@@ -21,14 +20,15 @@ from exirkit.ir import (
     ContractError,
     ControlFlowCall,
     Diagnostic,
-    TensorSpec,
     locate,
     results_of_graph,
 )
 
 from .arguments import Ids
-from .tables import make_table
-from .values import ValueTable
+from .values import make_table
+
+if TYPE_CHECKING:
+    from .method import MethodEmitter
 
 _SIZE = ("aten::sym_size", "int")
 _ROW = ("aten::select_copy", "int_out")
@@ -40,34 +40,10 @@ _EQUAL = ("executorch_prim::eq", "Scalar")
 _FILL = ("aten::full", "out")
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What control flow needs of the plan that it is emitted into.
-
-    Attributes:
-        values: Value table of the plan.
-        instructions: Its instructions so far.
-        where: Gives the index of the value of an argument.
-        tensor: Gives the index of the tensor of a node that a spec stands for.
-        body: Emits the instructions of a graph, given where its inputs are (None for one with a tensor of its own), and
-            gives where its results are.
-        operator: Gives the index of an operator.
-        add: Adds an instruction for a node.
-    """
-
-    values: ValueTable
-    instructions: list[Instruction]
-    where: Callable[[Any], Ids | None]
-    tensor: Callable[[Node, TensorSpec], int]
-    body: Callable[[GraphModule, Sequence[Ids | None]], list[Ids | None]]
-    operator: Callable[[tuple[str, str]], int]
-    add: Callable[[Node, Any], None]
-
-
 class ControlFlowEmitter:
     """Emits calls of `cond`, `map`, `scan` and `while_loop`."""
 
-    def __init__(self, plan: Surroundings) -> None:
+    def __init__(self, plan: MethodEmitter) -> None:
         self._plan = plan
 
     def emit(self, call: ControlFlowCall) -> Ids:
@@ -163,7 +139,7 @@ class ControlFlowEmitter:
         return self._size(call.node, self._where(first), 0)
 
     def _size_rows(self, node: Node, target: int, row: Node, found: Ids | None, number: int) -> None:
-        """Let the first row say how large rows are, where that varies: storing one only changes their number."""
+        """Take the size of rows from the first one, where it varies: storing a row only changes their number."""
         sizes: Sequence[Any] = row.meta["val"].shape
         if all(isinstance(size, int) for size in sizes):
             return
@@ -218,17 +194,19 @@ class ControlFlowEmitter:
         return found
 
     def _call(self, node: Node, operator: tuple[str, str], args: Sequence[Any]) -> None:
-        self._plan.add(node, make_table(KernelCall, op_index=self._plan.operator(operator), args=list(args)))
+        self._plan.add_call(node, make_table(KernelCall, op_index=self._plan.operator(operator), args=list(args)))
 
     def _move(self, node: Node, source: Any, target: int) -> None:
-        self._plan.add(node, make_table(MoveCall, move_from=source, move_to=target))
+        self._plan.add_call(node, make_table(MoveCall, move_from=source, move_to=target))
 
     def _jump(self, node: Node, unless: Any = None, destination: int = 0) -> int:
-        """Add a jump, which is always taken if nothing is said about a condition, and return its index."""
+        """Add a jump, which is always taken without a condition, and return its index."""
         if unless is None:
             unless = self._plan.values.constant(False)
         index = len(self._plan.instructions)
-        self._plan.add(node, make_table(JumpFalseCall, cond_value_index=unless, destination_instruction=destination))
+        self._plan.add_call(
+            node, make_table(JumpFalseCall, cond_value_index=unless, destination_instruction=destination)
+        )
         return index
 
     def _land(self, jump: int) -> None:

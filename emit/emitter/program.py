@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from exirkit.emit.container.writer import NamedBlob
-from exirkit.emit.schema import Buffer, Program
-from exirkit.ir import Diagnostic, UsageError
+from exirkit.emit.schema import Buffer, Chain, ContainerMetadata, EValue, ExecutionPlan, Program
+from exirkit.ir import Diagnostic, Location, TensorSpec, UsageError
 
-from .inputs import ProgramState
-from .methods import constant_method
-from .plan import PlanEmitter
+from .method import MethodEmitter
+from .pools import ConstantPool, ProgramState
+from .values import constant_member, container_text, tensor_value
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,11 @@ def emit_program(
     _check_names(named, constants)
     state = ProgramState(emit_mutable_buffer_names=emit_mutable_buffer_names)
     emitted = {
-        name: PlanEmitter(name, program, state, emit_stacktrace=emit_stacktrace).emit()
+        name: MethodEmitter(name, program, state, emit_stacktrace=emit_stacktrace).emit()
         for name, program in sorted(named.items())
     }
     plans = [method.plan for method in emitted.values()]
-    plans += [constant_method(name, value, state.constants) for name, value in constants.items()]
+    plans += [_constant_method(name, value, state.constants) for name, value in constants.items()]
     initial_values = state.initial_values.buffers
     return EmitterOutput(
         program=Program(
@@ -108,3 +110,44 @@ def _check_names(methods: Mapping[str, Any], constants: Mapping[str, Any]) -> No
             )
         if name in constants:
             raise UsageError(Diagnostic(code="EK559", message=f"{name} names both a program and a constant method"))
+
+
+def _constant_method(name: str, value: Any, constants: ConstantPool) -> ExecutionPlan:
+    """Return the plan of a method that returns a constant.
+
+    Args:
+        name: Name of the method.
+        value: Number, string, dtype, tensor, or a container of these; leaves become outputs in order.
+        constants: Where tensors are stored.
+
+    Raises:
+        UsageError: EK555, a leaf is of another type.
+    """
+    leaves, spec = pytree.tree_flatten(value)
+    values = [EValue(val=_constant_value(name, leaf, constants)) for leaf in leaves]
+    return ExecutionPlan(
+        name=name,
+        container_meta_type=ContainerMetadata(encoded_inp_str="", encoded_out_str=container_text(spec)),
+        values=values,
+        outputs=list(range(len(values))),
+        chains=[Chain()],
+        non_const_buffer_sizes=[0],
+    )
+
+
+def _constant_value(name: str, leaf: Any, constants: ConstantPool) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        spec = TensorSpec.from_tensor(leaf, const=True)
+        data = constants.add(leaf, spec.dim_order, name)
+        return tensor_value(spec, data_buffer_idx=data, is_planned=False)
+    member = constant_member(leaf)
+    if member is None:
+        raise UsageError(
+            Diagnostic(
+                code="EK555",
+                message=f"constant method {name} returns a {type(leaf).__name__}",
+                location=Location(method=name, text=repr(leaf)[:160]),
+                expected="integers, floats, bools, strings, dtypes, tensors, None, or containers of these",
+            )
+        )
+    return member

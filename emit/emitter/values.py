@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
+from torch.utils._pytree import TreeSpec
 
+from exirkit.emit.flatbuffer import Table
 from exirkit.emit.scalar_type import ScalarType
 from exirkit.emit.schema import (
     AllocationDetails,
@@ -26,14 +30,32 @@ from exirkit.emit.schema import (
 )
 from exirkit.ir import Diagnostic, ModelError, TensorSpec
 
-from .tables import make_table
+TableT = TypeVar("TableT", bound=Table)
 
+_set = object.__setattr__
 _MEMORY_FORMATS = {
     torch.contiguous_format: 0,
     torch.preserve_format: 1,
     torch.channels_last: 2,
     torch.channels_last_3d: 3,
 }
+
+
+def make_table(kind: type[TableT], **fields: Any) -> TableT:
+    """Return a table that is equal to `kind(**fields)`; fields without a value get their default."""
+    made = kind.__new__(kind)
+    _set(made, "__dict__", {**_defaults(kind), **fields})
+    _set(made, "__pydantic_fields_set__", set(fields))
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
+
+
+@cache
+def _defaults(kind: type[Table]) -> dict[str, Any]:
+    """Return the defaults of the fields that have one that is shared: all but lists and tables."""
+    fields = kind.model_fields.items()
+    return {name: field.default for name, field in fields if not field.is_required() and field.default_factory is None}
 
 
 class ValueTable:
@@ -172,3 +194,35 @@ def tensor_value(
         shape_dynamism=spec.shape_dynamism,
         extra_tensor_info=extra,
     )
+
+
+_PROTOCOL = 1
+
+
+def container_text(spec: TreeSpec | None) -> str:
+    """Return a pytree spec as JSON: `[1, {"type": ..., "context": ..., "children_spec": [...]}]`.
+
+    Source: the text that `torch.utils._pytree.treespec_dumps` writes; a container type that is not registered for
+        that is
+    written under its own name.
+    """
+    return "" if spec is None else json.dumps([_PROTOCOL, _tree(spec)])
+
+
+def _tree(spec: TreeSpec) -> dict[str, Any]:
+    if spec.is_leaf():
+        return {"type": None, "context": None, "children_spec": []}
+    return {
+        "type": f"{spec.type.__module__}.{spec.type.__qualname__}",
+        "context": json.dumps(_context(spec.context)),
+        "children_spec": [_tree(child) for child in spec.children()],
+    }
+
+
+def _context(context: Any) -> Any:
+    """Return what of a context can be written: keys of mappings, or null."""
+    if context is None or isinstance(context, bool | int | float | str):
+        return context
+    if isinstance(context, list | tuple):
+        return [_context(item) for item in context]
+    return None

@@ -1,34 +1,58 @@
-"""How each table of the program schema lies in a flatbuffer, derived from the models once.
+"""How each table of a schema lies in a flatbuffer, derived from its pydantic model once; and faults of the codec.
 
 A model is a table; its fields take the slots of the vtable in the order of their declaration, a union two of them
-(tag, then value). Reader and writer know no table by name: they interpret these layouts.
+(tag, then value). Reader and writer know no schema: they interpret these layouts.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import cache
 from struct import calcsize
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
+from flatbuffers import number_types
 from pydantic.fields import FieldInfo
 
-from exirkit.emit.schema import Program
+from exirkit.ir import Diagnostic, Location
 
-from .wire import Table, UnionTable, Wire
+from .types import Table, UnionTable, Wire
 
-OFFSET_NBYTES = 4
+OFFSET_NBYTES: Final[int] = number_types.UOffsetTFlags.bytewidth
+
+
+class Fault(Exception):  # noqa: N818 - never leaves the codec, which turns it into a diagnostic
+    """What is wrong, at which byte, and the path of fields that leads there: each level of the codec adds its part."""
+
+    def __init__(self, code: str, message: str, offset: int | None = None, expected: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.offset = offset
+        self.expected = expected
+        self.path: list[str] = []
+
+    def inside(self, part: str) -> Fault:
+        """Add the part of the path that encloses what is there so far: `.name` or `[index]`."""
+        self.path.append(part)
+        return self
+
+    def diagnostic(self) -> Diagnostic:
+        """Return the diagnostic for a user."""
+        path = "".join(reversed(self.path)).removeprefix(".") or "program"
+        where = Location(node=path, offset_bytes=self.offset)
+        return Diagnostic(code=self.code, message=self.message, location=where, expected=self.expected)
 
 
 class Kind(Enum):
     """What a field holds; all but `SCALAR` are written as an offset to something else."""
 
     SCALAR = "scalar"
-    STRING = "text"
+    STRING = "string"
     BYTES = "vector of bytes"
     BLOB = "blob"
     SCALARS = "vector of numbers"
@@ -47,8 +71,8 @@ class FieldLayout:
         slot: Its entry in the vtable; a union has its tag there and its value in the next one.
         kind: What it holds.
         letter: `struct` letter of the scalar or of the elements of `SCALARS`.
-        choices: For enums and truth values, the value for each legal number.
-        tables: The tables that may stand here: one, or the members of a union in the order of their tags.
+        choices: For enums and bools, the value for each legal number.
+        tables: The tables that may be here: one, or the members of a union in the order of their tags.
         optional: Whether it may be `None`.
         required: Whether a file without it is malformed (never for scalars, which read as zero).
         default: What an absent field reads as, unless required; lists are copied.
@@ -202,13 +226,14 @@ def slot_count(layout: TableLayout) -> int:
     return last.slot + (2 if last.kind is Kind.UNION else 1)
 
 
-def all_layouts() -> Iterator[TableLayout]:
-    """Yield the layout of every table that a program can hold, each once, the program first."""
-    seen: set[type[Table]] = set()
-    waiting = [layout_of(Program)]
+@cache
+def layouts_in(root: type[Table]) -> tuple[TableLayout, ...]:
+    """Return the layout of every table that a root table can hold, each once, the root first."""
+    seen: dict[type[Table], TableLayout] = {}
+    waiting = [layout_of(root)]
     while waiting:
         layout = waiting.pop()
         if layout.model not in seen:
-            seen.add(layout.model)
-            yield layout
+            seen[layout.model] = layout
             waiting.extend(table for each in layout.fields for table in each.tables)
+    return tuple(seen.values())

@@ -1,35 +1,38 @@
-"""Read a program from a flatbuffer that nobody has to trust.
+"""Read tables from a flatbuffer that cannot be trusted.
 
-Every offset, length, tag, number and text is checked before it is used. The schema has no cycles, so the depth of
-the reading is fixed; how much may be read is bounded too, since parts of a flatbuffer may be shared and a small file
-could otherwise stand for an enormous program.
+Every offset, length, tag, number and string is checked before it is used. A schema has no cycles, so the depth of the
+reading is fixed; how much may be read is bounded too, since parts of a flatbuffer may be shared and a small file could
+otherwise stand for an enormous program.
+
+The accessors of the flatbuffers runtime (`flatbuffers.table.Table`) check nothing and look every field up again, which
+takes as long as reading all fields of a table at once by a plan for its vtable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from struct import Struct, unpack_from
-from typing import Any, Final
+from struct import Struct, calcsize, unpack_from
+from typing import Any, Final, NamedTuple, TypeVar
 
+from flatbuffers import encode, packer
 from pydantic import BaseModel
 
-from exirkit.emit.container.header import PREFIX_NBYTES
-from exirkit.emit.errors import ProgramFormatError
-from exirkit.emit.schema import Program
+from .layout import OFFSET_NBYTES, Fault, FieldLayout, Kind, TableLayout, layout_of, slot_count
+from .types import Table
 
-from .fault import Fault
-from .layout import FieldLayout, Kind, TableLayout, layout_of
-from .read_plan import Reader, TablePlan, plan_table
-from .wire import Table
+TableT = TypeVar("TableT", bound=Table)
 
+# Root offset and identifier.
+PREFIX_NBYTES: Final[int] = OFFSET_NBYTES + encode.FILE_IDENTIFIER_LENGTH
 # Sharing lets a program be larger than its file: an entry of 4 bytes may name a value of 24 that others name too.
 BUDGET_FACTOR: Final = 8
 BUDGET_SLACK_NBYTES: Final = 1 << 16
-# What a vtable costs: a hostile file may have one for each table.
+# What a vtable costs: a malformed file may have one for each table.
 VTABLE_COST_NBYTES: Final = 256
 
-_UNPACK_U32: Final = Struct("<I").unpack_from
-_UNPACK_I32: Final = Struct("<i").unpack_from
+_UNPACK_U32: Final = packer.uoffset.unpack_from
+_UNPACK_I32: Final = packer.soffset.unpack_from
 _NEW: Final = object.__new__
 # Descriptors of a model's slots: half the time of object.__setattr__.
 _PUT_FIELDS: Final = BaseModel.__dict__["__dict__"].__set__
@@ -37,23 +40,160 @@ _PUT_NAMES: Final = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _PUT_EXTRA: Final = BaseModel.__dict__["__pydantic_extra__"].__set__
 _PUT_PRIVATE: Final = BaseModel.__dict__["__pydantic_private__"].__set__
 _VTABLE_HEAD: Final = Struct("<HH")
-_WIDTHS: Final = {"b": 1, "B": 1, "i": 4, "I": 4, "q": 8, "Q": 8, "d": 8}
+
+# Reads the value at a byte: (decoder, argument, position) -> value.
+Reader = Callable[[Any, Any, int], Any]
 
 
-def decode_program(data: memoryview, root: int) -> Program:
-    """Return the program whose root table is at byte `root` of `data`, a contiguous view of bytes.
+class Reference(NamedTuple):
+    """An offset field: its place inside the table, what reads it, and what that needs to know."""
+
+    name: str
+    offset: int
+    read: Reader
+    argument: Any
+
+
+class TablePlan(NamedTuple):
+    """How to read the tables that share one vtable.
+
+    Attributes:
+        nbytes: Size of a table, with its vtable offset.
+        alignment: 8 with fields of 8 bytes, else 4.
+        phase: What the position of a table must be modulo `alignment`.
+        template: All fields of the model in order; what is absent has its value already, unless mutable.
+        fresh: Names and makers of absent fields whose value is mutable.
+        scalar_names: Scalars that are present, in the order of their places.
+        unpack: Unpacks them, given the data and the position of the table.
+        choices: Those of them that take few values only.
+        references: Offset fields that are present.
+    """
+
+    nbytes: int
+    alignment: int
+    phase: int
+    template: dict[str, Any]
+    fresh: tuple[tuple[str, Callable[[], Any]], ...]
+    scalar_names: tuple[str, ...]
+    unpack: Callable[[Any, int], tuple[Any, ...]]
+    choices: tuple[tuple[str, dict[int, Any]], ...]
+    references: tuple[Reference, ...]
+
+
+class _Span(NamedTuple):
+    """Bytes of a table that a field takes; `letter` unpacks them, if they are a scalar."""
+
+    offset: int
+    nbytes: int
+    field: FieldLayout
+    letter: str = ""
+
+
+def plan_table(layout: TableLayout, nbytes: int, offsets: Sequence[int], readers: Mapping[Kind, Reader]) -> TablePlan:
+    """Return the plan for tables of `nbytes` bytes whose field in slot i is at `offsets[i]` (0 if absent).
+
+    Raises:
+        Fault: EK507 for fields outside the table or on top of each other, EK508 for fields off their alignment,
+            EK510 for a required field that is absent.
+    """
+    spans: list[_Span] = []
+    references: list[Reference] = []
+    template: dict[str, Any] = {}
+    fresh: list[tuple[str, Callable[[], Any]]] = []
+    slots = [*offsets, *([0] * (slot_count(layout) - len(offsets)))]
+    for each in layout.fields:
+        template[each.name] = None
+        if slots[each.slot]:
+            found, reference = _present(each, slots, readers)
+            spans += found
+            references += reference
+        elif each.required:
+            fault = Fault("EK510", f"{layout.name} lacks {each.name}", expected=f"a {each.kind.value}")
+            raise fault.inside(f".{each.name}")
+        elif each.kind in (Kind.TABLE, Kind.SCALARS, Kind.TABLES):
+            fresh.append((each.name, each.default))
+        else:
+            template[each.name] = each.default()
+    spans.sort(key=lambda span: span.offset)
+    _check_places(layout, spans, nbytes)
+    alignment, phase = _alignment(layout, spans)
+    scalars = [span for span in spans if span.letter]
+    return TablePlan(
+        nbytes=nbytes,
+        alignment=alignment,
+        phase=phase,
+        template=template,
+        fresh=tuple(fresh),
+        scalar_names=tuple(span.field.name for span in scalars),
+        unpack=_struct_of(scalars).unpack_from,
+        choices=tuple((each.name, each.choices) for *_, each, _ in scalars if each.choices is not None),
+        references=tuple(references),
+    )
+
+
+def _present(
+    each: FieldLayout, slots: Sequence[int], readers: Mapping[Kind, Reader]
+) -> tuple[list[_Span], list[Reference]]:
+    """Return the bytes that a field takes, and how to follow it if it is an offset."""
+    offset = slots[each.slot]
+    if each.kind is Kind.SCALAR:
+        return [_Span(offset, each.nbytes, each, each.letter)], []
+    if each.kind is not Kind.UNION:
+        return [_Span(offset, OFFSET_NBYTES, each)], [Reference(each.name, offset, readers[each.kind], each)]
+    value = slots[each.slot + 1]
+    spans = [_Span(offset, 1, each), *([_Span(value, OFFSET_NBYTES, each)] if value else [])]
+    # A tag without a value is a fault of the single table, found when that is read: its tag may say which.
+    argument = (each, value - offset if value else None)
+    return spans, [Reference(each.name, offset, readers[Kind.UNION], argument)]
+
+
+def _check_places(layout: TableLayout, spans: list[_Span], nbytes: int) -> None:
+    """Reject fields that leave the table or overlap; `spans` are in the order of their offsets."""
+    free = OFFSET_NBYTES
+    for span in spans:
+        if span.offset < free or span.offset + span.nbytes > nbytes:
+            message = f"{span.field.name} is at byte {span.offset} of a {layout.name} of {nbytes} bytes"
+            expected = f"{free} to {nbytes - span.nbytes}"
+            raise Fault("EK507", message, expected=expected).inside(f".{span.field.name}")
+        free = span.offset + span.nbytes
+
+
+def _alignment(layout: TableLayout, spans: list[_Span]) -> tuple[int, int]:
+    """Return the alignment of the table and its phase, from those of its fields."""
+    phases = {-span.offset % span.nbytes for span in spans if span.nbytes == 8}
+    if len(phases) > 1 or any(span.offset % min(span.nbytes, 4) for span in spans):
+        raise Fault("EK508", f"fields of {layout.name} are off their alignment")
+    return (8, phases.pop()) if phases else (4, 0)
+
+
+def _struct_of(scalars: list[_Span]) -> Struct:
+    """Return what unpacks the scalars from the start of their table."""
+    pattern, position = "<", 0
+    for span in scalars:
+        pattern += f"{span.offset - position}x{span.letter}"
+        position = span.offset + span.nbytes
+    return Struct(pattern)
+
+
+def decode(model: type[TableT], data: memoryview, root: int | None = None) -> TableT:
+    """Return the table of type `model` at byte `root` of `data`, a contiguous view of bytes.
 
     Blobs stay views of `data`; everything else is copied out of it.
 
+    Args:
+        model: Type of the root table.
+        data: The flatbuffer.
+        root: Where the root table is; by default where the first offset leads.
+
     Raises:
-        ProgramFormatError: EK506 to EK515, with the byte offset and the path of the field that is wrong.
+        Fault: EK506 to EK515, with the byte offset and the path of the field that is wrong.
     """
-    try:
-        program = _Decoder(data).root(root)
-    except Fault as fault:
-        raise ProgramFormatError(fault.diagnostic()) from None
-    assert isinstance(program, Program)
-    return program
+    position: int = encode.Get(packer.uoffset, data, 0) if root is None else root
+    if position < PREFIX_NBYTES:
+        raise Fault("EK506", f"the root table cannot be at byte {position}", 0, f"at least {PREFIX_NBYTES}")
+    table = _Decoder(data).table(layout_of(model), position)
+    assert isinstance(table, model)
+    return table
 
 
 class _Decoder:
@@ -62,13 +202,7 @@ class _Decoder:
         self.end = len(data)
         self.budget = BUDGET_FACTOR * self.end + BUDGET_SLACK_NBYTES
         self.plans: dict[tuple[TableLayout, int], TablePlan] = {}
-        self.texts: dict[int, str] = {}
-
-    def root(self, position: int) -> Table:
-        """Read the program at `position`."""
-        if position < PREFIX_NBYTES:
-            raise Fault("EK506", f"the root table cannot be at byte {position}", 0, f"at least {PREFIX_NBYTES}")
-        return self.table(layout_of(Program), position)
+        self.strings: dict[int, str] = {}
 
     def spend(self, nbytes: int, position: int) -> None:
         """Charge the reading of `nbytes` to the budget."""
@@ -164,20 +298,20 @@ class _Decoder:
         return start, count
 
     def bad_position(self, what: str, position: int, at: int | None = None) -> Fault:
-        """Return the fault of something that cannot be at `position`, which is named at byte `at`."""
+        """Return the fault of something that cannot be at `position`, which the offset at byte `at` gives."""
         inside = 0 <= position <= self.end - 4
         fault = "is not aligned" if inside else f"is outside the {self.end} bytes of the program"
         code = "EK508" if inside else "EK506"
         return Fault(code, f"{what} at byte {position} {fault}", position if at is None else at)
 
     def past_end(self, what: str, position: int, nbytes: int) -> Fault:
-        """Return the fault of something too long for its place."""
+        """Return the fault of something that is too long."""
         message = f"{what} takes {nbytes} bytes, past the end of the program at byte {self.end}"
         return Fault("EK509", message, position)
 
 
 def _choose(plan: TablePlan, content: dict[str, Any], position: int) -> None:
-    """Put what they stand for in the place of numbers that have few legal values."""
+    """Replace numbers that have few legal values by the values."""
     for name, choices in plan.choices:
         number = content[name]
         if number not in choices:
@@ -190,22 +324,22 @@ def _bad_choice(name: str, number: int, choices: dict[int, Any], position: int) 
     return Fault("EK512", f"{number} is not a value of {name}", position, known)
 
 
-def _read_text(decoder: _Decoder, _field: FieldLayout, at: int) -> str:
+def _read_string(decoder: _Decoder, _field: FieldLayout, at: int) -> str:
     position = decoder.target(at)
-    known = decoder.texts.get(position)
+    known = decoder.strings.get(position)
     if known is not None:
         return known
     start, nbytes = decoder.vector(at, 1)
     stop = start + nbytes
     decoder.spend(nbytes, position)
     if stop >= decoder.end or decoder.data[stop] != 0:
-        raise Fault("EK514", "text does not end with a zero byte", min(stop, decoder.end))
+        raise Fault("EK514", "string does not end with a zero byte", min(stop, decoder.end))
     try:
-        text = str(decoder.data[start:stop], "utf-8")
+        string = str(decoder.data[start:stop], "utf-8")
     except UnicodeDecodeError as error:
-        raise Fault("EK514", f"text is not UTF-8: {error.reason}", start + error.start) from None
-    decoder.texts[position] = text
-    return text
+        raise Fault("EK514", f"string is not UTF-8: {error.reason}", start + error.start) from None
+    decoder.strings[position] = string
+    return string
 
 
 def _read_bytes(decoder: _Decoder, _field: FieldLayout, at: int) -> bytes:
@@ -220,7 +354,7 @@ def _read_blob(decoder: _Decoder, _field: FieldLayout, at: int) -> memoryview:
 
 
 def _read_scalars(decoder: _Decoder, each: FieldLayout, at: int) -> list[Any]:
-    width = _WIDTHS[each.letter]
+    width = calcsize(f"<{each.letter}")
     start, count = decoder.vector(at, width)
     decoder.spend(4 + count * width, start)
     numbers = list(unpack_from(f"<{count}{each.letter}", decoder.data, start))
@@ -263,7 +397,7 @@ def _read_union(decoder: _Decoder, argument: tuple[FieldLayout, int | None], at:
 
 
 _READERS: Final[dict[Kind, Reader]] = {
-    Kind.STRING: _read_text,
+    Kind.STRING: _read_string,
     Kind.BYTES: _read_bytes,
     Kind.BLOB: _read_blob,
     Kind.SCALARS: _read_scalars,

@@ -1,30 +1,28 @@
-"""Write a program as a flatbuffer.
+"""Write tables as a flatbuffer.
 
 The buffer grows from its end to its start, so that whatever is written can refer to all that was written before.
 Positions therefore count from the end: the position of a thing is the number of bytes from its first byte to the end
-of the buffer. Equal vtables, texts, short vectors and tables of scalars are written once: a value table is mostly
+of the buffer. Equal vtables, strings, short vectors and tables of scalars are written once: a value table is mostly
 small integers, and one entry serves them all.
 
-The bytes depend on the program alone. Blobs are not copied: the result is a sequence of chunks.
+The bytes depend on the tables alone. Blobs are not copied: the result is a sequence of chunks. (The Builder of the
+flatbuffers runtime shares vtables and strings only, copies blobs, and takes twice as long.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from struct import Struct, calcsize, pack
 from struct import error as StructError  # noqa: N812
-from struct import pack
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from exirkit.emit.container.header import PREFIX_NBYTES
-from exirkit.emit.schema import FORCE_ALIGN_BYTES, IDENTIFIER, BackendDelegateInlineData, Buffer, Program
 from exirkit.ir import ModelError
 
-from .fault import Fault
-from .form import entries_of, form_of
-from .layout import FieldLayout, Kind, TableLayout, all_layouts
-from .wire import Table
+from .layout import OFFSET_NBYTES, Fault, FieldLayout, Kind, TableLayout, layouts_in, slot_count
+from .reader import PREFIX_NBYTES
+from .types import Table
 
 Chunk = bytes | memoryview
 
@@ -36,8 +34,87 @@ _SHARED_VECTOR_NBYTES: Final = 64
 _JOINED_CHUNK_NBYTES: Final = 4096
 
 
+class Entry(NamedTuple):
+    """One vtable entry: a scalar, an offset, or the tag of a union."""
+
+    slot: int
+    letter: str
+    is_offset: bool
+    field: FieldLayout
+
+    @property
+    def nbytes(self) -> int:
+        """Width inside the table, in bytes."""
+        return OFFSET_NBYTES if self.is_offset else Struct(f"<{self.letter}").size
+
+
+@dataclass(frozen=True, eq=False)
+class TableForm:
+    """How a table is written in which some of the fields are present.
+
+    Attributes:
+        nbytes: Size of the table, a multiple of 4.
+        has_wide: Whether it has fields of 8 bytes; they follow its first 4 bytes, so that the position of the table
+            must be 4 modulo 8.
+        pattern: Packs the table, starting with the offset of its vtable.
+        order: What comes after that: the index of an entry, and its place in the table if it is an offset, else 0.
+        vtable: The bytes of the vtable, padded to a multiple of 4.
+    """
+
+    nbytes: int
+    has_wide: bool
+    pattern: Struct
+    order: tuple[tuple[int, int], ...]
+    vtable: bytes
+
+
+@cache
+def entries_of(layout: TableLayout) -> tuple[Entry, ...]:
+    """Return the vtable entries of a table; those of a union are its value, then its tag."""
+    entries: list[Entry] = []
+    for each in layout.fields:
+        if each.kind is Kind.SCALAR:
+            entries.append(Entry(each.slot, each.letter, False, each))
+        elif each.kind is Kind.UNION:
+            entries += [Entry(each.slot + 1, "I", True, each), Entry(each.slot, "B", False, each)]
+        else:
+            entries.append(Entry(each.slot, "I", True, each))
+    return tuple(entries)
+
+
+@cache
+def form_of(layout: TableLayout, present: int) -> TableForm:
+    """Return the form of the tables that have the entries whose bits are set in `present`."""
+    entries = entries_of(layout)
+    chosen = [(index, entry) for index, entry in enumerate(entries) if present >> index & 1]
+    # Widest first leaves no gaps; the sort keeps the order of the slots among equals.
+    chosen.sort(key=lambda item: -item[1].nbytes)
+    pattern, order, offset = "<i", [], OFFSET_NBYTES
+    places = [0] * slot_count(layout)
+    for index, entry in chosen:
+        places[entry.slot] = offset
+        order.append((index, offset if entry.is_offset else 0))
+        pattern += entry.letter
+        offset += entry.nbytes
+    padding = -offset % 4
+    return TableForm(
+        nbytes=offset + padding,
+        has_wide=any(entry.nbytes == 8 for _, entry in chosen),
+        pattern=Struct(f"{pattern}{padding}x"),
+        order=tuple(order),
+        vtable=_vtable(places, offset + padding),
+    )
+
+
+def _vtable(places: Sequence[int], table_nbytes: int) -> bytes:
+    """Return a vtable, without the entries at its end that are absent."""
+    used = max((slot + 1 for slot, place in enumerate(places) if place), default=0)
+    nbytes = 4 + 2 * used
+    return pack(f"<HH{used}H{-nbytes % 4}x", nbytes, table_nbytes, *places[:used])
+
+
 @dataclass(frozen=True)
-class EncodedProgram:
+class EncodedTable:
     """A flatbuffer that still lacks its first bytes, which depend on the size of the header.
 
     Attributes:
@@ -45,12 +122,14 @@ class EncodedProgram:
         body_nbytes: Their number.
         root: Position of the root table, in bytes from the end.
         alignment: Largest alignment in it; the size of a header must be a multiple of it.
+        identifier: Four bytes that name the format.
     """
 
     body: tuple[Chunk, ...]
     body_nbytes: int
     root: int
     alignment: int
+    identifier: bytes
 
     def nbytes(self, header_nbytes: int = 0) -> int:
         """Return the size of the whole flatbuffer with a header of `header_nbytes` bytes."""
@@ -60,33 +139,31 @@ class EncodedProgram:
     def chunks(self, header: bytes = b"") -> tuple[Chunk, ...]:
         """Return all bytes in order."""
         nbytes = self.nbytes(len(header))
-        start = pack("<I4s", nbytes - self.root, IDENTIFIER) + header
+        start = pack("<I4s", nbytes - self.root, self.identifier) + header
         return (start + bytes(nbytes - self.body_nbytes - len(start)), *self.body)
 
 
-def encode_program(
-    program: Program,
-    *,
-    constant_alignment: int = FORCE_ALIGN_BYTES,
-    delegate_alignment: int = FORCE_ALIGN_BYTES,
-) -> EncodedProgram:
-    """Return `program`, as it stands, as a flatbuffer.
+def encode(root: Table, identifier: bytes, *, alignment: int, alignments: Mapping[type, int]) -> EncodedTable:
+    """Return a table, as it stands, as a flatbuffer.
 
     Args:
-        program: Any program; it need not make sense to a runtime.
-        constant_alignment: Alignment of the data of `constant_buffer` in bytes, a power of two.
-        delegate_alignment: Alignment of the data of `backend_delegate_data` in bytes, a power of two.
+        root: The root table.
+        identifier: Four bytes that name the format.
+        alignment: Alignment of the whole, and of blobs, in bytes, a power of two.
+        alignments: Alignment of the blobs of some tables, by type.
 
     Raises:
-        ModelError: EK520 for a value that its field cannot hold, EK525 for a program of 2 GiB or more.
+        ModelError: EK520 for a value that its field cannot hold, EK525 for 2 GiB or more.
     """
-    encoder = _Encoder({Buffer: constant_alignment, BackendDelegateInlineData: delegate_alignment})
+    encoder = _Encoder(type(root), alignment, alignments)
     try:
-        root = encoder.root(program)
+        position = encoder.table(root)
+        if encoder.used > MAXIMUM_NBYTES:
+            raise _too_large(encoder.used)
     except Fault as fault:
         raise ModelError(fault.diagnostic()) from None
-    alignment = max(FORCE_ALIGN_BYTES, constant_alignment, delegate_alignment)
-    return EncodedProgram(_join(encoder.chunks), encoder.used, root, alignment)
+    largest = max(alignment, *alignments.values())
+    return EncodedTable(_join(encoder.chunks), encoder.used, position, largest, identifier)
 
 
 def _join(backwards: list[Chunk]) -> tuple[Chunk, ...]:
@@ -127,26 +204,20 @@ class _Writer:
 
 
 @cache
-def _writers() -> dict[type, _Writer]:
-    return {layout.model: _Writer(layout) for layout in all_layouts()}
+def _writers(root: type[Table]) -> dict[type, _Writer]:
+    return {layout.model: _Writer(layout) for layout in layouts_in(root)}
 
 
 class _Encoder:
     """Bytes written so far, the last first, and where in them the things are that can be shared."""
 
-    def __init__(self, alignments: Mapping[type, int]) -> None:
+    def __init__(self, root: type[Table], alignment: int, alignments: Mapping[type, int]) -> None:
+        self.alignment = alignment
         self.alignments = alignments
-        self.writers = _writers()
+        self.writers = _writers(root)
         self.chunks: list[Chunk] = []
         self.used = 0
         self.shared: dict[Any, int] = {}
-
-    def root(self, program: Program) -> int:
-        """Write a whole program and return its position."""
-        position = self.table(program)
-        if self.used > MAXIMUM_NBYTES:
-            raise _too_large(self.used)
-        return position
 
     def put(self, chunk: Chunk) -> int:
         """Write a chunk whose size is a multiple of 4 and return its position."""
@@ -188,7 +259,7 @@ class _Encoder:
         """Write a table that holds one union."""
         tag = tags.get(type(member))
         if tag is None:
-            raise Fault("EK520", f"{_show(member)} is no member of the union")
+            raise Fault("EK520", f"{_show(member)} is not a member of the union")
         name = writer.layout.fields[0].name
         try:
             content = self.table(member)
@@ -238,7 +309,7 @@ class _Encoder:
         try:
             return self.put(form.pattern.pack(*arguments))
         except _UNFIT:
-            raise _blame(writer, values) from None
+            raise _unpackable(writer, values) from None
 
 
 _UNFIT: Final = (StructError, TypeError, ValueError, OverflowError)
@@ -255,38 +326,34 @@ def _unfit(value: object, expected: object) -> Fault:
     return Fault("EK520", f"{_show(value)} does not fit the field", expected=str(expected))
 
 
-def _blame(writer: _Writer, values: list[Any]) -> Fault:
-    """Find the scalar that could not be packed."""
+def _unpackable(writer: _Writer, values: list[Any]) -> Fault:
+    """Return the fault of the scalar that could not be packed."""
     for index, *_ in writer.scalars:
         each = writer.layout.fields[index]
         try:
             pack(f"<{each.letter}", values[index])
         except _UNFIT:
-            return _unfit(values[index], _RANGES[each.letter]).inside(f".{each.name}")
+            return _unfit(values[index], _range_text(each.letter)).inside(f".{each.name}")
     return Fault("EK525", "an offset in the program does not fit 32 bits")
 
 
-_RANGES: Final = {
-    "b": "-2**7 to 2**7 - 1",
-    "B": "0 to 2**8 - 1",
-    "i": "-2**31 to 2**31 - 1",
-    "I": "0 to 2**32 - 1",
-    "q": "-2**63 to 2**63 - 1",
-    "Q": "0 to 2**64 - 1",
-    "d": "a floating-point number",
-}
+def _range_text(letter: str) -> str:
+    if letter == "d":
+        return "a floating-point number"
+    bits = 8 * calcsize(f"<{letter}")
+    return f"-2**{bits - 1} to 2**{bits - 1} - 1" if letter.islower() else f"0 to 2**{bits} - 1"
 
 
 def _too_large(nbytes: int) -> Fault:
     return Fault("EK525", f"the program has {nbytes} bytes", expected=f"at most {MAXIMUM_NBYTES}")
 
 
-def _put_text(encoder: _Encoder, _field: FieldLayout, text: str) -> int:
+def _put_string(encoder: _Encoder, _field: FieldLayout, text: str) -> int:
     position = encoder.shared.get(text)
     if position is None:
         data = text.encode()
         nbytes = len(data)
-        # At least one zero byte ends the text.
+        # At least one zero byte ends the string.
         chunk = pack(f"<I{nbytes}s{4 - nbytes % 4}x", nbytes, data)
         position = encoder.shared[text] = encoder.put(chunk)
     return position
@@ -303,7 +370,7 @@ def _put_blob(encoder: _Encoder, each: FieldLayout, data: Any) -> int:
     nbytes = len(data)
     if encoder.used + nbytes > MAXIMUM_NBYTES:
         raise _too_large(encoder.used + nbytes)
-    encoder.align(nbytes, encoder.alignments.get(each.owner, FORCE_ALIGN_BYTES))
+    encoder.align(nbytes, encoder.alignments.get(each.owner, encoder.alignment))
     encoder.put(data)
     return encoder.put(pack("<I", nbytes))
 
@@ -338,7 +405,7 @@ def _put_tables(encoder: _Encoder, each: FieldLayout, tables: list[Table]) -> in
     positions = [0] * count
     index = 0
     try:
-        # The last one first, so that they come to stand in the order of the program.
+        # The last one first, so that their order in the buffer is that of the program.
         for index in range(count - 1, -1, -1):
             if type(tables[index]) is not model:
                 raise _unfit(tables[index], model.__name__)
@@ -351,7 +418,7 @@ def _put_tables(encoder: _Encoder, each: FieldLayout, tables: list[Table]) -> in
 
 
 _PUT: Final[dict[Kind, Callable[[_Encoder, FieldLayout, Any], int]]] = {
-    Kind.STRING: _put_text,
+    Kind.STRING: _put_string,
     Kind.BYTES: _put_bytes,
     Kind.BLOB: _put_blob,
     Kind.SCALARS: _put_scalars,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from exirkit.emit.flatbuffer.wire import Table
+from exirkit.emit.flatbuffer import Table
 from exirkit.emit.schema import (
     Chain,
     DataLocation,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from math import prod
 from typing import Final
 
-from exirkit.emit.flatbuffer.wire import Table
+from exirkit.emit.flatbuffer import Table
 from exirkit.emit.scalar_type import ScalarType
 from exirkit.emit.schema import (
     Bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 
-from exirkit.emit.flatbuffer.wire import Table
+from exirkit.emit.flatbuffer import Table
 
 _INDENT = "  "
 

@@ -37,8 +37,8 @@ def why_idle(rule: CompiledRule) -> list[str]:
             f"after lowering to Edge the program calls {shown}",
         ]
     reasons = [
-        f"{one.obstacle.message} at {one.place.text or one.node}; expected {one.obstacle.expected}"
+        f"{one.mismatch.message} at {one.place.text or one.node}; expected {one.mismatch.expected}"
         for one in found.nodes
-        if one.obstacle is not None
+        if one.mismatch is not None
     ]
     return list(dict.fromkeys(reasons))[:_MOST] or ["it fires in a program that has nothing but its pattern"]

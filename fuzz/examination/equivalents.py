@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
 
-from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, TensorType
+from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, TensorType, mapped, names_in
 
 Detour = Callable[[Ref, str, TensorType], "list[Call] | None"]
 """Makes calls that lead from a value to the same value under another name; None where that is not possible."""
@@ -46,7 +46,8 @@ def _with_detour(program: Program, chooser: random.Random, name: str) -> tuple[P
             continue
         user = method.steps[at]
         if title != "dead code":
-            user = replace(user, args=_renamed(user.args, ref.name, name))
+            # Named arguments are never tensors here.
+            user = replace(user, args=mapped(user.args, lambda one: Ref(name) if one == ref else one))
         steps = (*method.steps[:at], *calls, user, *method.steps[at + 1 :])
         methods = list(program.methods)
         methods[place] = replace(method, steps=steps)
@@ -68,21 +69,8 @@ def _known_types(program: Program, method: Method) -> Mapping[str, TensorType]:
 
 
 def _tensor_refs(call: Call, types: Mapping[str, TensorType]) -> Iterator[Ref]:
-    if call.bodies:
-        return
-    for one in call.args:
-        for each in one if isinstance(one, tuple) else (one,):
-            if isinstance(each, Ref) and each.name in types:
-                yield each
-
-
-def _renamed(args: Sequence[Argument], old: str, new: str) -> tuple[Argument, ...]:
-    def renamed(one: Argument) -> Argument:
-        if isinstance(one, Ref) and one.name == old:
-            return Ref(new)
-        return tuple(renamed(each) for each in one) if isinstance(one, tuple) else one
-
-    return tuple(renamed(one) for one in args)
+    if not call.bodies:
+        yield from (Ref(name) for name in names_in(call.args) if name in types)
 
 
 def _call(op: str, result: str, *args: Argument) -> Call:

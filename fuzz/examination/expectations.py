@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref
+from exirkit.fuzz.programs import Call, Method, Program, Ref, names_in
 
 Closeness: TypeAlias = Literal["bits", "budget", "type"]
 """`bits`: bit for bit; `budget`: within the error budget; `type`: dtype and shape only."""
@@ -141,7 +141,7 @@ def _behind_decisions(program: Program) -> frozenset[str]:
         before = len(tainted)
         for method in program.methods:
             for call in method.steps:
-                if _decides(call) or any(name in tainted for name in _names(call.args, call.kwargs)):
+                if _decides(call) or any(name in tainted for name in names_in(call.arguments)):
                     tainted.update(name for name in call.results if name is not None)
             tainted.update(name for name, ref in method.updates if ref.name in tainted)
         if len(tainted) == before:
@@ -154,11 +154,3 @@ def _decides(call: Call) -> bool:
     parts = call.op.split(".")
     overload = parts[2] if len(parts) > 2 else ""
     return bool(call.bodies) or name in _DECISIONS or f"{name}_{overload.rpartition('_')[2]}" in _DECISIONS
-
-
-def _names(args: tuple[Argument, ...], kwargs: tuple[tuple[str, Argument], ...]) -> Iterator[str]:
-    for one in (*args, *(value for _, value in kwargs)):
-        if isinstance(one, Ref):
-            yield one.name
-        elif isinstance(one, tuple):
-            yield from _names(one, ())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 
-from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, Size, Stored
+from exirkit.fuzz.programs import Argument, Call, Method, Program, Ref, Size, Stored, leaves_of, names_in
 from exirkit.fuzz.programs.inference import operator_named
 
 from .generating import generate
@@ -47,30 +47,11 @@ class _View:
 def features_of(program: Program) -> frozenset[str]:
     """Return the features that a program has, by their names in `FLOORS`, and `op:NAME` for each operator in it."""
     calls = tuple((method, at, call) for method in program.methods for at, call in enumerate(method.steps))
-    uses = tuple((name, method, at) for method, at, call in calls for name in names_of(arguments_of(call)))
+    uses = tuple((name, method, at) for method, at, call in calls for name in names_in(call.arguments))
     view = _View(program, calls, {stored.name: stored for stored in program.stored}, uses)
     found = {name for name, test in _TESTS.items() if test(view)}
     found |= {call.op for _, _, call in calls if call.bodies}
     return frozenset(found | {f"op:{call.op}" for _, _, call in calls})
-
-
-def arguments_of(call: Call) -> tuple[Argument, ...]:
-    """Return all arguments of a call, named ones last."""
-    return (*call.args, *(value for _, value in call.kwargs))
-
-
-def leaves_of(arguments: Iterable[Argument]) -> Iterator[Argument]:
-    """Yield arguments, and the elements of those that are lists."""
-    for argument in arguments:
-        if isinstance(argument, tuple):
-            yield from leaves_of(argument)
-        else:
-            yield argument
-
-
-def names_of(arguments: Iterable[Argument]) -> list[str]:
-    """Return the names that arguments refer to."""
-    return [leaf.name for leaf in leaves_of(arguments) if isinstance(leaf, Ref)]
 
 
 def _input_sizes(view: _View) -> list[int | str]:
@@ -94,7 +75,7 @@ def _symbols_used(view: _View) -> set[str]:
 def _has_derived(view: _View) -> bool:
     texts = [size for size in _input_sizes(view) if isinstance(size, str)]
     for _, _, call in view.calls:
-        texts += [leaf.text for leaf in leaves_of(arguments_of(call)) if isinstance(leaf, Size)]
+        texts += [leaf.text for leaf in leaves_of(call.arguments) if isinstance(leaf, Size)]
     return any(" " in text for text in texts)
 
 
@@ -160,7 +141,7 @@ def _returned(view: _View, names: Iterable[str]) -> bool:
 
 
 def _returns_twice(view: _View) -> bool:
-    return any(count > 1 for method in view.program.methods for count in Counter(names_of(method.outputs)).values())
+    return any(count > 1 for method in view.program.methods for count in Counter(names_in(method.outputs)).values())
 
 
 def _returns_input(view: _View) -> bool:
@@ -187,16 +168,12 @@ def _is_channels_last(view: _View) -> bool:
 
 def _dtypes(view: _View) -> set[torch.dtype]:
     inputs = {each.type.dtype for method in view.program.methods for each in method.inputs}
-    casts = {
-        leaf for _, _, call in view.calls for leaf in leaves_of(arguments_of(call)) if isinstance(leaf, torch.dtype)
-    }
+    casts = {leaf for _, _, call in view.calls for leaf in leaves_of(call.arguments) if isinstance(leaf, torch.dtype)}
     return inputs | casts | {stored.type.dtype for stored in view.program.stored}
 
 
 def _numbers(view: _View) -> list[float]:
-    return [
-        leaf for _, _, call in view.calls for leaf in leaves_of(arguments_of(call)) if isinstance(leaf, int | float)
-    ]
+    return [leaf for _, _, call in view.calls for leaf in leaves_of(call.arguments) if isinstance(leaf, int | float)]
 
 
 def _is_quantized(view: _View) -> bool:
@@ -221,7 +198,7 @@ def _stored_beside_channels_last(view: _View) -> bool:
     """Whether a call takes an input that lies channels last and something stored of four dims."""
     last = {name for run in view.program.runs for name, one in run.inputs.items() if one.layout == "channels_last"}
     stored = {one.name for one in view.program.stored if len(one.type.sizes) == 4}
-    used = [set(names_of(arguments_of(call))) for _, _, call in view.calls]
+    used = [set(names_in(call.arguments)) for _, _, call in view.calls]
     return any(names & last and names & stored for names in used)
 
 
@@ -357,7 +334,7 @@ def measure(seeds: Iterable[int], policy: Policy | None = None) -> Measurement:
         programs += 1
         features.update(features_of(program))
         calls += sum(len(method.steps) for method in program.methods)
-        names = [name for method in program.methods for name in names_of(method.outputs)]
+        names = [name for method in program.methods for name in names_in(method.outputs)]
         outputs += len(names)
         inexact += sum(name in program.inexact for name in names)
         undecided += sum(name in program.undecided for name in names)

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import torch
 
-from exirkit.fuzz.programs import Argument, Contents, Method, Program, Ref
+from exirkit.fuzz.programs import Contents, Method, Program, Ref, names_in
 from exirkit.ir import Diagnostic, UsageError
 
 from .choices import Choices, SeededChoices
@@ -83,7 +83,7 @@ def _require_choices(policy: Policy) -> None:
 
 def finished(building: Building, scopes: dict[str, Scope], methods: Sequence[Method]) -> Program:
     """Return the program that methods and what they share make."""
-    used = {name for method in methods for name in _names_in(method)}
+    used = {name for method in methods for name in _names_of(method)}
     kept = tuple(stored for stored in building.stored if stored.name in used or stored.name in building.written)
     results = {name for method in methods for step in method.steps for name in step.results if name is not None}
     names = {each.name for each in kept} | used | results
@@ -127,9 +127,7 @@ def fill_method(scope: Scope, name: str, *, is_first: bool, extra: Sequence[Call
     updates = writes.references()
     outputs = (*outputs_of(scope), *(Ref(value.name) for value in scope.outputs_of_unknown_size))
     method = Method(name, tuple(scope.inputs), (), outputs, updates)
-    used = set(_names_in(method))
-    for step in scope.steps:
-        used |= set(_names_of((*step.args, *(value for _, value in step.kwargs))))
+    used = _names_of(method) | {name for step in scope.steps for name in names_in(step.arguments)}
     return replace(method, steps=trimmed_steps(scope, used))
 
 
@@ -334,23 +332,8 @@ def _of_families(policy: Policy, families: tuple[str, ...]) -> tuple[Sequence[Op
     return _weights_of(_key(policy), families)
 
 
-def _names_in(method: Method) -> list[str]:
-    """Return the names that a method refers to."""
-    names = [name for name, _ in method.updates] + [reference.name for _, reference in method.updates]
-    names += _names_of(method.outputs)
-    for step in method.steps:
-        names += _names_of((*step.args, *(value for _, value in step.kwargs)))
-    return names
-
-
-def _names_of(arguments: Sequence[Argument]) -> list[str]:
-    found: list[str] = []
-    for argument in arguments:
-        if isinstance(argument, Ref):
-            found.append(argument.name)
-        elif isinstance(argument, tuple):
-            found += _names_of(argument)
-    return found
+def _names_of(method: Method) -> set[str]:
+    return method.names_read | {name for name, _ in method.updates}
 
 
 def _wrong(message: str) -> UsageError:

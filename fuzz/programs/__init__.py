@@ -18,6 +18,9 @@ from .model import (
     Stored,
     Symbol,
     TensorType,
+    leaves_of,
+    mapped,
+    names_in,
 )
 from .modules import module_source, tensor_source
 from .reading import parse_program
@@ -47,8 +50,11 @@ __all__ = [
     "eager_modules",
     "export",
     "inputs_of",
+    "leaves_of",
     "make_tensor",
+    "mapped",
     "module_source",
+    "names_in",
     "parse_program",
     "program_text",
     "run_eagerly",

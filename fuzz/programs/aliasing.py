@@ -9,7 +9,7 @@ import torch
 
 from .inference import operator_named
 from .language import HIGHER_ORDER
-from .model import Argument, Call, Method, Ref
+from .model import Argument, Call, Method, Ref, names_in
 
 
 def read_late(method: Method) -> tuple[str, ...]:
@@ -43,8 +43,8 @@ def _roots(call: Call, shown: dict[str, frozenset[str]]) -> frozenset[str]:
         return frozenset()
     given: dict[str, Argument] = dict(zip((one.name for one in operator._schema.arguments), call.args, strict=False))
     given.update(call.kwargs)
-    names = _may_show(operator)
-    return frozenset().union(*(_shown_by(given.get(name), shown) for name in names))
+    names = [name for one in _may_show(operator) for name in names_in(given.get(one))]
+    return frozenset().union(*(shown.get(name, frozenset()) for name in names))
 
 
 @lru_cache(maxsize=4096)
@@ -57,9 +57,3 @@ def _may_show(operator: Any) -> tuple[str, ...]:
     silent = operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     silent = silent or "unsafe" in operator._schema.name
     return tuple(one.name for one in operator._schema.arguments if silent or one.alias_info is not None)
-
-
-def _shown_by(argument: Argument, shown: dict[str, frozenset[str]]) -> frozenset[str]:
-    if isinstance(argument, tuple):
-        return frozenset().union(*(_shown_by(one, shown) for one in argument))
-    return shown.get(argument.name, frozenset()) if isinstance(argument, Ref) else frozenset()

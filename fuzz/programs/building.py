@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from .aliasing import read_late
 from .graphs import GraphBuilder
 from .inference import CallInference
-from .model import Argument, Call, Input, Method, Program, Ref, Stored
+from .model import Input, Method, Program, Ref, Stored
 from .sizes import size_value
 from .symbolic_sizes import SymbolTable
 from .tensors import inputs_of, make_tensor
@@ -81,7 +81,7 @@ class _MethodBuilder:
     def build(self) -> ExportedProgram:
         first = next((one for one in self.program.runs if one.method == self.method.name), None)
         examples = inputs_of(self.program, first) if first else None
-        used = _used(self.method)
+        used = self.method.names_read
         for one in sorted(self.program.stored, key=lambda one: list(_KINDS).index(one.kind)):
             if one.kind != "constant" or one.name in used:
                 self._store(one)
@@ -209,24 +209,3 @@ def _strides(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
         strides[dim] = step
         step = step * (max(sizes[dim], 1) if isinstance(sizes[dim], int) else sizes[dim])
     return strides
-
-
-def _used(method: Method) -> set[str]:
-    """Return the names that a method reads."""
-    found: set[str] = set()
-
-    def visit(argument: Argument) -> None:
-        if isinstance(argument, tuple):
-            for one in argument:
-                visit(one)
-        elif isinstance(argument, Ref):
-            found.add(argument.name)
-
-    def visit_calls(calls: Sequence[Call]) -> None:
-        for call in calls:
-            visit((*call.args, *(value for _, value in call.kwargs)))
-
-    visit_calls(method.steps)
-    visit(method.outputs)
-    visit(tuple(source for _, source in method.updates))
-    return found

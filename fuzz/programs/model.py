@@ -34,9 +34,9 @@ what it needs from outside is an operand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -135,6 +135,25 @@ Argument: TypeAlias = (
 )
 
 
+def leaves_of(argument: Argument) -> Iterator[Argument]:
+    """Yield an argument, or all that is in it if it is a list."""
+    if isinstance(argument, tuple):
+        for one in argument:
+            yield from leaves_of(one)
+    else:
+        yield argument
+
+
+def names_in(argument: Argument) -> list[str]:
+    """Return the names of values in an argument."""
+    return [one.name for one in leaves_of(argument) if isinstance(one, Ref)]
+
+
+def mapped(argument: Argument, change: Callable[[Any], Any]) -> Any:
+    """Return an argument with each leaf changed; lists stay lists."""
+    return tuple(mapped(one, change) for one in argument) if isinstance(argument, tuple) else change(argument)
+
+
 @dataclass(frozen=True)
 class Body:
     """A function that control flow calls.
@@ -174,6 +193,16 @@ class Call:
     results: tuple[str | None, ...] = ()
     bodies: tuple[Body, ...] = ()
 
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """All arguments, named ones last."""
+        return (*self.args, *(value for _, value in self.kwargs))
+
+    def with_arguments(self, change: Callable[[Any], Any]) -> Call:
+        """Return the call with each leaf of its arguments changed."""
+        kwargs = tuple((name, mapped(value, change)) for name, value in self.kwargs)
+        return replace(self, args=mapped(self.args, change), kwargs=kwargs)
+
 
 @dataclass(frozen=True)
 class Input:
@@ -186,6 +215,14 @@ class Input:
 
     name: str
     type: TensorType
+
+
+def _reads_of(steps: Iterable[Call]) -> Iterator[Argument]:
+    for step in steps:
+        yield from leaves_of(step.arguments)
+        for body in step.bodies:
+            yield from _reads_of(body.steps)
+            yield from leaves_of(body.outputs)
 
 
 @dataclass(frozen=True)
@@ -206,6 +243,18 @@ class Method:
     steps: tuple[Call, ...]
     outputs: tuple[Argument, ...]
     updates: tuple[tuple[str, Ref], ...] = ()
+
+    def reads(self) -> Iterator[Argument]:
+        """Yield the leaves of all arguments, outputs and sources of updates, those of bodies included."""
+        yield from _reads_of(self.steps)
+        yield from leaves_of(self.outputs)
+        yield from (source for _, source in self.updates)
+
+    @property
+    def names_read(self) -> set[str]:
+        """Names of the values that the method reads; bodies read nothing but what they are given."""
+        steps = {name for step in self.steps for name in names_in(step.arguments)}
+        return steps | {*names_in(self.outputs), *(source.name for _, source in self.updates)}
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,11 @@ class _Lines:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines."""
-        sizes = {name for one in _used(self.method) if isinstance(one, Size) for name in symbols_of(one.text)}
+        sizes = {name for one in self.method.reads() if isinstance(one, Size) for name in symbols_of(one.text)}
         for symbol in self.program.symbols:
             if symbol.name in sizes:
                 yield f"{symbol.name} = {self._size(symbol.name)}"
-        used = {one.name for one in _used(self.method) if isinstance(one, Ref)}
+        used = {one.name for one in self.method.reads() if isinstance(one, Ref)}
         for name in [one.name for one in self.program.stored if one.name in used]:
             yield f"{name} = self.{name}"
         for target in read_late(self.method):
@@ -173,31 +173,6 @@ class _Lines:
 
 def _as_tuple(text: str) -> str:
     return "()" if text == "[]" else f"({text[1:-1]},)"
-
-
-def _used(method: Method) -> Iterator[Ref | Size]:
-    """Yield the uses of names and sizes in a method, those in bodies included."""
-    yield from _used_by(method.steps)
-    yield from _uses_in(method.outputs)
-    for _, source in method.updates:
-        yield source
-
-
-def _used_by(steps: Iterable[Call]) -> Iterator[Ref | Size]:
-    for step in steps:
-        yield from _uses_in(step.args)
-        yield from _uses_in(tuple(value for _, value in step.kwargs))
-        for body in step.bodies:
-            yield from _used_by(body.steps)
-            yield from _uses_in(body.outputs)
-
-
-def _uses_in(argument: Argument) -> Iterator[Ref | Size]:
-    if isinstance(argument, tuple):
-        for one in argument:
-            yield from _uses_in(one)
-    elif isinstance(argument, Ref | Size):
-        yield argument
 
 
 def _returns_list(call: Call) -> bool:

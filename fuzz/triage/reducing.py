@@ -13,7 +13,6 @@ from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, simpler_choices
 from exirkit.fuzz.examination import Failure
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import (
-    Argument,
     Call,
     Contents,
     Dim,
@@ -24,6 +23,8 @@ from exirkit.fuzz.programs import (
     Size,
     TensorType,
     check_program,
+    mapped,
+    names_in,
     program_text,
     run_eagerly,
 )
@@ -181,7 +182,7 @@ def without_dead_calls(program: Program) -> Iterator[Program]:
         for call in reversed(method.steps):
             if any(one in used for one in call.results if one is not None):
                 alive.append(call)
-                used.update(names_in(call.args), names_in(tuple(value for _, value in call.kwargs)))
+                used.update(names_in(call.arguments))
         if len(alive) < len(method.steps):
             yield _with(program, method, steps=tuple(alive[::-1]))
             for at, call in enumerate(method.steps):
@@ -305,7 +306,7 @@ def tidied(program: Program) -> Program:
     """Return a program without symbols, marks and contents that stand for nothing."""
     texts = [str(size) for one in program.stored for size in one.type.sizes]
     texts += [str(size) for method in program.methods for one in method.inputs for size in one.type.sizes]
-    texts += [text for method in program.methods for text in _size_texts(method)]
+    texts += [one.text for method in program.methods for one in method.reads() if isinstance(one, Size)]
     words = {word for text in texts for word in _words(text)}
     symbols = tuple(one for one in program.symbols if one.name in words)
     kept = {one.name for one in symbols}
@@ -323,15 +324,6 @@ def tidied(program: Program) -> Program:
     )
 
 
-def names_in(argument: Argument | tuple[Argument, ...]) -> Iterator[str]:
-    """Yield the names of values in an argument or in several."""
-    if isinstance(argument, Ref):
-        yield argument.name
-    elif isinstance(argument, tuple):
-        for one in argument:
-            yield from names_in(one)
-
-
 def _with(program: Program, method: Method, **changes: Any) -> Program:
     return _put(program, method, replace(method, **changes))
 
@@ -341,31 +333,16 @@ def _put(program: Program, old: Method, new: Method) -> Program:
 
 
 def _names_of(method: Method) -> set[str]:
-    used = set(names_in(method.outputs))
-    for target, ref in method.updates:
-        used |= {target, ref.name}
-    for call in method.steps:
-        used.update(names_in(call.args), names_in(tuple(value for _, value in call.kwargs)))
-    return used
+    return method.names_read | {target for target, _ in method.updates}
 
 
 def _renamed(method: Method, names: Mapping[str, str]) -> Method:
-    def renamed(one: Argument) -> Argument:
-        if isinstance(one, Ref):
-            return Ref(names.get(one.name, one.name))
-        return tuple(renamed(each) for each in one) if isinstance(one, tuple) else one
+    def renamed(one: Any) -> Any:
+        return Ref(names.get(one.name, one.name)) if isinstance(one, Ref) else one
 
-    steps = tuple(
-        replace(
-            call,
-            args=tuple(renamed(one) for one in call.args),
-            kwargs=tuple((key, renamed(value)) for key, value in call.kwargs),
-        )
-        for call in method.steps
-    )
-    outputs = tuple(renamed(one) for one in method.outputs)
-    updates = tuple((target, Ref(names.get(ref.name, ref.name))) for target, ref in method.updates)
-    return replace(method, steps=steps, outputs=outputs, updates=updates)
+    steps = tuple(call.with_arguments(renamed) for call in method.steps)
+    updates = tuple((target, renamed(ref)) for target, ref in method.updates)
+    return replace(method, steps=steps, outputs=mapped(method.outputs, renamed), updates=updates)
 
 
 def _as_inputs(program: Program, rest: Method, names: list[str]) -> Program | None:
@@ -426,15 +403,11 @@ def _fixed(program: Program, symbol: str, value: int) -> Program:
     def typed(one: Any) -> Any:
         return replace(one, type=replace(one.type, sizes=sizes(one.type.sizes)))
 
-    def argument(one: Argument) -> Argument:
-        if isinstance(one, Size):
-            made = _size(one.text, known)
-            return made if isinstance(made, int) else Size(made)
-        return tuple(argument(each) for each in one) if isinstance(one, tuple) else one
+    def leaf(one: Any) -> Any:
+        made = _size(one.text, known) if isinstance(one, Size) else one
+        return Size(made) if isinstance(one, Size) and isinstance(made, str) else made
 
-    return _mapped(
-        replace(program, symbols=tuple(one for one in program.symbols if one.name != symbol)), typed, argument
-    )
+    return _mapped(replace(program, symbols=tuple(one for one in program.symbols if one.name != symbol)), typed, leaf)
 
 
 def _size(size: Dim, known: Mapping[str, int]) -> Dim:
@@ -453,29 +426,23 @@ def _resized(program: Program, old: int, new: int) -> Program:
             one, type=replace(one.type, sizes=tuple(new if size == old else size for size in one.type.sizes))
         )
 
-    def argument(one: Argument) -> Argument:
-        if isinstance(one, tuple):
-            return tuple(argument(each) for each in one)
+    def leaf(one: Any) -> Any:
         return new if type(one) is int and one == old else one
 
-    return _mapped(program, typed, argument)
+    return _mapped(program, typed, leaf)
 
 
-def _mapped(program: Program, typed: Callable[[Any], Any], argument: Callable[[Argument], Argument]) -> Program:
-    methods = []
-    for method in program.methods:
-        steps = tuple(
-            replace(
-                call,
-                args=tuple(argument(one) for one in call.args),
-                kwargs=tuple((key, argument(value)) for key, value in call.kwargs),
-            )
-            for call in method.steps
+def _mapped(program: Program, typed: Callable[[Any], Any], leaf: Callable[[Any], Any]) -> Program:
+    methods = tuple(
+        replace(
+            method,
+            inputs=tuple(typed(one) for one in method.inputs),
+            steps=tuple(call.with_arguments(leaf) for call in method.steps),
+            outputs=mapped(method.outputs, leaf),
         )
-        inputs = tuple(typed(one) for one in method.inputs)
-        outputs = tuple(argument(one) for one in method.outputs)
-        methods.append(replace(method, inputs=inputs, steps=steps, outputs=outputs))
-    return replace(program, stored=tuple(typed(one) for one in program.stored), methods=tuple(methods))
+        for method in program.methods
+    )
+    return replace(program, stored=tuple(typed(one) for one in program.stored), methods=methods)
 
 
 def _simpler(contents: Contents) -> Iterator[Contents]:
@@ -487,18 +454,6 @@ def _simpler(contents: Contents) -> Iterator[Contents]:
         yield replace(contents, kind="dyadic")
     if contents.kind in ("dyadic", "numbers") and (contents.kind, contents.seed, contents.bits) != ("dyadic", 0, 0):
         yield Contents("dyadic", low=-2, high=2, bits=0, layout=contents.layout)
-
-
-def _size_texts(method: Method) -> Iterator[str]:
-    pending: list[Argument] = [*method.outputs]
-    for call in method.steps:
-        pending += [*call.args, *(value for _, value in call.kwargs)]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, Size):
-            yield one.text
-        elif isinstance(one, tuple):
-            pending.extend(one)
 
 
 def _words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Calls of control flow, taken apart: which graphs they run, and what the inputs and results of these stand for."""
+"""Calls of control flow, decomposed: which graphs they run, and what the inputs and results of these stand for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
-from exirkit.ir.analysis.walk import graph_argument
+from exirkit.ir.analysis.interface import graph_argument
 
 COND = "cond"
 MAP = "map_impl"
@@ -56,7 +56,7 @@ class ControlFlowCall:
 
 
 def control_flow_call(node: Node) -> ControlFlowCall | None:
-    """Take a node apart; None if it is no call of control flow, or none of the usual form."""
+    """Decompose a call of control flow; None for other nodes, and for calls of an unusual form."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, HigherOrderOperator) or set(node.kwargs) - IGNORED_OPTIONS:
         return None

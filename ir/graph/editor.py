@@ -8,21 +8,46 @@ re-runs a graph.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch.fx import Node
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.fx import Graph, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from exirkit.ir.analysis.purity import is_pure
+from exirkit.ir.analysis.interface import MUTATION_KINDS, results_of_graph
+from exirkit.ir.analysis.nodes import is_pure
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
+from exirkit.ir.inference.fake import fake_like
+from exirkit.ir.inference.inference import Inference
 from exirkit.ir.provenance import inherited, locate, target_name
 
-from .editor_inputs import EditorInputs
-from .editor_state import Transaction
-from .journal import MISSING, MetaSet, Moved, Renamed, Retargeted, Rewired
-from .metadata import same_argument, same_value
-from .names import numbering_of, rename
+from .journal import (
+    EDITED,
+    MISSING,
+    Change,
+    Checkpoint,
+    Created,
+    Erased,
+    Journal,
+    MetaSet,
+    Moved,
+    Renamed,
+    Retargeted,
+    Rewired,
+    SignatureSet,
+    TableReordered,
+    TableSet,
+    Transaction,
+    UsersReordered,
+    effect_of,
+)
+from .metadata import is_static, same_argument, same_value
+from .names import numbering_of, register_names, release, rename
 from .node_order import (
     check_move,
     input_in_the_way,
@@ -31,12 +56,27 @@ from .node_order import (
     replacement_error,
     users_to_replace,
 )
+from .programs import fake_mode_of
+from .raw_edits import EditWatch
+from .signatures import TO_USER_INPUT, agreed_inputs, agreed_outputs, as_stored, input_specs_by_node, scalar_key
 
 INFER: Any = object()
 """Default of `val`: run the operator on the values of its arguments."""
 
+_MUTATION_OF = {
+    InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
+    InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
+    InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
+}
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ})
+# What stands behind a new input of a kind: parameters, then buffers, then constants, then what the user passes.
+_FOLLOWERS = {
+    InputKind.PARAMETER: _STORED - {InputKind.PARAMETER} | {InputKind.USER_INPUT},
+    InputKind.BUFFER: frozenset({InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ, InputKind.USER_INPUT}),
+}
 
-class GraphEditor(EditorInputs):
+
+class GraphEditor:
     """Edits one program in place; the caller hands in a copy it owns (`copy_program`).
 
     Edits are made inside a `transaction`. Every method that takes a node raises `UsageError` EK114 if the node is not,
@@ -47,6 +87,24 @@ class GraphEditor(EditorInputs):
         graph: Its graph.
         fake_mode: Mode of the graph's fake tensors.
     """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.graph: Graph = program.graph_module.graph
+        self.fake_mode = fake_mode_of(program.graph_module)
+        self._inference = Inference(self.fake_mode)
+        self._journal = Journal()
+        self._open: list[Transaction] = []
+        self._stale: dict[Node, None] = {}
+        # Editors of the subgraphs of control flow; they share the journal.
+        self._bodies: dict[str, GraphEditor] = {}
+        self._scalar_constants: dict[tuple[Any, ...], Node] = {}
+        self._input_specs: dict[Node, InputSpec] = {}
+        self._roots: set[str] = set()
+        self._first_user_input: tuple[int, Node] | None = None
+        register_names(self.graph)
+
+    # Transactions
 
     @contextmanager
     def transaction(self, author: str, *, records_effect: bool = True) -> Iterator[Transaction]:
@@ -76,6 +134,96 @@ class GraphEditor(EditorInputs):
             raise
         finally:
             self._end(transaction)
+
+    def checkpoint(self) -> Checkpoint:
+        """Mark the present state, to come back to it before the outermost transaction ends.
+
+        Raises:
+            UsageError: EK121, no transaction is open.
+        """
+        if not self._open:
+            raise UsageError(Diagnostic(code="EK121", message="states are kept inside a transaction only"))
+        for one in self._open:
+            # What was saved before is not good enough any more: it is older than the mark.
+            one._saved.clear()
+        return Checkpoint(self)
+
+    def _begin(self, author: str, *, records_effect: bool) -> Transaction:
+        transaction = Transaction(self, author, records_effect=records_effect)
+        if not self._open:
+            EDITED.setdefault(self.program, self)
+        self._open.append(transaction)
+        return transaction
+
+    def _end(self, transaction: Transaction) -> None:
+        if transaction.records_effect:
+            transaction.effect = effect_of(self._journal[transaction._start :])
+        self._open.remove(transaction)
+        if not self._open:
+            if EDITED.get(self.program) is self:
+                del EDITED[self.program]
+            self._settle()
+
+    def _settle(self) -> None:
+        """Let go of what only an undo would have needed."""
+        for change in self._journal:
+            if isinstance(change, Erased):
+                release(change.node)
+        self._journal.clear()
+        self._forget()
+        module = self.program.graph_module
+        if isinstance(module, _LazyGraphModule):
+            # The module may have been run or printed between two edits; its code is generated again when next needed.
+            module.recompile()
+        self._scalar_constants = {key: node for key, node in self._scalar_constants.items() if not node._erased}
+        for body in self._bodies.values():
+            body._settle()
+
+    def _undo_to(self, transaction: Transaction) -> None:
+        self._journal.undo_to(transaction._start)
+        self._stale = dict.fromkeys(transaction._stale)
+        self._forget()
+        for other in self._open:
+            if other._start >= transaction._start:
+                other._saved.clear()
+
+    def _note(self, change: Change) -> None:
+        if self._open:
+            self._journal.append(change)
+
+    def _record(self, change: Change) -> None:
+        """Journal a change that has just been made."""
+        self._note(change)
+        self._made(change)
+
+    def _made(self, change: Change) -> None:
+        """Report a change that has been made, and that was or will be journaled, to the watch."""
+        if self._journal.watch is not None:
+            self._journal.watch.accept(change)
+
+    def _is_first(self, thing: Any) -> bool:
+        """Return whether the innermost transaction has not saved the state of this thing yet."""
+        if not self._open or thing in self._open[-1]._saved:
+            return False
+        self._open[-1]._saved.add(thing)
+        return True
+
+    # Edits that others make
+
+    def watch(self) -> EditWatch | None:
+        """Remember what the graphs are now, and what is done to them from now on, to find edits made by others.
+
+        Returns:
+            What is remembered; None if there is a watch already, which goes on.
+        """
+        if self._journal.watch is not None:
+            return None
+        self._journal.watch = watch = EditWatch(self.program)
+        return watch
+
+    def unwatch(self) -> None:
+        """End what `watch` began."""
+        self._journal.watch = None
 
     # Nodes
 
@@ -164,9 +312,8 @@ class GraphEditor(EditorInputs):
     def _replace_in(self, user: Node, old: Node, new: Node, is_stale: bool) -> None:
         self._save_users(user.all_input_nodes)
         change = Rewired(user, user.args, user.kwargs)
-        self._note(change)
         user.replace_input_with(old, new)
-        self._made(change)
+        self._record(change)
         if is_stale:
             self._stale[user] = None
 
@@ -239,9 +386,8 @@ class GraphEditor(EditorInputs):
 
     def _set_target(self, node: Node, target: Any) -> None:
         change = Retargeted(node, node.target)
-        self._note(change)
         node.target = target
-        self._made(change)
+        self._record(change)
 
     def move(self, node: Node, before: Node) -> None:
         """Place a node right in front of another one.
@@ -262,9 +408,8 @@ class GraphEditor(EditorInputs):
         if node is not before and node.next is not before:
             check_move(node, before)
             change = Moved(node, node.next)
-            self._note(change)
             before.prepend(node)
-            self._made(change)
+            self._record(change)
 
     def rename(self, node: Node, name: str) -> None:
         """Rename a node; a taken name gets a number, and the old name is free again."""
@@ -272,9 +417,8 @@ class GraphEditor(EditorInputs):
         if node.name == name:
             return
         change = Renamed(node, node.name, numbering_of(self.graph, name))
-        self._note(change)
         rename(node, name)
-        self._made(change)
+        self._record(change)
         if node.op == "placeholder":
             self._set_target(node, node.name)
 
@@ -287,17 +431,15 @@ class GraphEditor(EditorInputs):
             return
         self._check(node)
         change = MetaSet(node, key, node.meta.get(key, MISSING))
-        self._note(change)
         node.meta[key] = value
-        self._made(change)
+        self._record(change)
 
     def remove_meta(self, node: Node, key: str) -> None:
         """Remove one metadata entry if it is there."""
         self._check(node)
         if key in node.meta:
             change = MetaSet(node, key, node.meta.pop(key))
-            self._note(change)
-            self._made(change)
+            self._record(change)
 
     def refresh(self, node: Node) -> None:
         """Have the value of a node inferred (again) when the transaction ends, or at `propagate`."""
@@ -356,3 +498,337 @@ class GraphEditor(EditorInputs):
         # The arguments may have been retargeted or rewired just before, and their recorded values be those of then.
         self._propagate_up_to(before)
         return self._inference.value(target, args, kwargs, at)
+
+    def _check(self, *nodes: Node) -> None:
+        for node in nodes:
+            if node._erased or node.graph is not self.graph:
+                gone = "is no longer" if node.graph is self.graph else "is not"
+                raise UsageError(Diagnostic(code="EK114", message=f"%{node.name} {gone} in the graph that is edited"))
+
+    def _check_unused(self, node: Node) -> None:
+        if node.users:
+            users = ", ".join(f"%{user.name}" for user in node.users)
+            raise UsageError(
+                Diagnostic(code="EK115", message=f"%{node.name} is used by {users}", location=locate(node))
+            )
+
+    def _create(self, op: str, target: Any, args: Any, kwargs: Any, before: Node, name: str, meta: Any) -> Node:
+        numbering = numbering_of(self.graph, name)
+        with self.graph.inserting_before(before):
+            # Arguments come afterwards: torch flattens those of a new node, only to warn of symbolic numbers.
+            node = self.graph.create_node(op, target, name=name)
+        node._update_args_kwargs(args, kwargs)
+        change = Created(node, numbering)
+        self._note(change)
+        misplaced = misplaced_argument(node)
+        if misplaced is not None:
+            self._retract(change)
+            hint = f"pass a `before` that stands behind all arguments, such as the node behind %{misplaced.name}"
+            raise order_error(f"a call of {target_name(target)}", misplaced, before, hint)
+        node.meta = meta
+        if op == "placeholder":
+            node.target = node.name
+        self._made(change)
+        return node
+
+    def _retract(self, change: Change) -> None:
+        """Undo the change that was made last, because it was wrong."""
+        if self._open:
+            self._journal.pop()
+        change.undo()
+
+    def _save_users(self, producers: Iterable[Node]) -> None:
+        for producer in producers:
+            if self._is_first(producer):
+                self._journal.append(UsersReordered(producer, tuple(producer.users)))
+
+    def erase(self, node: Node) -> None:
+        """Take a node without users out of the graph.
+
+        Raises:
+            UsageError: EK114, the node is not in the graph; EK115, something uses it.
+        """
+        self._check(node)
+        self._check_unused(node)
+        self._save_users(node.all_input_nodes)
+        entry = Erased(node, node.next, node.args, node.kwargs)
+        self.graph.erase_node(node)
+        self._record(entry)
+        self._stale.pop(node, None)
+
+    def set_value(self, node: Node, value: Any) -> None:
+        """Record what a node computes; values of users are inferred again if it differs."""
+        self._check(node)
+        old = node.meta.get("val", MISSING)
+        if same_value(None if old is MISSING else old, value):
+            return
+        change = MetaSet(node, "val", old)
+        node.meta["val"] = value
+        self._record(change)
+        self._stale.update(node.users)
+
+    # Stored tensors and the signature
+
+    def add_constant(
+        self,
+        tensor: torch.Tensor,
+        *,
+        name: str,
+        origins: Node | Sequence[Node] = (),
+        kind: InputKind = InputKind.CONSTANT_TENSOR,
+        persistent: bool = True,
+    ) -> Node:
+        """Make a tensor a constant input of the program, or a parameter or buffer of it.
+
+        Args:
+            tensor: Real tensor; it is shared, not copied.
+            name: Wish for its name; a taken one gets a number.
+            origins: Nodes whose provenance it inherits.
+            kind: `CONSTANT_TENSOR`, `PARAMETER` or `BUFFER`.
+            persistent: Whether a buffer is part of the state dict.
+
+        Returns:
+            The placeholder. Constants of one element and equal dtype, shape and bytes that are added through one
+            editor share one placeholder; parameters and buffers have one each.
+
+        Raises:
+            UsageError: EK123, the program stores no inputs of this kind.
+        """
+        tensor = tensor.detach()
+        key = scalar_key(tensor) if kind is InputKind.CONSTANT_TENSOR else None
+        if key is not None and (known := self._scalar_constants.get(key)) is not None and not known._erased:
+            return known
+        specs = self._specs()
+        position, follower = self._place_of(kind)
+        meta = inherited((origins,) if isinstance(origins, Node) else tuple(origins))
+        meta["val"] = self._fake(tensor)
+        node = self._create("placeholder", name, (), {}, follower, name, meta)
+        target = self._free_target(node.name)
+        spec = InputSpec(kind, TensorArgument(name=node.name), target, persistent if kind is InputKind.BUFFER else None)
+        self._save_signature()
+        self.program._graph_signature.input_specs.insert(position, spec)
+        self._tell_signature()
+        specs[node] = spec
+        if self._first_user_input is not None:
+            first, user_input = self._first_user_input
+            self._first_user_input = (first + 1, user_input)
+        is_state = kind is InputKind.PARAMETER or (kind is InputKind.BUFFER and persistent)
+        table: dict[str, Any] = self.program._state_dict if is_state else self.program._constants
+        is_parameter = kind is InputKind.PARAMETER
+        self._set_entry(table, target, torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor)
+        if key is not None:
+            self._scalar_constants[key] = node
+        return node
+
+    def remove_input(self, node: Node) -> None:
+        """Remove an unused parameter, buffer or constant from graph, signature and tables.
+
+        Raises:
+            UsageError: As `remove_inputs`.
+        """
+        self.remove_inputs((node,))
+
+    def remove_inputs(self, nodes: Sequence[Node]) -> None:
+        """Remove unused parameters, buffers and constants from graph, signature and tables.
+
+        Raises:
+            UsageError: EK114, a node is not in the graph; EK115, something uses it, or the program writes to it;
+                EK116, it is not a stored tensor.
+        """
+        outputs = self.program._graph_signature.output_specs
+        written = {spec.target for spec in outputs if spec.kind not in TO_USER_INPUT}
+        unwanted: dict[int, InputSpec] = {}
+        for node in nodes:
+            spec = self._stored_spec(node)
+            self._check_unused(node)
+            if spec.target in written:
+                raise UsageError(
+                    Diagnostic(code="EK115", message=f"%{node.name} is written by the program", location=locate(node))
+                )
+            unwanted[id(spec)] = spec
+        known = self._specs()
+        for node in nodes:
+            self.erase(node)
+            known.pop(node, None)
+        self._save_signature()
+        specs = self.program._graph_signature.input_specs
+        specs[:] = [spec for spec in specs if id(spec) not in unwanted]
+        self._tell_signature()
+        self._first_user_input = None
+        kept = {spec.target for spec in specs}
+        for spec in unwanted.values():
+            if spec.target not in kept:
+                self._drop_entry(self.program._state_dict, spec.target)
+                self._drop_entry(self.program._constants, spec.target)
+
+    def _is_removable(self, node: Node) -> bool:
+        """Return whether an unused input is a stored tensor that the program does not write to."""
+        spec = self._specs().get(node)
+        written = {one.target for one in self.program._graph_signature.output_specs if one.kind not in TO_USER_INPUT}
+        return spec is not None and spec.kind in _STORED and spec.target not in written
+
+    def set_tensor(self, node: Node, tensor: torch.Tensor) -> None:
+        """Replace the tensor behind a parameter, buffer or constant placeholder.
+
+        Other placeholders of the same tensor, if there are any, have the new one too.
+
+        Raises:
+            UsageError: EK114, the node is not in the graph; EK116, it is not a stored tensor.
+        """
+        target = str(self._stored_spec(node).target)
+        for table in (self.program._state_dict, self.program._constants):
+            old = table.get(target, MISSING)
+            if old is not MISSING and old is not tensor:
+                self._set_entry(table, target, as_stored(old, tensor))
+        for other, spec in self._specs().items():
+            if spec.target == target:
+                self.set_value(other, self._fake(tensor.detach()))
+        self._scalar_constants = {key: known for key, known in self._scalar_constants.items() if known is not node}
+
+    def add_mutation(self, owner: Node, value: Node) -> None:
+        """Make the program leave a value in an input, a buffer or a parameter, as the last of its mutations.
+
+        Args:
+            owner: Placeholder.
+            value: What it holds in the end.
+
+        Raises:
+            UsageError: EK114, a node is not in the graph; EK116, the program cannot write to such an input.
+        """
+        self._check(owner, value)
+        spec = self._specs().get(owner)
+        kind = None if spec is None else _MUTATION_OF.get(spec.kind)
+        if spec is None or kind is None:
+            expected = "the placeholder of a parameter, a buffer or a user's input"
+            raise UsageError(
+                Diagnostic(
+                    code="EK116", message=f"%{owner.name} is never mutated", location=locate(owner), expected=expected
+                )
+            )
+        self._save_signature()
+        specs = self.program._graph_signature.output_specs
+        position = sum(one.kind in MUTATION_KINDS for one in specs)
+        target = owner.name if spec.kind is InputKind.USER_INPUT else spec.target
+        specs.insert(position, OutputSpec(kind, TensorArgument(name=value.name), target=target))
+        output = self.graph.output_node()
+        results = results_of_graph(self.graph)
+        self._save_users(output.all_input_nodes)
+        change = Rewired(output, output.args, output.kwargs)
+        output._update_args_kwargs(((*results[:position], value, *results[position:]),), {})
+        self._record(change)
+        self._tell_signature()
+
+    def set_range(self, symbol: Any, value_range: Any) -> None:
+        """Record the range of a size symbol."""
+        self._set_entry(self.program._range_constraints, symbol, value_range)
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        if type(tensor) is torch.Tensor and is_static(tensor) and not tensor.is_quantized:
+            return fake_like(self.fake_mode, tensor)
+        return self.fake_mode.from_tensor(tensor, static_shapes=True)
+
+    def _set_entry(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        change = TableSet(table, key, table.get(key, MISSING))
+        table[key] = value
+        self._record(change)
+
+    def _drop_entry(self, table: dict[Any, Any], key: Any) -> None:
+        if key in table:
+            if self._is_first(id(table)):
+                self._journal.append(TableReordered(table, tuple(table)))
+            change = TableSet(table, key, table.pop(key))
+            self._record(change)
+
+    def _save_signature(self) -> None:
+        if self._is_first("signature"):
+            signature = self.program._graph_signature
+            self._journal.append(SignatureSet(self.program, list(signature.input_specs), list(signature.output_specs)))
+
+    def _tell_signature(self) -> None:
+        if self._journal.watch is not None:
+            self._made(SignatureSet(self.program, [], []))
+
+    def _specs(self) -> dict[Node, InputSpec]:
+        """Return the input specs by placeholder; nodes may have been renamed since the signature agreed with them."""
+        if not self._open:
+            # Outside transactions nothing reports when they become wrong.
+            self._forget()
+        if not self._input_specs:
+            self._input_specs = input_specs_by_node(self.graph, self.program._graph_signature.input_specs)
+        return self._input_specs
+
+    def _stored_spec(self, node: Node) -> InputSpec:
+        self._check(node)
+        spec = self._specs().get(node)
+        if spec is None or spec.kind not in _STORED:
+            raise UsageError(
+                Diagnostic(
+                    code="EK116",
+                    message=f"%{node.name} is not a stored tensor",
+                    location=locate(node),
+                    expected="the placeholder of a parameter, buffer or constant",
+                )
+            )
+        return spec
+
+    def _place_of(self, kind: InputKind) -> tuple[int, Node]:
+        """Return the position of a new input of a kind, and the node in front of which it stands."""
+        if kind is InputKind.CONSTANT_TENSOR:
+            return self._boundary()
+        followers = _FOLLOWERS.get(kind)
+        if followers is None:
+            raise UsageError(
+                Diagnostic(
+                    code="EK123",
+                    message=f"an input of kind {kind.name} has no stored tensor",
+                    expected="InputKind.PARAMETER, BUFFER or CONSTANT_TENSOR",
+                )
+            )
+        specs = self.program._graph_signature.input_specs
+        position = next((index for index, spec in enumerate(specs) if spec.kind in followers), None)
+        if position is None:
+            return self._boundary()
+        return position, self.graph.find_nodes(op="placeholder")[position]
+
+    def _boundary(self) -> tuple[int, Node]:
+        """Return the position of the first user input, and the node in front of which a new input stands."""
+        if self._first_user_input is None or self._first_user_input[1]._erased:
+            specs = self.program._graph_signature.input_specs
+            kinds = [spec.kind for spec in specs]
+            placeholders = self.graph.find_nodes(op="placeholder")
+            if InputKind.USER_INPUT not in kinds:
+                return len(kinds), placeholders[-1].next if placeholders else next(iter(self.graph.nodes))
+            position = kinds.index(InputKind.USER_INPUT)
+            self._first_user_input = (position, placeholders[position])
+        return self._first_user_input
+
+    def _free_target(self, wish: str) -> str:
+        """Return a name that no stored tensor, module on the way to one, or attribute of the graph module has."""
+        if not self._roots:
+            for table in (self.program._state_dict, self.program._constants):
+                self._roots.update(name.partition(".")[0] for name in table)
+        while wish in self._roots or hasattr(self.program.graph_module, wish):
+            wish += "_"
+        self._roots.add(wish)
+        return wish
+
+    def _agree_signature(self) -> None:
+        """Make the signature say what the graph takes and returns."""
+        signature = self.program._graph_signature
+        inputs = agreed_inputs(self.graph, signature.input_specs)
+        renamed = {
+            old.arg.name: new.arg.name for old, new in zip(signature.input_specs, inputs, strict=True) if old is not new
+        }
+        outputs = agreed_outputs(self.graph, signature.output_specs, renamed)
+        if any(map(operator.is_not, (*inputs, *outputs), (*signature.input_specs, *signature.output_specs))):
+            self._save_signature()
+            signature.input_specs[:] = inputs
+            signature.output_specs[:] = outputs
+            self._tell_signature()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was derived from a signature that may be another one now."""
+        self._input_specs = {}
+        self._roots = set()
+        self._first_user_input = None

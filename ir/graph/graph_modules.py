@@ -1,7 +1,7 @@
 """Graph modules on their own: what a pass over programs needs is put around one, and taken off again.
 
 Tensors that hang on the module (`get_attr`) are inputs with a place in signature and tables while the pass works, and
-hang on the new module afterwards. What the inputs of the graph itself stand for, nobody says: they are no constants,
+hang on the new module afterwards. What the inputs of the graph itself stand for is unknown: they are not constants,
 and each result may be one that is written back to an input when the program has run.
 """
 
@@ -25,9 +25,9 @@ from torch.export.graph_signature import (
 from torch.fx import GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
-from exirkit.ir.analysis.purity import is_pure
+from exirkit.ir.analysis.nodes import is_pure
 from exirkit.ir.inference.fake import fake_like
-from exirkit.ir.operators.edge_operators import underlying
+from exirkit.ir.operators.handles import underlying
 
 from .programs import copy_graph_module, fake_mode_of
 
@@ -63,7 +63,7 @@ def program_of_module(module: GraphModule) -> ExportedProgram:
 
 
 def is_module_program(program: ExportedProgram) -> bool:
-    """Tell whether a program was made of a graph module on its own, so that nobody knows what its inputs stand for."""
+    """Return whether a program was made of a graph module on its own, and what its inputs stand for is unknown."""
     return any(spec.target == _UNKNOWN_TARGET for spec in program.graph_signature.output_specs)
 
 

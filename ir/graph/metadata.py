@@ -14,14 +14,14 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def is_static(value: Any) -> TypeGuard[torch.Tensor]:
-    """Tell whether a value is a strided tensor without symbolic sizes."""
+    """Return whether a value is a strided tensor without symbolic sizes."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
     return all(type(number) is int for number in (*value.shape, *value.stride(), value.storage_offset()))
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Tell whether two recorded values agree in structure, dtype, shape, layout and strides, without adding guards."""
+    """Return whether recorded values agree in structure, dtype, shape, layout and strides, without adding guards."""
     if left is right:
         return True
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
@@ -38,7 +38,7 @@ def same_value(left: Any, right: Any) -> bool:
 
 
 def same_argument(left: Any, right: Any) -> bool:
-    """Tell whether two graph arguments are the same, exact in type: 1, 1.0 and True are three things.
+    """Return whether two graph arguments are the same, exact in type: 1, 1.0 and True are three things.
 
     Lists and tuples of the same items are the same, as they are to operators. Real tensors are the same only if they
     are one object; fake tensors if they are the same value.
@@ -57,7 +57,13 @@ def same_argument(left: Any, right: Any) -> bool:
 
 
 def _same_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return len(left) == len(right) and all(map(same_argument, left, right))
+    if len(left) != len(right):
+        return False
+    # Nodes and most sizes are one object; a loop, since a generator costs as much as the comparisons.
+    for one, other in zip(left, right, strict=True):  # noqa: SIM110
+        if one is not other and not same_argument(one, other):
+            return False
+    return True
 
 
 def _same_plain(left: Any, right: Any) -> bool:
@@ -87,7 +93,7 @@ def _expression(value: Any) -> Any:
 
 
 def has_unbacked_symbols(node: Node) -> bool:
-    """Tell whether the node creates a size that only its data decides, so running it again would invent another."""
+    """Return whether the node creates a size that only its data decides, so running it again would invent another."""
     return bool(node.meta.get("unbacked_bindings"))
 
 

@@ -13,7 +13,7 @@ from exirkit.ir.provenance import locate, target_name
 def misplaced_argument(node: Node) -> Node | None:
     """Return the first argument of a node that does not stand in front of it in the same graph."""
     graph = node.graph
-    for argument in node.all_input_nodes:
+    for argument in node._input_nodes:
         # Nodes of one graph compare by place; an erased node keeps the place that it had.
         if argument.graph is not graph or argument._erased or not argument < node:
             return argument

@@ -14,7 +14,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from torch.fx.node import map_aggregate, map_arg
 
 from exirkit.ir.operators.defined_operators import DefinedOperator
-from exirkit.ir.operators.edge_operators import EdgeOpOverload
+from exirkit.ir.operators.handles import EdgeOpOverload
 from exirkit.ir.operators.memory_ops import free
 from exirkit.ir.tensor_spec import TensorSpec
 
@@ -77,7 +77,7 @@ _SpecCopies = dict[TensorSpec, TensorSpec]
 
 
 def _copy_module(module: GraphModule, specs: _SpecCopies) -> GraphModule:
-    # Code is generated when somebody calls or prints the module, not once per copy.
+    # Code is generated when the module is called or printed, not once per copy.
     with _use_lazy_graph_module(True):
         result = _make_graph_module(module, _copy_graph(module.graph, specs), class_name=type(module).__name__)
     result.meta.update(module.meta)

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from exirkit.ir.analysis.walk import called_graphs
+from exirkit.ir.analysis.interface import called_graphs
 
 from .journal import (
     MISSING,

@@ -106,3 +106,22 @@ def _check_number(what: str, found: int, wanted: int) -> None:
                 hint="add and remove stored tensors by add_constant and remove_input of the editor",
             )
         )
+
+
+def scalar_key(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """Return a key that is equal for one-element tensors of equal dtype, shape and bytes; None for other tensors."""
+    if tensor.numel() != 1 or type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return None
+    if tensor.is_quantized or tensor.device.type != "cpu":
+        return None
+    # A single element is contiguous with any stride, but seen as bytes only with stride 1.
+    data = tensor.resolve_conj().resolve_neg().contiguous().reshape(1).as_strided((1,), (1,)).view(torch.uint8)
+    return (tensor.dtype, tuple(tensor.shape), bytes(data.tolist()))
+
+
+def as_stored(old: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as the program stores it for an old one: a parameter stays a parameter."""
+    if not isinstance(old, torch.nn.Parameter) or isinstance(tensor, torch.nn.Parameter):
+        return tensor
+    has_gradient = old.requires_grad and (tensor.is_floating_point() or tensor.is_complex())
+    return torch.nn.Parameter(tensor.detach(), requires_grad=has_gradient)

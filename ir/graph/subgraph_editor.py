@@ -21,12 +21,11 @@ from exirkit.ir.provenance import inherited, locate
 
 from .control_flow import IGNORED_OPTIONS
 from .editor import GraphEditor
-from .editor_state import Transaction
-from .journal import Moved
+from .journal import Moved, Transaction
 
 
 class SealedBodyError(ModelError):
-    """A body of control flow cannot be given another operand, which is nobody's fault."""
+    """A subgraph of control flow cannot be given another operand; not an error of the caller."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +156,8 @@ class BodyEditor(GraphEditor):
         for index, node in enumerate(inputs[first:], start=first):
             if index not in indices and node.next is not follower:
                 change = Moved(node, node.next)
-                self._note(change)
                 follower.prepend(node)
-                self._made(change)
+                self._record(change)
 
     def _remove_operand(self, node: Node) -> None:
         outer = self.operand_of(node)

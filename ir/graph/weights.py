@@ -16,13 +16,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 
-from exirkit.ir.analysis.interface import STORED_KINDS, stored_tensor
-from exirkit.ir.analysis.walk import called_graphs
+from exirkit.ir.analysis.interface import STORED_KINDS, called_graphs, stored_tensor
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.provenance import locate
 
 from .editor import GraphEditor
-from .editor_state import open_editor
+from .journal import open_editor
 from .metadata import attribute_of
 from .signatures import input_specs_by_node
 from .subgraph_editor import BodyEditor
@@ -32,7 +31,7 @@ _WRITES_STATE = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTA
 
 
 def is_param(program: ExportedProgram | GraphEditor, node: Node) -> bool:
-    """Tell whether a node is a parameter of a program.
+    """Return whether a node is a parameter of a program.
 
     Raises:
         UsageError: EK114, the node is not in the program.
@@ -41,7 +40,7 @@ def is_param(program: ExportedProgram | GraphEditor, node: Node) -> bool:
 
 
 def is_buffer(program: ExportedProgram | GraphEditor, node: Node) -> bool:
-    """Tell whether a node is a buffer of a program, mutated or not, in its state dict or not.
+    """Return whether a node is a buffer of a program, mutated or not, in its state dict or not.
 
     Raises:
         UsageError: EK114, the node is not in the program.
@@ -50,7 +49,7 @@ def is_buffer(program: ExportedProgram | GraphEditor, node: Node) -> bool:
 
 
 def is_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Node) -> bool:
-    """Tell whether a node is a constant tensor of a program.
+    """Return whether a node is a constant tensor of a program.
 
     Raises:
         UsageError: EK114, the node is not in the program.
@@ -59,12 +58,12 @@ def is_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Node
 
 
 def is_get_attr_node(node: object) -> bool:
-    """Tell whether something is a node that reads an attribute of its graph's module."""
+    """Return whether something is a node that reads an attribute of its graph's module."""
     return isinstance(node, Node) and node.op == "get_attr"
 
 
 def is_param_node(exp_prog: ExportedProgram | GraphEditor, node: Node) -> bool:
-    """Tell whether a node is a parameter, a buffer or a constant, or reads an attribute of its graph's module.
+    """Return whether a node is a parameter, a buffer or a constant, or reads an attribute of its graph's module.
 
     Raises:
         UsageError: EK114, the node is not in the program.

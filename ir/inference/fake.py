@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from exirkit.ir.diagnostics import Diagnostic, ModelError
 from exirkit.ir.dim_order import contiguous_stride
 from exirkit.ir.graph.metadata import attribute_of, empty_meta_tensor, is_static, same_argument
-from exirkit.ir.operators.edge_operators import underlying
+from exirkit.ir.operators.handles import underlying
 from exirkit.ir.provenance import locate
 
 # What it shows depends on where its source lies in memory.

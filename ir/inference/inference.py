@@ -178,8 +178,12 @@ class Inference:
         symbols = dict.fromkeys(symbols_within((tuple(args), dict(kwargs)))) if env is not None else {}
         if not symbols:
             return None
+        ranges = {one: env.var_to_range[one] for one in symbols}
+        # A bound that is not a number is infinite.
+        if not all(isinstance(bound, sympy.Integer) for one in ranges.values() for bound in (one.lower, one.upper)):
+            return None
         try:
-            limits = {one: (int(env.var_to_range[one].lower), int(env.var_to_range[one].upper)) for one in symbols}
+            limits = {one: (int(range_.lower), int(range_.upper)) for one, range_ in ranges.items()}
             found = sampled_value(target, tuple(args), dict(kwargs), limits)
         except (NoFitError, OverflowError):
             return None

@@ -1,7 +1,9 @@
-"""Calls of operators: the operator's name, arguments by name, and the functional variant of an out variant."""
+"""Calls of operators: the operator's name, arguments by name, functional variants of out variants."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -9,8 +11,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from .defined_operators import DefinedOperator, defined_operator
-from .edge_operators import underlying
+from exirkit.ir.operators.defined_operators import DefinedOperator, defined_operator
+from exirkit.ir.operators.handles import underlying
 
 _TENSOR_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format"})
 """Arguments of operators that make tensors; an `out` tensor carries them already."""
@@ -109,3 +111,14 @@ def functional_call(node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any], b
 
 def _kinds(op: Any) -> dict[str, str]:
     return {one.name: str(one.real_type) for one in op._schema.arguments if not one.is_out}
+
+
+@contextmanager
+def without_machine_libraries() -> Iterator[None]:
+    """Keep torch from kernels of oneDNN: they are not core operators, and what they take depends on the processor."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)

@@ -18,8 +18,7 @@ from torch._ops import OpOverload
 
 from .calls import operator_name, out_operator_name
 from .defined_operators import DefinedOperator
-from .edge_operators import ops, underlying
-from .out_variants import find_out_variant
+from .handles import find_out_variant, ops, underlying
 
 Operator: TypeAlias = OpOverload | DefinedOperator
 

@@ -59,7 +59,7 @@ class OperatorDtypes:
         return {given: frozenset(returned) for given, returned in found.items()}
 
     def is_known(self, given: Dtypes) -> bool:
-        """Tell whether it was tried what the operator makes of arguments of these dtypes."""
+        """Return whether it was tried what the operator makes of arguments of these dtypes."""
         present = [one for one in given if one != "none"]
         if any(one not in ALL_DTYPES for one in present):
             return False

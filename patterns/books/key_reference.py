@@ -28,7 +28,7 @@ def rule_keys_page() -> str:
 
 
 def key_texts() -> dict[str, str]:
-    """Return what is said of every key of a rule."""
+    """Return the documentation of every key of a rule."""
     _, _, attributes = (inspect.getdoc(Rule) or "").partition("Attributes:\n")
     found = re.findall(r"^    (\w+): ((?:.*\n?)(?:^        .*\n?)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}

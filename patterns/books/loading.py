@@ -45,7 +45,7 @@ class LoadedBook:
         file: Where it comes from.
         rules: Rules that were compiled.
         operators: Operators that it defines, by name.
-        found: Complaints.
+        found: Diagnostics.
         source: The YAML behind it, if there is one.
         imported: Books that it names under `imports`.
     """
@@ -60,7 +60,7 @@ class LoadedBook:
 
     @property
     def errors(self) -> list[Diagnostic]:
-        """Complaints that make the book unusable."""
+        """Diagnostics that make the book unusable."""
         return [one for one in self.found if one.severity == "error"]
 
     def rule(self, rule_id: str) -> CompiledRule:
@@ -98,7 +98,7 @@ def load_book(path: str | Path) -> LoadedBook:
         path: Path of a file, or a name as in `shipped_books()`.
 
     Returns:
-        The book with all complaints; nothing is raised for what is wrong inside it.
+        The book with all diagnostics; nothing is raised for what is wrong inside it.
 
     Raises:
         OSError: The file cannot be read.
@@ -161,7 +161,7 @@ def import_library(name: str) -> str | None:
     try:
         importlib.import_module(name)
     except Exception as error:
-        # Whatever a module of somebody else raises is said, and the book is read on.
+        # Whatever a foreign module raises is reported, and the rest of the book is read.
         return f"library {name} cannot be imported: {type(error).__name__}: {error}"
     return None
 
@@ -257,7 +257,7 @@ def _named(one: Diagnostic, rule_id: str) -> Diagnostic:
 
 
 def _with_types(rule: Rule, types: Mapping[str, str]) -> Rule:
-    """Put the types that the book names in the place of their names."""
+    """Replace the names of types that the book defines by the types."""
     if not any(text in types for text in rule.vars.values()):
         return rule
     return rule.model_copy(update={"vars": {key: types.get(text, text) for key, text in rule.vars.items()}})

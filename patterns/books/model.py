@@ -214,7 +214,7 @@ class Rule(Strict):
     def _spelled_out(cls, given: Any) -> Any:
         """Accept the short forms: a guard as plain text, one pattern instead of a list, a dialect as one word.
 
-        Cases may stand under `replace`, under `cases` in it, or under `cases` in its place.
+        Cases may stand under `replace`, under `cases` in it, or under `cases` instead of it.
         """
         if not isinstance(given, dict):
             return given

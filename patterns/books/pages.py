@@ -126,11 +126,11 @@ def _replacements(rule: Rule) -> list[str]:
     is_one = len(rule.cases) == 1 and rule.cases[0].when is None
     for index, case in enumerate(rule.cases):
         if is_one:
-            said = "Puts in its place"
+            said = "Replaces it with"
         elif case.when is None:
-            said = "Otherwise puts in its place"
+            said = "Otherwise replaces it with"
         else:
-            said = f"{'Else if' if index else 'If'} {code(case.when)} puts in its place"
+            said = f"{'Else if' if index else 'If'} {code(case.when)} replaces it with"
         lines += ["", said, "", *(block(case.let) if case.let else []), *([""] if case.let else [])]
         lines += block(case.replace)
     return lines

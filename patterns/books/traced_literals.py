@@ -53,7 +53,7 @@ class Decisions:
         taken: Names that mean something else.
         literals: Every literal that was met, by name.
         wildcards: Types of the literals that became wildcards.
-        open: Names of those that nobody has decided on.
+        open: Names of those that are undecided.
         defaults: What the pattern asks for without saying it: arguments that the trace leaves out.
     """
 
@@ -122,7 +122,7 @@ class Decisions:
         return self._wildcard(name, way, True, _type_of(op, argument, value, first), text)
 
     def check_all_met(self) -> None:
-        """Refuse decisions about literals that are not there.
+        """Reject decisions about literals that are not there.
 
         Raises:
             UsageError: EK265.

@@ -81,7 +81,7 @@ def trace_rule(
 
     Args:
         pattern: What to look for, as a function of tensors and numbers.
-        replacement: What to put in its place, a function of the same arguments.
+        replacement: What replaces it, a function of the same arguments.
         examples: Values of the arguments in their order. A literal that is equal to an example number takes its name.
         rule_id: Id of the rule.
         doc: What the rule does.

@@ -1,4 +1,4 @@
-"""Operators that books define, taken apart again: their definitions as rules, from the operator to what it means."""
+"""Operators that books define, decomposed again: their definitions as rules, from the operator to what it means."""
 
 from __future__ import annotations
 

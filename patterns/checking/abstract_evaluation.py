@@ -91,7 +91,7 @@ def abstract_findings(rule: CompiledRule, *, seed: int = 0) -> list[Diagnostic]:
         seed: Of the sizes and numbers.
 
     Returns:
-        At most one complaint, EK219: an error, or a warning if only a condition on sizes that vary is missing.
+        At most one diagnostic, EK219: an error, or a warning if only a condition on sizes that vary is missing.
     """
     maker = AssignmentMaker(rule, seed)
     for assignment in maker.assignments():
@@ -99,9 +99,9 @@ def abstract_findings(rule: CompiledRule, *, seed: int = 0) -> list[Diagnostic]:
         if mismatch is None:
             continue
         if mismatch.fixes_sizes:
-            return [_complaint(rule, mismatch, assignment).model_copy(update={"severity": "warning"})]
+            return [_diagnostic(rule, mismatch, assignment).model_copy(update={"severity": "warning"})]
         if _is_confirmed(rule, maker, assignment):
-            return [_complaint(rule, mismatch, assignment)]
+            return [_diagnostic(rule, mismatch, assignment)]
     return []
 
 
@@ -249,7 +249,7 @@ def _is_confirmed(rule: CompiledRule, maker: AssignmentMaker, assignment: Assign
     return False
 
 
-def _complaint(rule: CompiledRule, mismatch: Mismatch, assignment: Assignment) -> Diagnostic:
+def _diagnostic(rule: CompiledRule, mismatch: Mismatch, assignment: Assignment) -> Diagnostic:
     index = next(at for at, case in enumerate(rule.cases) if case is mismatch.case)
     text = rule.texts.cases[index][2]
     line, offset, length = _place(text, mismatch.result)

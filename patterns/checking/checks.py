@@ -1,4 +1,4 @@
-"""Checking rules: everything that can be found out about a rule before somebody relies on it."""
+"""Checking rules: everything that can be found out about a rule before it is used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RuleVerdict:
 
     Attributes:
         rule: Its id.
-        found: Complaints.
+        found: Diagnostics.
         positives: Trials on values that the rule is for.
         near_misses: What became of its guards, literals and repeated variables.
         seconds: What checking took.
@@ -51,7 +51,7 @@ class RuleVerdict:
 
 @dataclass
 class BookVerdict:
-    """What is known of a book: its own complaints, those about each rule, and what is no fault but worth knowing."""
+    """What is known of a book: its own diagnostics, those about each rule, and what is no fault but worth knowing."""
 
     file: str
     found: list[Diagnostic] = field(default_factory=list)
@@ -242,7 +242,7 @@ def _opaque(rule: CompiledRule) -> Diagnostic:
         "EK247",
         f"rule {rule.id} is opaque in: {', '.join(rule.opaque)}",
         length=len(rule.id),
-        notes=("it is tried on values, and not looked at without them",),
+        notes=("it is tried on values, and not evaluated without them",),
     ).model_copy(update={"severity": "note"})
 
 

@@ -28,7 +28,7 @@ _ENOUGH = 3
 
 
 def unmatched_dialects(rule: CompiledRule, *, seed: int = 0) -> Iterator[Diagnostic]:
-    """Yield a complaint for every claimed dialect in which the rule does not match its own pattern, EK224.
+    """Yield a diagnostic for every claimed dialect in which the rule does not match its own pattern, EK224.
 
     Args:
         rule: The rule.
@@ -88,7 +88,7 @@ def _unmatched(rule: CompiledRule, dialect: str, program: ExportedProgram) -> Di
     ]
     notes = [f"lowered, the pattern is {', '.join(dict.fromkeys(names)) or 'empty'}"]
     nodes = explain_rule(replace(rule), GraphEditor(copy_program(program)), most=1).nodes
-    notes += [f"the match ends here: {one.obstacle.message}" for one in nodes[:1] if one.obstacle is not None]
+    notes += [f"the match ends here: {one.mismatch.message}" for one in nodes[:1] if one.mismatch is not None]
     is_said = "dialect" in rule.rule.model_fields_set
     return rule.texts.rule.diagnostic(
         "EK224",

@@ -1,7 +1,7 @@
-"""Rules that undo each other: circles in which no measure decreases, each with a program that shows it.
+"""Rules that undo each other: cycles in which no measure decreases, each with a program that shows it.
 
 Which rule can follow which is found from the calls that their replacements make, generously. Rules that make some count
-of operators smaller, while no other rule of the circle makes it larger, cannot be applied for ever and are taken out
+of operators smaller, while no other rule of the cycle makes it larger, cannot be applied for ever and are taken out
 until nothing changes. What is left is tried: the engine rewrites programs made from these rules. Only what really goes
 round is an error.
 """
@@ -53,7 +53,7 @@ class Cycle:
 
 
 def cycles_of(members: Sequence[Member]) -> list[Cycle]:
-    """Return the circles in a set of rules, those without a program that shows them last."""
+    """Return the cycles in a set of rules, those without a program that shows them last."""
     followers = {index: _followers(index, members) for index in range(len(members))}
     shown: list[Cycle] = []
     open_: list[Cycle] = []
@@ -175,7 +175,7 @@ def _change(instance: Instance, counted: frozenset[str]) -> int:
 
 
 def _tried(members: Sequence[Member]) -> list[Cycle]:
-    """Let the engine rewrite programs made from the rules; return every circle that it really goes."""
+    """Let the engine rewrite programs made from the rules; return every cycle that it really goes."""
     rules = [one.rule for one in members]
     found: list[Cycle] = []
     for member in members:
@@ -184,11 +184,11 @@ def _tried(members: Sequence[Member]) -> list[Cycle]:
         for instance in member.instances[:_MOST_PROGRAMS]:
             names = endless_rules(rules, member.trials, instance)
             if names:
-                circle = tuple(next(rule for rule in rules if rule.id == name) for name in names)
-                starts_here = circle[0] is member.rule
-                found.append(Cycle(circle, instance.trial.names if starts_here else {}))
+                cycle = tuple(next(rule for rule in rules if rule.id == name) for name in names)
+                starts_here = cycle[0] is member.rule
+                found.append(Cycle(cycle, instance.trial.names if starts_here else {}))
                 # Others that go round without these are found with the rules that remain.
-                rules = [rule for rule in rules if rule not in circle]
+                rules = [rule for rule in rules if rule not in cycle]
                 break
     return found
 
@@ -220,6 +220,6 @@ def _period(rules: Sequence[str]) -> Sequence[str]:
 
 
 def _from_least(rules: Sequence[str]) -> Sequence[str]:
-    """Return a circle from the rule on whose id comes first, so that it reads alike wherever it was entered."""
+    """Return a cycle from the rule on whose id comes first, so that it reads alike wherever it was entered."""
     at = min(range(len(rules)), key=rules.__getitem__, default=0)
     return [*rules[at:], *rules[:at]]

@@ -19,7 +19,7 @@ _ONLY_EDGE = {"dim_order_ops._to_dim_order_copy": "aten._to_copy", "dim_order_op
 
 
 def illegal_operators(rule: CompiledRule, table: OperatorTable) -> list[Diagnostic]:
-    """Return complaints about calls in replacements that are illegal in the rule's target dialect, EK222.
+    """Return diagnostics about calls in replacements that are illegal in the rule's target dialect, EK222.
 
     Args:
         rule: A compiled rule.

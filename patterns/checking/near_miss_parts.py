@@ -1,4 +1,4 @@
-"""The parts of a rule that have to show what they are for, and what could stand in their place."""
+"""The parts of a rule that must be shown to be necessary, and what could replace them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Part:
         text: How it is named in reports.
         index: Number of the guard.
         term: The literal, written or a default.
-        others: What is tried in the place of the literal.
+        others: What is tried instead of the literal.
         users_of: Name of the value of which a guard demands that nothing else uses it.
         is_structural: It asks for something that no values can show.
     """

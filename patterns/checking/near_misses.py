@@ -24,7 +24,7 @@ _TRIALS_OF_LABELS = 20
 _PROGRAMS = 6
 
 Outcome = Literal["witness", "none", "not_run", "no_other", "structural"]
-"""What became of a part: values show what it is for; they show nothing; nothing else can be run in its place; there is
+"""What became of a part: values show what it is for; they show nothing; nothing else can be run instead; there is
 nothing else; or it speaks of the graph around the match."""
 
 
@@ -41,7 +41,7 @@ class NearMiss:
         is_structural: It speaks of the graph around the match, which no values can show.
         outcome: What became of it.
         number: Number of the trial that is the witness.
-        instead: What stood in the place of the part.
+        instead: What replaced the part.
     """
 
     what: str
@@ -61,7 +61,7 @@ class Attempt:
 
     Attributes:
         names: Values.
-        instead: What stood in the place of the part.
+        instead: What replaced the part.
         problem: How the results differ; None if they do not.
     """
 
@@ -131,7 +131,7 @@ class NearMisses:
             return
         try:
             problem = with_another_user(self.trials, trial, part.index, name)
-        except Exception:  # Whatever torch.export raises for such a program, there is none to look at then.
+        except Exception:  # Whatever torch.export raises: without a program there is nothing to examine.
             return
         yield Attempt(trial.names, None, problem)
 

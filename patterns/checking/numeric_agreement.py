@@ -30,7 +30,7 @@ def disagreement(
         found: Results of the replacement.
         contract: What counts as equal.
         precise: Results of the pattern in float64; being near those is as good, since the pattern rounds as well.
-        shaken: Likewise, of values whose last bits are others: nobody can ask for more than the values decide.
+        shaken: Likewise, of values with other last bits: results cannot be more precise than the values.
     """
     if len(expected) != len(found):
         return f"{len(found)} results in place of {len(expected)}"

@@ -71,7 +71,7 @@ def _of_call(call: Call) -> Iterator[OpenArgument]:
         is_open = isinstance(call.arguments.get(argument.name, Anything()), Anything)
         if not is_open or argument.name in _INDIFFERENT:
             continue
-        # Programs say the dtype of what they create, and a result of another dtype is never put in its place.
+        # Programs say the dtype of what they create, and a result of another dtype never replaces it.
         if argument.name == "dtype" and call.op in operators_with("creates"):
             continue
         has_default = argument.has_default_value()

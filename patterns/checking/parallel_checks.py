@@ -30,7 +30,7 @@ class CheckRequest:
 
     Attributes:
         name: Path of a file, or name of a shipped book.
-        witnesses: Those that are stored, if they are looked at.
+        witnesses: Those that are stored, if they are used.
     """
 
     name: str

@@ -95,7 +95,7 @@ class PatternRun:
         names: Values of variables and sizes; those of named terms and tags are added.
         shape: Which way to take.
         builder: Meaning of calls.
-        changed: Literals to take in the place of others, by identity of the term: for near misses.
+        changed: Literals to take instead of others, by identity of the term: for near misses.
         split: Value for the second and later occurrences of variables, by name: likewise.
 
     Attributes:
@@ -226,7 +226,7 @@ class PatternRun:
         try:
             return self.builder.call(term.op, tuple(positional), named)
         except Exception as error:
-            # Whoever hears of it wants to know which call of the pattern it was; what is inside speaks first.
+            # Readers of the error need to know which call of the pattern it was; the innermost one is noted first.
             if not hasattr(error, "__notes__"):
                 left = [f"{key!r}" for call, key in self.shape.opened if call == id(term)]
                 opened = f", whose argument {left[0]} is left open: give it a name with a type" if left else ""

@@ -1,4 +1,4 @@
-"""A pattern with values for its variables, ready to be run by anybody who knows what calls mean to them."""
+"""A pattern with values for its variables, ready to be run by any interpreter of calls."""
 
 from __future__ import annotations
 

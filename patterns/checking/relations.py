@@ -1,4 +1,4 @@
-"""What the rules of a set do to each other: one that never comes to its turn, choices by order, circles without end."""
+"""What the rules of a set do to each other: one that never comes to its turn, choices by order, cycles without end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Relations:
     """What was found.
 
     Attributes:
-        found: Rules in the way of each other: EK243, one never fires; EK245, a circle; EK248, a measure that does not
+        found: Rules in the way of each other: EK243, one never fires; EK245, a cycle; EK248, a measure that does not
             decrease.
         notes: Worth knowing: EK244, the order of two rules matters; EK246, no measure was found.
     """
@@ -155,18 +155,18 @@ def _both_match(editor: GraphEditor, first: CompiledRule, second: CompiledRule) 
 
 
 def _broken_word(member: Member) -> str | None:
-    """Return how a rule breaks its word that a measure decreases, on a program made from itself, or None."""
+    """Return how a rule violates its measure on a program made from itself, or None."""
     if member.rule.rule.measure in (None, "once", "none") or isinstance(member.rule.rule.measure, Bound):
         return None
     for editor in _programs(member):
         report = RuleEngine([member.rule]).run(editor, RewriteOptions(limit=1, is_strict=False))
-        for refusal in report.refusals:
-            if refusal.reason.startswith(BROKEN):
-                return refusal.reason
+        for rejection in report.rejections:
+            if rejection.reason.startswith(BROKEN):
+                return rejection.reason
     return None
 
 
-# What is said about it
+# Diagnostics
 
 
 def _shadowed(first: CompiledRule, second: CompiledRule) -> Diagnostic:
@@ -193,8 +193,8 @@ def _order_matters(first: CompiledRule, second: CompiledRule) -> Diagnostic:
 def _endless(cycle: Cycle) -> Diagnostic:
     first, *others = cycle.rules
     values = shown(first, cycle.values or {})
-    circle = " -> ".join([*(rule.id for rule in cycle.rules), first.id])
-    said = f"rule {first.id} matches its own result for ever" if not others else f"rules undo each other: {circle}"
+    names = " -> ".join([*(rule.id for rule in cycle.rules), first.id])
+    said = f"rule {first.id} matches its own result for ever" if not others else f"rules undo each other: {names}"
     return first.texts.rule.diagnostic(
         "EK245",
         said,

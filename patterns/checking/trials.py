@@ -213,7 +213,7 @@ class RuleTrials:
             problem = self._failure(error)
         if problem is None or is_about_layouts(self.rule):
             return problem
-        # Kernels that refuse or misread odd strides, as some of torch do, are not the rule's business.
+        # Kernels that reject or misread odd strides, as some of torch do, are not the rule's business.
         dense = row_by_row(given)
         return problem if dense is None else self._judge_row_by_row(trial, dense)
 
@@ -313,7 +313,7 @@ class RuleTrials:
         return "special" if self.rule.rule.equiv.is_exact or self.computes_nothing() else "normal"
 
     def computes_nothing(self) -> bool:
-        """Whether the replacement only moves data: whoever drops arithmetic must think of infinities and NaN."""
+        """Whether the replacement only moves data: dropping arithmetic must be right for infinities and NaN."""
         from exirkit.patterns.operators.facts import operators_with, traits_of
 
         operators = [op for case in self.rule.cases for op in case.replace.operators]

@@ -41,7 +41,7 @@ class StoredNearMiss(_Form):
         outcome: As in `NearMiss`.
         tried: How many values were tried.
         seed: Makes the values of the witness, tensors too: seed of the check, and number of the trial.
-        instead: What stood in the place of the part.
+        instead: What replaced the part.
         values: The values, as far as they are short.
         difference: How results differ.
     """
@@ -152,7 +152,7 @@ def _damaged(file: str, why: str) -> ModelError:
             code="EK274",
             message=f"this is no file of witnesses: {why}",
             location=Location(file=file),
-            hint="write it anew with `exirkit rule check BOOK --witnesses FILE --update`",
+            hint="write it again with `exirkit rule check BOOK --witnesses FILE --update`",
         )
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from exirkit.ir import (
 )
 from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
-from exirkit.patterns.matching.state import State, Trace, numbers_read
+from exirkit.patterns.matching.state import FailureTrace, State, numbers_read
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.operators.seen_through import is_remark, may_pass
 from exirkit.patterns.syntax.expression_syntax import ExpressionError
@@ -42,7 +42,7 @@ from .program_facts import RULE_KEY, ProgramFacts
 from .same_expression import is_same_expression
 
 
-class Refused(Exception):  # noqa: N818 - it is no error of anybody when a match is not profitable
+class RejectedError(Exception):
     """A match is not rewritten.
 
     Attributes:
@@ -79,13 +79,19 @@ class RuleApplication:
         self.facts = facts
         self._wrap, self.is_edge = _dialect_of(editor)
         self._mutated = _mutated_inputs(editor)
-        self._is_functional = not any(map(_writes, editor.graph.nodes))
 
-    def match(self, rule: CompiledRule, node: Node, trace: Trace | None = None) -> State | None:
+    @cached_property
+    def _is_functional(self) -> bool:
+        """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
+        return not any(map(_writes, self.editor.graph.nodes))
+
+    def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
         state = State(self.facts, {}, trace=trace, sees_through=self._is_functional)
         if not rule.match(node, state):
             return None
+        if trace is not None:
+            trace.is_whole = True
         if not any(root is not None and is_wanted(root) for root in state.roots):
             state.fail("nothing uses the result", node)
             return None
@@ -111,10 +117,10 @@ class RuleApplication:
             rule: Rule that matches.
             state: How.
             tuning: Values for `tune`; the first ones when absent.
-            then: Looks at what was done, and may raise: then nothing was.
+            then: Examines what was done, and may raise: then it is undone.
 
         Raises:
-            Refused: It cannot be replaced, or the rule broke its word; nothing has changed.
+            RejectedError: It cannot be replaced, or the rule broke its word; nothing has changed.
         """
         roots = [root for root in state.roots if root is not None]
         before = self._place(roots, state)
@@ -123,17 +129,17 @@ class RuleApplication:
                 done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
                 problem = broken_measure(rule.rule.measure, state.nodes, done.made)
                 if problem is not None:
-                    raise Refused(problem, is_fault=True)
+                    raise RejectedError(problem, is_fault=True)
                 if then is not None:
                     then(done)
                 return done
         except (ExpressionError, UndecidedError) as error:
-            raise Refused(str(error)) from error
+            raise RejectedError(str(error)) from error
         except _ShapeEnvGuardError as error:
-            raise Refused(f"a size that varies would become fixed: {error}") from error
+            raise RejectedError(f"a size that varies would become fixed: {error}") from error
         except DiagnosticError as error:
             is_fault = not isinstance(error, SealedBodyError)
-            raise Refused(error.diagnostics[0].message, is_fault=is_fault) from error
+            raise RejectedError(error.diagnostics[0].message, is_fault=is_fault) from error
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
@@ -153,7 +159,7 @@ class RuleApplication:
         # An operator of which nothing is left to compute gives its results in the order of the roots.
         results = case.replace.run(names, builder)
         if len(results) != len(state.roots):
-            raise Refused(f"{len(results)} results for {len(state.roots)} roots", is_fault=True)
+            raise RejectedError(f"{len(results)} results for {len(state.roots)} roots", is_fault=True)
         done = Applied(made=builder.made)
         pairs = [
             (root, builder.node_of(result, root.meta.get("val")))
@@ -168,7 +174,7 @@ class RuleApplication:
             self.editor.replace(root, new)
             done.replacements.append(new)
         if is_isolated and shared_results(self.editor.graph) > shared:
-            raise Refused("a body of control flow may not return what shares memory with its inputs or results")
+            raise RejectedError("a body of control flow may not return what shares memory with its inputs or results")
         for node in builder.made:
             self.editor.set_meta(node, RULE_KEY, (*origins[0].meta.get(RULE_KEY, ()), rule.id))
             for key, entry in rule.rule.meta.tags.items():
@@ -230,7 +236,7 @@ class RuleApplication:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
         dying = sum(_weight(underlying(node.target)) for node in roots)
         made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
-        # Nobody knows what a builder makes.
+        # What a builder makes is not known before.
         is_known = not any(case.replace.opaque for case in rule.cases)
         return (is_known and made <= dying) or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
 
@@ -244,7 +250,7 @@ class RuleApplication:
         if first_user < last and last not in users:
             inputs = [one for one in state.names.values() if isinstance(one, Node) and one not in state.nodes]
             if any(first_user < one or one is first_user for one in inputs):
-                raise Refused("a root is used before an input of the pattern is there")
+                raise RejectedError("a root is used before an input of the pattern is there")
             return first_user
         return last
 
@@ -260,31 +266,31 @@ class RuleApplication:
         """A replacement is something new, and it does what the match does besides returning values."""
         made = [*builder.made, *builder.constants]
         if all(is_same_expression(root, new, made, self.facts.value) for root, new in pairs):
-            raise Refused("the replacement is what is there already")
+            raise RejectedError("the replacement is what is there already")
         if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
-            raise Refused("the call does more than to return a value, and the replacement does not", is_fault=True)
+            raise RejectedError("the call has an effect, and the replacement has none", is_fault=True)
 
     def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
         old, value = root.meta.get("val"), new.meta.get("val")
         if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
             return
         if old.dtype != value.dtype:
-            raise Refused(f"the result would be {value.dtype} in place of {old.dtype}", is_fault=True)
+            raise RejectedError(f"the result would be {value.dtype} in place of {old.dtype}", is_fault=True)
         same = compare("==", list(old.shape), list(value.shape))
         if same is not True:
             shapes = f"{list(value.shape)} in place of {list(old.shape)}"
-            raise Refused(f"the result would have sizes {shapes}", is_fault=same is False)
+            raise RejectedError(f"the result would have sizes {shapes}", is_fault=same is False)
         if rule.rule.equiv.strides and compare("==", list(old.stride()), list(value.stride())) is not True:
-            raise Refused("the result would have another layout", is_fault=True)
+            raise RejectedError("the result would have another layout", is_fault=True)
         if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
-            raise Refused("the program writes to the value that would be returned")
+            raise RejectedError("the program writes to the value that would be returned")
 
 
 def _chosen(rule: CompiledRule, names: Mapping[str, Any]) -> CompiledCase:
     for case in rule.cases:
         if case.when is None or truth(case.when.compiled(names)) is True:
             return case
-    raise Refused("no case applies")
+    raise RejectedError("no case applies")
 
 
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
@@ -297,7 +303,7 @@ def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
 
 
 def is_wanted(node: Node) -> bool:
-    """Tell whether a call makes a difference: something uses it, or it does more than to return a value."""
+    """Whether a call makes a difference: something uses it, or it has an effect."""
     return bool(node.users) or has_effect(node)
 
 

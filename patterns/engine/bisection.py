@@ -24,7 +24,7 @@ class Bisection:
         culprit: The application after which the program is bad for the first time; None if it is good to the end.
         good: The program before it, or the whole result.
         bad: The program after it, if there is a culprit.
-        trials: How many programs were looked at.
+        trials: How many programs were examined.
     """
 
     culprit: Application | None
@@ -47,12 +47,12 @@ def bisect_rewrites(
     Args:
         program: The program before rewriting; it is not changed.
         rules: The rules that are applied to it.
-        is_good: Looks at a program, which it may run but not change.
+        is_good: Judges a program, which it may run but not change.
         options: How rules are applied; `limit` bounds the search.
 
     Raises:
         UsageError: EK252, the program is bad before any rule is applied.
-        ContractError: EK250, the rules rewrite in a circle; a limit helps.
+        ContractError: EK250, the rules rewrite in a cycle; a limit helps.
     """
     search = _Search(program, RuleEngine(rules), is_good, options or RewriteOptions())
     if not search.is_good_after(0):

@@ -24,7 +24,7 @@ class GraphBuilder:
         before: Where new calls stand.
         origins: Nodes that they stand for, the anchor first.
         wrap: From an operator to what the dialect calls it.
-        lifts_numbers: Numbers in the place of tensors become constants, as in Edge.
+        lifts_numbers: Numbers given for tensors become constants, as in Edge.
         name: Wish for the names of constants.
         sizes: Where sizes that vary can be read: tensors by symbol.
 

@@ -41,20 +41,27 @@ class ConstantValues:
 
     def is_constant(self, node: Node) -> bool:
         """Whether the value of a node is known."""
+        known = self._answer(node)
+        if known is not None:
+            return known
         pending = [node]
         while pending:
             one = pending[-1]
-            if self._answer(one) is not None:
-                pending.pop()
+            # Most values follow from an input of the program, mostly by their first argument.
+            known, unknown = True, None
+            for source in one._input_nodes:
+                answer = self._answer(source)
+                if answer is False:
+                    known = False
+                    break
+                if answer is None and unknown is None:
+                    unknown = source
+            if known and unknown is not None:
+                pending.append(unknown)
                 continue
-            waiting = [source for source in one.all_input_nodes if self._answer(source) is None]
-            if waiting and self._may_be_constant(one):
-                pending += waiting
-                continue
-            is_known = self._may_be_constant(one) and all(self._answer(source) for source in one.all_input_nodes)
-            self._known[one] = (one.args, one.kwargs, is_known)
+            self._known[one] = (one._args, one._kwargs, known and self._may_be_constant(one))
             pending.pop()
-        return bool(self._answer(node))
+        return self._known[node][2]
 
     def value(self, node: Node) -> torch.Tensor | None:
         """Return the tensor behind a constant, or None if it is none or cannot be computed."""
@@ -100,8 +107,9 @@ class ConstantValues:
     # Facts of single nodes
 
     def _answer(self, node: Node) -> bool | None:
+        # FX replaces arguments as a whole. Its properties for them are slow, and this is asked very often.
         known = self._known.get(node)
-        if known is None or known[0] is not node.args or known[1] is not node.kwargs:
+        if known is None or known[0] is not node._args or known[1] is not node._kwargs:
             return None
         return known[2]
 

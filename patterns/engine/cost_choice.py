@@ -20,7 +20,7 @@ from exirkit.patterns.operators.facts import operators_with
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
 
-from .application import Applied, Refused, RuleApplication
+from .application import Applied, RejectedError, RuleApplication
 
 Room = Callable[[Node], float]
 """Bytes of memory that the results of a rewrite may take at a node at once."""
@@ -109,8 +109,8 @@ class CostChoice:
             self.application.apply(rule, state, tuning=tuning, then=judge)
         except _Measured as measured:
             return measured.estimate
-        except Refused as refused:
-            return refused.reason
+        except RejectedError as rejected:
+            return rejected.reason
         raise AssertionError("judging ends every attempt")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -46,14 +47,14 @@ class Application:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """A match that was not rewritten.
 
     Attributes:
         rule: Id of the rule.
         node: Name of the node; empty for a rule that could not match anywhere in the program.
         reason: Why.
-        is_fault: The rule did not keep its word: its result had another dtype, shape or layout.
+        is_fault: The rule violated its contract: its result had another dtype, shape or layout.
         graph: Which graph, as in `Application`.
     """
 
@@ -80,19 +81,25 @@ class RewriteReport:
 
     Attributes:
         journal: Applications in their order.
-        refusals: Matches that were not rewritten.
+        rejections: Matches that were not rewritten.
         statistics: By rule.
-        visited: How many nodes were looked at, repeated ones counted.
+        visited: How many nodes were visited, repeated ones counted.
         seconds: The whole run.
         is_limited: It ended because the limit of applications was reached.
     """
 
     journal: list[Application] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
     statistics: dict[str, RuleStatistics] = field(default_factory=dict)
     visited: int = 0
     seconds: float = 0.0
     is_limited: bool = False
+
+    @property
+    def refusals(self) -> list[Rejection]:
+        """Former name of `rejections`."""
+        warnings.warn("RewriteReport.refusals is now called rejections", DeprecationWarning, stacklevel=2)
+        return self.rejections
 
     @property
     def applied(self) -> Counter[str]:
@@ -100,8 +107,8 @@ class RewriteReport:
         return Counter(one.rule for one in self.journal)
 
     def document(self) -> dict[str, Any]:
-        """Return applications and refusals as JSON takes them, without times: two equal runs give equal documents."""
+        """Return applications and rejections as JSON takes them, without times: two equal runs give equal documents."""
         return {
             "applications": [one.entry() for one in self.journal],
-            "refusals": [asdict(one) for one in self.refusals],
+            "rejections": [asdict(one) for one in self.rejections],
         }

@@ -1,8 +1,8 @@
 """The engine: applies a set of rules to a program until nothing matches any more.
 
-Nodes are looked at from the outputs to the inputs, so that of two matches the larger one comes first. After a rewrite
-only what may have changed is looked at again. Every application is a transaction of the graph editor: a rule that does
-not keep its word is undone.
+Nodes are visited from the outputs to the inputs, so that of two matches the larger one comes first. After a rewrite
+only what may have changed is visited again. Every application is a transaction of the graph editor: a rule that
+violates its contract is undone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.predicate_tree import PredicateTree
 from exirkit.patterns.operators.targets import Target
 
-from .application import Refused, RuleApplication, is_wanted
+from .application import RejectedError, RuleApplication, is_wanted
 from .cost_choice import CostChoice, Room
 from .history import RewriteHistory
 from .program_facts import ProgramFacts
-from .report import Application, Refusal, RewriteReport, RuleStatistics
+from .report import Application, Rejection, RewriteReport, RuleStatistics
 
 _LONGEST_CYCLE = 12
 _BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"
@@ -45,7 +45,7 @@ class RewriteOptions:
     """How to rewrite.
 
     Attributes:
-        strategy: `fixpoint`, or `sweep`: every node is looked at once.
+        strategy: `fixpoint`, or `sweep`: every node is visited once.
         bound: Applications per node of the program after which rewriting is taken for endless.
         limit: Stop after this many applications.
         options: Values that rules may ask for with `option(...)`.
@@ -91,7 +91,7 @@ class RuleEngine:
             What was done.
 
         Raises:
-            ContractError: EK250, the rules rewrite in a circle; EK251, a rule broke its word and `is_strict`. The
+            ContractError: EK250, the rules rewrite in a cycle; EK251, a rule broke its word and `is_strict`. The
                 program is as it was before.
         """
         report = RewriteReport()
@@ -135,7 +135,7 @@ class RuleEngine:
         for rule in self.rules:
             statistics = report.statistics[rule.id]
             if rule.asks_for_stored and statistics.tried and not statistics.matched:
-                report.refusals.append(Refusal(rule.id, "", _BLIND))
+                report.rejections.append(Rejection(rule.id, "", _BLIND))
 
     def _run_all(
         self,
@@ -210,7 +210,7 @@ class _Run:
         ]
 
     def _sweep(self, agenda: Iterable[Node]) -> dict[Node, None]:
-        """Look at nodes, the last one first; return those to look at again."""
+        """Visit nodes, the last one first; return those to visit again."""
         changed: dict[Node, None] = {}
         tree = self.engine.tree
         for node in agenda:
@@ -220,7 +220,7 @@ class _Run:
             if root is None:
                 continue
             self.report.visited += 1
-            # What is found here again is not to be looked at a second time in this sweep.
+            # What is found here again is not to be visited a second time in this sweep.
             changed.pop(node, None)
             contenders: list[CompiledRule] = []
             for rank in tree.candidates(node, root):
@@ -263,8 +263,8 @@ class _Run:
         mark = None if self.history is None else self.history.mark()
         try:
             done = self.application.apply(rule, state, tuning=tuning)
-        except Refused as refused:
-            self._refuse(rule, node, refused)
+        except RejectedError as rejected:
+            self._reject(rule, node, rejected)
             statistics.seconds += time.perf_counter() - started
             return None
         elapsed = time.perf_counter() - started
@@ -298,7 +298,7 @@ class _Run:
             for node in reached:
                 if node.op == "call_function":
                     dirty[node] = None
-                # A value that very many use, such as a mask, is no reason to look at all of them again.
+                # A value that very many use, such as a mask, is no reason to visit all of them again.
                 for user in node.users if len(node.users) <= 256 else ():
                     if user not in dirty:
                         following[user] = None
@@ -329,13 +329,13 @@ class _Run:
             self.options.on_application(application)
         self.report.is_limited = len(self.report.journal) == self.options.limit
 
-    def _refuse(self, rule: CompiledRule, node: Node, refused: Refused) -> None:
-        self.report.refusals.append(Refusal(rule.id, node.name, refused.reason, refused.is_fault, self.graph))
-        if refused.is_fault and self.options.is_strict:
+    def _reject(self, rule: CompiledRule, node: Node, rejected: RejectedError) -> None:
+        self.report.rejections.append(Rejection(rule.id, node.name, rejected.reason, rejected.is_fault, self.graph))
+        if rejected.is_fault and self.options.is_strict:
             raise ContractError(
                 Diagnostic(
                     code="EK251",
-                    message=f"rule {rule.id} broke its word: {refused.reason}",
+                    message=f"rule {rule.id} broke its word: {rejected.reason}",
                     location=locate(node),
                     notes=(f"the rule stands in {rule.texts.rule.location().file}",),
                     hint="add the guard that is missing; `exirkit rule check` finds it",
@@ -345,7 +345,7 @@ class _Run:
     def _check_end(
         self, rule: CompiledRule, node: Node, matched: Sequence[Node], made: Sequence[Node], removed: int
     ) -> None:
-        """Stop what goes round in circles: applications that do not shrink the program, each on results of the last."""
+        """Stop what goes round in cycles: applications that do not shrink the program, each on results of the last."""
         parents = [one for one in matched if one in self.generation]
         parent = max(parents, key=self.generation.__getitem__, default=None)
         age = (self.generation[parent] if parent is not None else 0) + (removed <= len(made))

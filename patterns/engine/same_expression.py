@@ -15,11 +15,11 @@ Stored = Callable[[Node], torch.Tensor | None]
 
 
 def is_same_expression(old: Any, new: Any, made: Collection[Node], stored: Stored) -> bool:
-    """Tell whether a new expression repeats an old one, call by call, however the arguments are written.
+    """Whether a new expression repeats an old one, call by call, however the arguments are written.
 
     Args:
         old: Node, or argument of one.
-        new: Node, or argument of one, in its place.
+        new: Node, or argument of one, that replaces it.
         made: New calls and constants; what was there before is the same only if it is one node.
         stored: Tensor behind the placeholder of a constant.
     """

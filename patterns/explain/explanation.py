@@ -12,15 +12,14 @@ from typing import Any
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, GraphEditor, Location, UsageError, locate, underlying
-from exirkit.patterns.engine.application import Refused, RuleApplication
+from exirkit.patterns.engine.application import RejectedError, RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.state import State
+from exirkit.patterns.matching.state import FailureTrace, Progress, State
 from exirkit.patterns.operators.table import name_of
 
-from .explaining_matcher import Progress, Search, explaining_match
-from .obstacles import Obstacle, obstacle_of, refused
+from .mismatches import Mismatch, mismatch_of, rejected
 from .value_descriptions import described
 
 
@@ -34,7 +33,7 @@ class NodeExplanation:
         fires: Whether the rule rewrites there, if it is asked.
         place: The node in the program, and the line of the model that it comes from.
         progress: How far the match gets; the higher of two tuples is further.
-        obstacle: What stops it.
+        mismatch: What stops it.
         bindings: What the names of the pattern stand for, as far as the match gets.
         matched: Names of the matched calls.
         made: Operators that the rule puts there.
@@ -47,7 +46,7 @@ class NodeExplanation:
     fires: bool
     place: Location
     progress: Progress = (0, 0, 0)
-    obstacle: Obstacle | None = None
+    mismatch: Mismatch | None = None
     bindings: Mapping[str, str] = field(default_factory=dict)
     matched: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
@@ -62,14 +61,14 @@ class NodeExplanation:
         if self.bindings:
             notes.append("bound: " + ", ".join(f"{name} = {text}" for name, text in self.bindings.items()))
         notes += [f"rule {one} matches there too, and is asked before" for one in self.earlier]
-        if self.obstacle is None:
+        if self.mismatch is None:
             notes += [f"matched: {', '.join(f'%{name}' for name in self.matched)}"]
             notes += [f"makes: {', '.join(self.made) or 'nothing new'}"]
             message = f"{self.rule} fires at %{self.node}"
             place = Location(node=f"%{self.node}")
             return Diagnostic(code="EK261", severity="note", message=message, location=place, notes=tuple(notes))
-        return self.obstacle.diagnostic(
-            f"{self.rule} does not fire at %{self.node}: {self.obstacle.message}", notes, _hint(self.starts)
+        return self.mismatch.diagnostic(
+            f"{self.rule} does not fire at %{self.node}: {self.mismatch.message}", notes, _hint(self.starts)
         )
 
 
@@ -152,18 +151,17 @@ class _Explainer:
 
     def explain(self, node: Node) -> NodeExplanation:
         """Explain one node."""
-        search = Search()
-        followed = dataclasses.replace(self.rule, match=explaining_match(self.rule, search))
-        state = self.application.match(followed, node, search.note)
+        trace = FailureTrace()
+        state = self.application.match(self.rule, node, trace)
         base = NodeExplanation(self.rule.id, node.name, False, locate(node))
         if state is None:
-            stop = search.stops[0]
+            deepest = trace.failures[0]
             return dataclasses.replace(
                 base,
-                progress=search.progress,
-                obstacle=obstacle_of(self.rule, search.stops, self.facts),
-                bindings=_bindings(stop.names, self.facts),
-                matched=tuple(one.name for one in stop.nodes),
+                progress=trace.progress,
+                mismatch=mismatch_of(self.rule, trace.failures, self.facts),
+                bindings=_bindings(deepest.names, self.facts),
+                matched=tuple(one.name for one in deepest.nodes),
                 starts=() if self.can_start(node) else tuple(self._starts(node)),
             )
         bound = dataclasses.replace(
@@ -175,11 +173,11 @@ class _Explainer:
         )
         try:
             return dataclasses.replace(bound, fires=True, made=self._made(state))
-        except Refused as error:
-            return dataclasses.replace(bound, obstacle=refused(self.rule, error))
+        except RejectedError as error:
+            return dataclasses.replace(bound, mismatch=rejected(self.rule, error))
 
     def _made(self, state: State) -> tuple[str, ...]:
-        """Apply the rule, look at what it made, and undo it."""
+        """Apply the rule, note what it made, and undo it."""
         made: list[str] = []
         with contextlib.suppress(_UndoError), self.editor.transaction("explain"):
             made += [self.facts.operator_name(one) for one in self.application.apply(self.rule, state).made]
@@ -206,7 +204,7 @@ def _bindings(names: Mapping[str, Any], facts: ProgramFacts) -> dict[str, str]:
 def _hint(starts: Sequence[str]) -> str | None:
     if not starts:
         return None
-    return f"a match starts at the call that is replaced: look at {', '.join(f'%{one}' for one in starts[:3])}"
+    return f"a match starts at the call that is replaced: see {', '.join(f'%{one}' for one in starts[:3])}"
 
 
 def _node_of(editor: GraphEditor, name: str) -> Node:
@@ -226,4 +224,4 @@ def _node_of(editor: GraphEditor, name: str) -> Node:
     raise UsageError(Diagnostic(code="EK262", message=message, hint=hint))
 
 
-__all__ = ["NodeExplanation", "Obstacle", "RuleExplanation", "explain_rule"]
+__all__ = ["Mismatch", "NodeExplanation", "RuleExplanation", "explain_rule"]

@@ -22,7 +22,7 @@ from exirkit.patterns.syntax.terms import Operator
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
-from .readers import Reader, Values, same
+from .readers import FormReader, Reader, Screen, Values, kept_by, same, screen_of
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,25 @@ class Forms:
     Attributes:
         op: The operator as written.
         readers: By operator of the call that is met.
-        twins: Operators that take the same arguments by the same names.
+        operators: Operators of the calls that may be met.
+        twins: Those that take the same arguments by the same names.
     """
 
-    def __init__(self, op: Operator, readers: Mapping[Operator, Reader], twins: frozenset[Operator]) -> None:
+    def __init__(self, op: Operator, readers: Mapping[Operator, Reader]) -> None:
         self.op = op
         self.readers = dict(readers)
-        self.twins = twins
         self.operators = frozenset(self.readers)
+        self.twins = frozenset(met for met, reader in self.readers.items() if reader is same)
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
+
+    def screen(self, met: Operator) -> Screen | None:
+        """Return a quick look that tells which calls of an operator may be read; None if all."""
+        return screen_of(self.readers[met]) if met in self.readers else None
+
+    def kept(self, met: Operator) -> frozenset[str]:
+        """Return the arguments that have the same names in calls of an operator that are read."""
+        return kept_by(self.readers[met])
 
     def readings(self, node: Node, target: Operator) -> Iterator[Reading]:
         """Yield how a call can be read as one of the written operator.
@@ -87,8 +96,7 @@ def forms_of(op: Operator) -> Forms | None:
         return None
     name = name_of(op)
     readers: dict[Operator, Reader] = {}
-    twins = frozenset(_twins(name))
-    for twin in twins:
+    for twin in _twins(name):
         readers[twin] = same
     for met, read in READERS.get(name, {}).items():
         readers[_find(met)] = read
@@ -96,7 +104,7 @@ def forms_of(op: Operator) -> Forms | None:
     # A call of the operator itself may be read in a second way.
     if name in _SECOND_WAYS:
         readers[op] = _SECOND_WAYS[name]
-    return Forms(op, readers, twins) if readers else None
+    return Forms(op, readers) if readers else None
 
 
 @cache
@@ -151,7 +159,7 @@ def _readers() -> dict[str, dict[str, Reader]]:
 
 READERS: dict[str, dict[str, Reader]] = _readers()
 _SECOND_WAYS: dict[str, Reader] = {
-    "aten.transpose.int": swapped,
-    "aten.transpose_copy.int": swapped,
+    "aten.transpose.int": FormReader(swapped, keeps=frozenset({"self"})),
+    "aten.transpose_copy.int": FormReader(swapped, keeps=frozenset({"self"})),
     "aten.clamp.default": further_limits,
 }

@@ -13,7 +13,7 @@ from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.undecided import compare
 
 from .products import linear_forms, product_forms
-from .readers import Found, Reader, rank_of, recorded, renaming, when
+from .readers import FormReader, Found, Reader, rank_of, recorded, renaming, when
 
 # Softmax, norms, pooling, convolution, casts
 
@@ -35,18 +35,18 @@ def _first_of(target: str, names: Mapping[str, str], **added: Any) -> Reader:
     """Return a reader of the first result of a call."""
     op = OperatorTable().find(target)
 
+    def is_first(node: Node) -> bool:
+        base, index = node.args
+        is_call = isinstance(base, Node) and base.op == "call_function"
+        return is_call and type(index) is int and index == 0 and underlying(node.all_input_nodes[0].target) is op
+
     def read(node: Node) -> Found:
         base = node.args[0]
-        if (
-            node.args[1] == 0
-            and isinstance(base, Node)
-            and base.op == "call_function"
-            and underlying(base.target) is op
-        ):
-            arguments = canonical_arguments(base)
-            yield {**{new: arguments[old] for new, old in names.items()}, **added}, (base,)
+        assert isinstance(base, Node), "the quick look asks"
+        arguments = canonical_arguments(base)
+        yield {**{new: arguments[old] for new, old in names.items()}, **added}, (base,)
 
-    return read
+    return FormReader(read, is_first)
 
 
 _POOLING = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")

@@ -8,20 +8,22 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.argument_view import argument_of, canonical_arguments
 from exirkit.patterns.syntax.undecided import compare
 
-from .readers import Found, Reader, Values, rank_of, recorded, renaming, same
+from .readers import FormReader, Found, Reader, Values, rank_of, recorded, renaming, same
 
 # Numbers and tensors
 
 
-def _with_number(node: Node) -> Found:
+def _with_number(name: str) -> Reader:
     """A call with a tensor of no dimension is one with a number."""
-    arguments = dict(canonical_arguments(node))
-    other = arguments.get("other", arguments.get("exponent"))
-    if not isinstance(other, Node) or rank_of(other) == 0:
-        yield arguments, ()
+
+    def is_number(node: Node) -> bool:
+        other = argument_of(node, name)
+        return not isinstance(other, Node) or rank_of(other) == 0
+
+    return FormReader(same, is_number, keeps=frozenset({"self", name}))
 
 
 def _turned(names: tuple[str, str] = ("self", "other")) -> Reader:
@@ -37,22 +39,26 @@ def _turned(names: tuple[str, str] = ("self", "other")) -> Reader:
     return read
 
 
-def _number_first(node: Node) -> Found:
-    for values, inner in _turned()(node):
-        if rank_of(values["other"]) <= 0:
-            yield values, inner
+def _is_number_first(node: Node) -> bool:
+    return rank_of(argument_of(node, "self")) <= 0
+
+
+def _multiplies_itself(node: Node) -> bool:
+    value = argument_of(node, "self")
+    return value is argument_of(node, "other") and isinstance(value, Node)
 
 
 def _as_square(node: Node) -> Found:
-    arguments = canonical_arguments(node)
-    if arguments["self"] is arguments["other"] and isinstance(arguments["self"], Node):
-        yield {"self": arguments["self"], "exponent": 2}, ()
+    yield {"self": argument_of(node, "self"), "exponent": 2}, ()
+
+
+def _is_square(node: Node) -> bool:
+    return _is_two(canonical_arguments(node))
 
 
 def _as_product_with_itself(node: Node) -> Found:
-    arguments = canonical_arguments(node)
-    if _is_two(arguments):
-        yield {"self": arguments["self"], "other": arguments["self"]}, ()
+    value = argument_of(node, "self")
+    yield {"self": value, "other": value}, ()
 
 
 def _is_two(arguments: Values) -> bool:
@@ -85,6 +91,8 @@ def _is_limit(node: Node) -> bool:
 
 
 def _limiting(low_name: str, high_name: str) -> Reader:
+    """Return a reader of the calls that set two limits."""
+
     def read(node: Node) -> Found:
         source, low, high, inner = _limits_of(node)
         if low is not None and high is not None:
@@ -93,11 +101,19 @@ def _limiting(low_name: str, high_name: str) -> Reader:
     return read
 
 
-def further_limits(node: Node) -> Found:
-    """Read two calls that set one limit each as one that sets both."""
+def _limits_what_is_limited(node: Node) -> bool:
+    source = argument_of(node, "self")
+    return isinstance(source, Node) and source.op == "call_function" and _is_limit(source)
+
+
+def _as_both_limits(node: Node) -> Found:
     source, low, high, inner = _limits_of(node)
     if inner:
         yield {"self": source, "min": low, "max": high}, inner
+
+
+further_limits: Reader = FormReader(_as_both_limits, _limits_what_is_limited)
+"""Reads two calls that set one limit each as one that sets both."""
 
 
 def _as_relu6(node: Node) -> Found:
@@ -106,13 +122,19 @@ def _as_relu6(node: Node) -> Found:
         yield {"self": source}, inner
 
 
-_LIMITING = ("aten.hardtanh.default", "aten.relu6.default", "aten.clamp.default", "aten.clamp_max.default")
+def _limits_by(reader: Reader) -> dict[str, Reader]:
+    """Return a reader of limits for each operator; those that set both limits at once limit what they are given."""
+    whole = FormReader(reader, keeps=frozenset({"self"}))
+    return {
+        "aten.hardtanh.default": whole,
+        "aten.relu6.default": whole,
+        "aten.clamp.default": reader,
+        "aten.clamp_max.default": reader,
+    }
 
 
 def _squared(node: Node) -> Found:
-    arguments = canonical_arguments(node)
-    if _is_two(arguments) and arguments.get("other", arguments["self"]) is arguments["self"]:
-        yield {"self": arguments["self"]}, ()
+    yield {"self": argument_of(node, "self")}, ()
 
 
 def _as_masked_fill(node: Node) -> Found:
@@ -138,27 +160,30 @@ def number_forms() -> dict[str, dict[str, Reader]]:
     table: dict[str, dict[str, Reader]] = {}
     for base in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"):
         table[f"aten.{base}.Tensor"] = {f"aten.{base}.Scalar": same}
-        table[f"aten.{base}.Scalar"] = {f"aten.{base}.Tensor": _with_number}
+        table[f"aten.{base}.Scalar"] = {f"aten.{base}.Tensor": _with_number("other")}
     table["aten.sub.Tensor"] |= {"aten.rsub.Scalar": _turned(), "aten.rsub.Tensor": _turned()}
-    table["aten.rsub.Scalar"] = {"aten.sub.Tensor": _number_first}
+    table["aten.rsub.Scalar"] = {"aten.sub.Tensor": FormReader(_turned(), _is_number_first)}
     table["aten.pow.Tensor_Tensor"] = {"aten.pow.Tensor_Scalar": same}
     table["aten.pow.Tensor_Scalar"] = {
-        "aten.pow.Tensor_Tensor": _with_number,
-        "aten.mul.Tensor": _as_square,
+        "aten.pow.Tensor_Tensor": _with_number("exponent"),
+        "aten.mul.Tensor": FormReader(_as_square, _multiplies_itself, keeps=frozenset({"self"})),
         "aten.square.default": renaming(exponent=2),
     }
-    table["aten.square.default"] = {"aten.mul.Tensor": _squared, "aten.pow.Tensor_Scalar": _squared}
+    table["aten.square.default"] = {
+        "aten.mul.Tensor": FormReader(_squared, _multiplies_itself, keeps=frozenset({"self"})),
+        "aten.pow.Tensor_Scalar": FormReader(_squared, _is_square, keeps=frozenset({"self"})),
+    }
     for met in ("aten.pow.Tensor_Scalar", "aten.square.default"):
-        table["aten.mul.Tensor"][met] = _as_product_with_itself
+        table["aten.mul.Tensor"][met] = FormReader(_as_product_with_itself, _is_square, keeps=frozenset({"self"}))
     return table
 
 
 def limit_forms() -> dict[str, dict[str, Reader]]:
     """Return the forms of limits, by the operator that is written."""
     return {
-        "aten.clamp.default": dict.fromkeys(_LIMITING, _limiting("min", "max")),
-        "aten.hardtanh.default": dict.fromkeys(_LIMITING, _limiting("min_val", "max_val")),
-        "aten.relu6.default": dict.fromkeys(_LIMITING, _as_relu6),
+        "aten.clamp.default": _limits_by(_limiting("min", "max")),
+        "aten.hardtanh.default": _limits_by(_limiting("min_val", "max_val")),
+        "aten.relu6.default": _limits_by(_as_relu6),
     }
 
 

@@ -14,17 +14,31 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 from exirkit.patterns.operators.argument_view import canonical_arguments
-from exirkit.patterns.operators.seen_through import behind
+from exirkit.patterns.operators.seen_through import behind, may_pass
 from exirkit.patterns.syntax.undecided import compare
+
+from .readers import FormReader, Found
 
 _ATEN = torch.ops.aten
 _VIEWS = (_ATEN.view.default, _ATEN.view_copy.default, _ATEN._unsafe_view.default, _ATEN.reshape.default)
 _EXPANSIONS = (_ATEN.expand.default, _ATEN.expand_copy.default)
+_PRODUCTS = frozenset(map(id, (_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default)))
 
-Found = Iterator[tuple[dict[str, Any], tuple[Node, ...]]]
+
+def _is_of_product(node: Node) -> bool:
+    """Whether a call is a product of matrices, or a view of one, perhaps through calls that change nothing."""
+    found: Any = node
+    while isinstance(found, Node) and found.op == "call_function":
+        op = underlying(found.target)
+        if id(op) in _PRODUCTS:
+            return True
+        if not may_pass(op) or not found.args:
+            return False
+        found = found.args[0]
+    return False
 
 
-def product_forms(node: Node) -> Found:
+def _as_matmul(node: Node) -> Found:
     """Yield the operands of `aten.matmul` of which a call is the last one of its parts."""
     op = underlying(node.target)
     if op in (_ATEN.mm.default, _ATEN.bmm.default):
@@ -50,7 +64,7 @@ def product_forms(node: Node) -> Found:
             yield {"self": whole, "other": arguments["mat2"]}, (product,)
 
 
-def linear_forms(node: Node) -> Found:
+def _as_linear(node: Node) -> Found:
     """Yield the arguments of `aten.linear` of which a call is the last one of its parts."""
     own = _of_matrices(node)
     if own is not None:
@@ -81,6 +95,12 @@ def _of_matrices(node: Node) -> tuple[Node, Node, Node | None] | None:
         return None
     weight = right.args[0]
     return (left, weight, bias) if isinstance(weight, Node) else None
+
+
+product_forms = FormReader(_as_matmul, _is_of_product)
+"""Reads a call as `aten.matmul` if it is the last one of its parts."""
+linear_forms = FormReader(_as_linear, _is_of_product)
+"""Reads a call as `aten.linear` if it is the last one of its parts."""
 
 
 def _is_transposition(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,37 @@ Values = Mapping[str, Any]
 Found = Iterator[tuple[dict[str, Any], tuple[Node, ...]]]
 Reader = Callable[[Node], Found]
 """From a call to the arguments of the written operator, and further calls that are read."""
+Screen = Callable[[Node], bool]
+"""A quick look at a call: False if a reader certainly reads nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormReader:
+    """A reader, and what is known of it without reading: which calls it may read, and where their arguments are.
+
+    Attributes:
+        read: The reader.
+        screen: The quick look; None if most calls are read.
+        keeps: Arguments of the written operator that are those of the same name in the call.
+    """
+
+    read: Reader
+    screen: Screen | None = None
+    keeps: frozenset[str] = frozenset()
+
+    def __call__(self, node: Node) -> Found:
+        """Read a call."""
+        return self.read(node) if self.screen is None or self.screen(node) else iter(())
+
+
+def screen_of(reader: Reader) -> Screen | None:
+    """Return the quick look at calls that a reader may read; None if it has none."""
+    return reader.screen if isinstance(reader, FormReader) else None
+
+
+def kept_by(reader: Reader) -> frozenset[str]:
+    """Return the arguments that a reader takes over under their names."""
+    return reader.keeps if isinstance(reader, FormReader) else frozenset()
 
 
 def same(node: Node) -> Found:

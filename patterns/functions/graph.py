@@ -1,4 +1,4 @@
-"""Words about the graph around a match and about what stands behind its inputs; whoever matches gives the facts."""
+"""Builtins about the graph around a match and about what stands behind its inputs; the matcher gives the facts."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def predicate(name: str, *, pure: bool, reads_values: bool = False) -> Callable[
         UsageError: EK254, the name cannot be used, or the function is not pure.
     """
     if not pure:
-        raise _refusal(f"the predicate {name!r} is not pure", "let it depend on its arguments only, and say pure=True")
+        raise _invalid(f"the predicate {name!r} is not pure", "let it depend on its arguments only, and say pure=True")
 
     def register(function: Decorated) -> Decorated:
         taken = WORDS.get(name)
@@ -166,7 +167,7 @@ class BuilderTools:
         found: torch.dtype = dtype_of(x)
         return found
 
-    def refuse(self, reason: str) -> None:
+    def reject(self, reason: str) -> None:
         """Leave the match as it is.
 
         Raises:
@@ -174,12 +175,21 @@ class BuilderTools:
         """
         raise ExpressionError(reason)
 
+    def refuse(self, reason: str) -> None:
+        """Former name of `reject`.
+
+        Raises:
+            ExpressionError: Always.
+        """
+        warnings.warn("make.refuse is now called make.reject", DeprecationWarning, stacklevel=2)
+        self.reject(reason)
+
 
 def run_builder(found: RegisteredBuilder, make: Any, facts: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return what a builder makes.
 
     Raises:
-        ExpressionError: It refuses, or raises anything at all.
+        ExpressionError: It rejects, or raises anything at all.
     """
     try:
         return found.function(BuilderTools(make, facts), *args, **kwargs)
@@ -256,9 +266,9 @@ def _leaves(values: Sequence[Any]) -> Iterator[Any]:
 
 def _check_name(name: str, function: Callable[..., Any], taken: Callable[..., Any] | None) -> None:
     if not name.isidentifier():
-        raise _refusal(f"{name!r} is no name", "use letters, digits and _")
+        raise _invalid(f"{name!r} is not a name", "use letters, digits and _")
     if taken is not None and _place(taken) != _place(function):
-        raise _refusal(f"the name {name!r} is taken", "choose another name; the words of the language are fixed")
+        raise _invalid(f"the name {name!r} is taken", "choose another name; the words of the language are fixed")
 
 
 def _place(function: Callable[..., Any]) -> tuple[Any, Any]:
@@ -269,5 +279,5 @@ def _first_line(function: Callable[..., Any]) -> str:
     return (function.__doc__ or "").strip().partition("\n")[0]
 
 
-def _refusal(message: str, hint: str) -> UsageError:
+def _invalid(message: str, hint: str) -> UsageError:
     return UsageError(Diagnostic(code="EK254", message=message, hint=hint))

@@ -1,6 +1,6 @@
 """The words that guards and `let` may use for numbers, shapes, permutations and dtypes.
 
-A tensor is a node of a graph, of which only the recorded value is looked at, or a real tensor. Words about graphs and
+A tensor is a node of a graph, of which only the recorded value is used, or a real tensor. Words about graphs and
 constants are in `graph_functions`, words that compute with tensors in `tensor_functions`.
 """
 
@@ -30,7 +30,7 @@ class Word:
         compute: What it does.
         needs_facts: Whether it takes the facts of the graph first.
         doc: One line for the reference.
-        is_opaque: It was registered from outside, and nobody knows what it does.
+        is_opaque: It was registered from outside: what it does is unknown.
     """
 
     name: str

@@ -25,6 +25,7 @@ from exirkit.patterns.syntax.terms import (
     OperatorCall,
     Optional,
     Through,
+    Variable,
     optional_names,
 )
 from exirkit.patterns.types.scalars import OperatorVariable
@@ -32,7 +33,7 @@ from exirkit.patterns.types.scalars import OperatorVariable
 from .arguments import compile_argument
 from .lists import compile_elements
 from .state import Matcher, State, Then
-from .values import from_front, rest_is_default, same_literal
+from .values import from_front, is_kind, rest_is_default, same_literal
 
 if TYPE_CHECKING:
     from .matcher import PatternCompiler
@@ -67,18 +68,18 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
 
     def match(value: Any, state: State) -> bool:
         if not isinstance(value, Node) or value.op != "call_function":
-            return state.fail(f"{wanted} is expected", value)
+            return state.fail(f"{wanted} is expected", value, term)
         target = underlying(value.target)
         if target is op:
             if value in state.nodes:
-                return state.fail("this node is matched already", value)
-            # Most calls that do not match fail here. Who listens hears of it in the order of the pattern instead.
+                return state.fail("this node is matched already", value, term)
+            # Most calls that do not match fail here. A trace gets the failures in the order of the pattern instead.
             arguments = canonical_arguments(value)
             if (state.trace is not None or not _differs(fixed, arguments)) and taken(value, arguments, (), state):
                 return True
         if otherwise is not None and otherwise(value, target, state):
             return True
-        return target is not op and state.fail(f"{wanted} is expected", value)
+        return target is not op and state.fail(f"{wanted} is expected", value, term)
 
     otherwise = None if compiler.forms is None else _compile_otherwise(compiler.forms.get(op), taken, match)
     return match
@@ -148,7 +149,7 @@ def _literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
 
 
 def _differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
-    """Whether a literal is certainly not there; what a node stands for is not looked at."""
+    """Whether a literal is certainly not there; what a node stands for is not compared."""
     for name, wanted, is_dim in fixed:
         found = arguments[name]
         if isinstance(found, Node):
@@ -169,9 +170,13 @@ def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then
     chain: Then = then
     for name, argument in reversed(items):
         chain = compile_argument(compiler, term.op, name, argument, holder, chain)
+    required = _required_kinds(compiler, items)
 
     def match(arguments: Any, state: State) -> bool:
         if order.condition is not None and not order.condition(arguments):
+            return False
+        # That a value is not constant is known at once; shapes, which are asked in the order of the pattern, are not.
+        if required and state.trace is None and _lacks_kind(required, arguments, state):
             return False
         holder.append(arguments)
         try:
@@ -180,6 +185,29 @@ def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then
             holder.pop()
 
     return match
+
+
+def _required_kinds(
+    compiler: PatternCompiler, items: Sequence[tuple[str, Any]]
+) -> list[tuple[str, str, Sequence[str]]]:
+    """Return arguments that a variable stands for which is of some kind: name, variable, kinds."""
+    kinds = [
+        (name, argument.name, sorted(getattr(compiler.variables[argument.name], "qualifiers", ())))
+        for name, argument in items
+        if isinstance(argument, Variable)
+    ]
+    return [one for one in kinds if one[2]]
+
+
+def _lacks_kind(required: Sequence[tuple[str, str, Sequence[str]]], arguments: Arguments, state: State) -> bool:
+    """Whether an argument is certainly not of its kind; what is bound already was asked then."""
+    for name, variable, kinds in required:
+        value = arguments[name]
+        if isinstance(value, Node) and variable not in state.names:
+            for kind in kinds:
+                if not is_kind(state.facts, value, kind):
+                    return True
+    return False
 
 
 def compile_operator_call(compiler: PatternCompiler, term: OperatorCall, then: Then) -> Matcher:
@@ -195,15 +223,15 @@ def compile_operator_call(compiler: PatternCompiler, term: OperatorCall, then: T
 
     def match(value: Any, state: State) -> bool:
         if not isinstance(value, Node) or value.op != "call_function" or value in state.nodes:
-            return state.fail("a call is expected", value)
+            return state.fail("a call is expected", value, term)
         op = underlying(value.target)
         if not variable.admits_operator(op):
-            return state.fail(f"{term.variable} is not `{variable}`", value)
+            return state.fail(f"{term.variable} is not `{variable}`", value, term)
         if term.variable in state.names and state.names[term.variable] is not op:
-            return state.fail(f"{term.variable} is another operator", value)
+            return state.fail(f"{term.variable} is another operator", value, term)
         values = list(canonical_arguments(value).values())
         if len(values) < count or (len(values) > count and term.rest is None and not rest_is_default(value, count)):
-            return state.fail(f"{count} arguments are expected", value)
+            return state.fail(f"{count} arguments are expected", value, term)
         before = dict(state.names)
         state.nodes.append(value)
         state.terms[id(term)] = value
@@ -238,7 +266,7 @@ def compile_item(compiler: PatternCompiler, term: Item, then: Then) -> Matcher:
         """One form of the call has this result alone, and no others to choose it from."""
         known = state.terms.get(id(term.base))
         if known is not None:
-            is_same = known is value or state.fail("another call is expected", value)
+            is_same = known is value or state.fail("another call is expected", value, term)
             return is_same and compiler.bound(name, value, state, then)
         current.append(value)
         try:
@@ -250,10 +278,10 @@ def compile_item(compiler: PatternCompiler, term: Item, then: Then) -> Matcher:
         if others and _is_single(value) and underlying(value.target) in others:
             return match_whole(value, state)
         if not (isinstance(value, Node) and value.target is operator.getitem and value.args[1] == index):
-            return state.fail(f"result {index} of a call is expected", value)
+            return state.fail(f"result {index} of a call is expected", value, term)
         known = state.terms.get(id(term.base))
         if known is not None:
-            is_same = known is value.args[0] or state.fail("another call is expected", value)
+            is_same = known is value.args[0] or state.fail("another call is expected", value, term)
             return is_same and compiler.bound(name, value, state, then)
         current.append(value)
         try:

@@ -149,7 +149,7 @@ class CompiledRule:
 
     @property
     def tunings(self) -> tuple[dict[str, int], ...]:
-        """All that `tune` allows; the first one counts where nobody chooses."""
+        """All that `tune` allows; the first one is the default."""
         values = self.rule.tune
         return tuple(dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values()))
 
@@ -165,10 +165,10 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     Args:
         rule: As it was written.
         texts: Its texts with their places.
-        scope: Operators and macros of its book; complaints go there.
+        scope: Operators and macros of its book; diagnostics go there.
 
     Returns:
-        The rule, or None: then there are complaints.
+        The rule, or None: then there are diagnostics.
     """
     before = len(scope.found)
     variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
@@ -241,12 +241,12 @@ def usable_forms(rule: Rule, pattern: Pattern, cases: Sequence[CompiledCase]) ->
 def variables_of(
     written_types: Mapping[str, str], texts: Mapping[str, SourceText], whole: SourceText, scope: Scope
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return the types of variables and the names of the sizes that they bind; complaints go to the scope.
+    """Return the types of variables and the names of the sizes that they bind; diagnostics go to the scope.
 
     Args:
         written_types: Types by variable, as they are written.
         texts: Their texts with places.
-        whole: What complaints about all of them point at.
+        whole: What diagnostics about all of them point at.
         scope: Operators and macros.
     """
     variables: dict[str, Any] = {}
@@ -258,7 +258,7 @@ def variables_of(
         except VariableSyntaxError as error:
             place = text.diagnostic("EK216", error.message, offset=error.offset, hint=error.hint)
             scope.found.append(place)
-            # Whoever uses the name should not be told that it is unknown.
+            # Uses of the name should not be reported as unknown.
             variables[name] = parse_variable(name, "any")
         symbols.update(variables[name].binds)
     try:
@@ -286,7 +286,7 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
 def guards_of(
     guards: Sequence[Guard], texts: Sequence[SourceText], scope: Scope, given: set[str]
 ) -> list[CompiledGuard]:
-    """Return compiled conditions over given names; complaints go to the scope."""
+    """Return compiled conditions over given names; diagnostics go to the scope."""
     made: list[CompiledGuard] = []
     for guard, text in zip(guards, texts, strict=True):
         compiled = compile_guard(text, scope)

@@ -15,7 +15,7 @@ from .state import CompiledGuard
 
 
 def with_let(guard: CompiledGuard, let: Program) -> CompiledGuard:
-    """Return a condition that can be asked before anybody has run `let`.
+    """Return a condition that can be asked before `let` has run.
 
     Args:
         guard: A condition, perhaps over names that `let` assigns.

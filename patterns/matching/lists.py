@@ -36,7 +36,7 @@ def compile_list(compiler: PatternCompiler, term: ListTerm, then: Then) -> Match
 
     def match(value: Any, state: State) -> bool:
         if not isinstance(value, list | tuple) or len(value) < at + after:
-            return state.fail(f"a list of at least {at + after} elements is expected", value)
+            return state.fail(f"a list of at least {at + after} elements is expected", value, term)
         inner = list(value[at : len(value) - after])
         outer = [*value[:at], *value[len(value) - after :]]
         names, terms, count = dict(state.names), dict(state.terms), len(state.nodes)
@@ -59,7 +59,7 @@ def compile_fixed_list(compiler: PatternCompiler, term: ListTerm, then: Then) ->
 
     def match(value: Any, state: State) -> bool:
         if not isinstance(value, list | tuple) or len(value) != count:
-            return state.fail(f"a list of {count} elements is expected", value)
+            return state.fail(f"a list of {count} elements is expected", value, term)
         return elements(value, state)
 
     return match
@@ -113,14 +113,14 @@ def compile_element(
 
 
 def compile_splat(compiler: PatternCompiler, splat: Splat, then: Then) -> Matcher:
-    """Match the elements that stand in the place of `*xs`."""
+    """Match the elements that `*xs` stands for."""
     if splat.term is not None:
         return compile_all_results(compiler, splat.term, then)
     if splat.name is None:
         return lambda value, state: then(state)
     name = splat.name
     if name in compiler.variables:
-        return compiler.variable(name, then)
+        return compiler.variable(name, then, splat)
 
     def match(value: Any, state: State) -> bool:
         if name in state.names:
@@ -138,12 +138,12 @@ def compile_all_results(compiler: PatternCompiler, call: Call, then: Then) -> Ma
         first = value[0] if value else None
         base = first.args[0] if isinstance(first, Node) and first.target is operator.getitem else None
         if not isinstance(base, Node):
-            return state.fail("all results of one call are expected", value)
+            return state.fail("all results of one call are expected", value, call)
         count = len(base.meta.get("val") or ())
         wanted = [(base, index) for index in range(count)]
         found = [one.args for one in value if isinstance(one, Node) and one.target is operator.getitem]
         if [tuple(each) for each in found] != wanted or len(value) != count:
-            return state.fail("all results of the call, in their order, are expected", value)
+            return state.fail("all results of the call, in their order, are expected", value, call)
         return matcher(base, state)
 
     return match

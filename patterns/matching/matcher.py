@@ -26,6 +26,7 @@ from exirkit.patterns.syntax.terms import (
     OperatorCall,
     Optional,
     Pattern,
+    Splat,
     Symbol,
     Term,
     Through,
@@ -77,7 +78,7 @@ class PatternCompiler:
                 self._watching.setdefault(name, []).append(guard)
 
     def compile(self) -> Callable[[Node, State], bool]:
-        """Return a closure that matches the first root's call; on success the state tells how."""
+        """Return a closure that matches the first root's call; on success the state holds the match."""
         from .roots import compile_roots
 
         return compile_roots(self, self._finish)
@@ -97,9 +98,9 @@ class PatternCompiler:
             return self._named(term, compile_term(self, term, then), then)
         match term:
             case Variable():
-                return self.variable(term.name, then)
+                return self.variable(term.name, then, term)
             case Symbol():
-                return self._symbol(term.name, then)
+                return self._symbol(term, then)
             case Anything():
                 return lambda value, state: then(state)
             case Literal():
@@ -121,7 +122,7 @@ class PatternCompiler:
         def meet(value: Any, state: State) -> bool:
             if name in state.names:
                 is_same = state.names[name] is value or is_same_value(state.names[name], value, state)
-                return (is_same or state.fail(f"{name} is another value", value)) and then(state)
+                return (is_same or state.fail(f"{name} is another value", value, term)) and then(state)
             return match(value, state)
 
         return meet
@@ -151,23 +152,23 @@ class PatternCompiler:
         try:
             known = truth(guard.compiled(MatchedNames(state)))
         except UndecidedError:
-            return guard.assume or state.fail(f"the sizes do not decide `{guard.text}`")
+            return guard.assume or state.fail(f"the sizes do not decide `{guard.text}`", term=guard)
         except (ExpressionError, TypeError) as error:
-            return state.fail(f"`{guard.text}` cannot be computed: {error}")
+            return state.fail(f"`{guard.text}` cannot be computed: {error}", term=guard)
         if known is True:
             return True
         if known is False:
-            return state.fail(f"`{guard.text}` does not hold")
-        return guard.assume or state.fail(f"the sizes do not decide `{guard.text}`")
+            return state.fail(f"`{guard.text}` does not hold", term=guard)
+        return guard.assume or state.fail(f"the sizes do not decide `{guard.text}`", term=guard)
 
-    def variable(self, name: str, then: Then) -> Matcher:
-        """Match a typed variable."""
+    def variable(self, name: str, then: Then, term: Term | Splat) -> Matcher:
+        """Match a typed variable, which is the term, or what `*name` stands for."""
         variable = self.variables[name]
         is_tensor = isinstance(variable, TensorVariable)
         needs_kind = tuple(sorted(getattr(variable, "qualifiers", ())))
         wants_value = bool(getattr(variable, "domain", None))
-        # Said, to nobody mostly, whenever what follows fails; so it is written once.
-        complaint = f"{name} is not `{variable}`"
+        # Reported whenever what follows fails, so it is formatted once.
+        mismatch = f"{name} is not `{variable}`"
 
         def match(value: Any, state: State) -> bool:
             names = state.names
@@ -176,10 +177,10 @@ class PatternCompiler:
                 same = same_bound(known, value) or (
                     is_same_value(known, value, state) if is_tensor else _same_again(variable, known, value, state)
                 )
-                return (same or state.fail(f"{name} is another value", value)) and then(state)
+                return (same or state.fail(f"{name} is another value", value, term)) and then(state)
             for kind in needs_kind if isinstance(value, Node) else ():
                 if not is_kind(state.facts, value, kind):
-                    return state.fail(f"{name} is not {kind}", value)
+                    return state.fail(f"{name} is not {kind}", value, term)
             value, shown = _shown_to_type(variable, value, state, is_tensor, wants_value)
             for extension in admit(variable, shown, names):
                 fresh = {key: new for key, new in extension.items() if key not in names and key != name}
@@ -189,20 +190,24 @@ class PatternCompiler:
                     return True
                 for key in (name, *fresh):
                     names.pop(key, None)
-            return state.fail(complaint, value)
+            return state.fail(mismatch, value, term)
 
         return match
 
-    def _symbol(self, name: str, then: Then) -> Matcher:
+    def _symbol(self, term: Symbol, then: Then) -> Matcher:
+        name = term.name
+
         def match(value: Any, state: State) -> bool:
             shown = value.meta.get("val") if isinstance(value, Node) else value
             if name in state.names:
                 known = state.names[name]
                 if type(shown) is bool or not isinstance(shown, int | torch.SymInt | list | tuple):
-                    return state.fail(f"{name} is a size", value)
-                return (compare("==", known, shown) is True or state.fail(f"{name} is {known}", value)) and then(state)
+                    return state.fail(f"{name} is a size", value, term)
+                return (compare("==", known, shown) is True or state.fail(f"{name} is {known}", value, term)) and then(
+                    state
+                )
             if type(shown) is bool or not isinstance(shown, int | torch.SymInt):
-                return state.fail(f"{name} is a size", value)
+                return state.fail(f"{name} is a size", value, term)
             return self.bound(name, shown, state, then)
 
         return match
@@ -246,7 +251,7 @@ class PatternCompiler:
             if literal_agrees(wanted, value, state):
                 return then(state)
             what = "left out, so it must be the default" if term.is_default else "a literal"
-            return state.fail(f"{wanted!r} ({what}) is expected", value)
+            return state.fail(f"{wanted!r} ({what}) is expected", value, term)
 
         return match
 

@@ -17,6 +17,7 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
+from exirkit.patterns.forms.readers import Screen
 from exirkit.patterns.operators.argument_view import argument_of
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.operators.seen_through import behind, may_pass, source_of
@@ -40,12 +41,14 @@ class TreeNode:
         by_operator: What follows, by the identity of the operator found there.
         otherwise: What follows for rules that do not ask this.
         rules: Rules for which nothing is left to ask, by their rank.
+        screened: Further trees, each with what a call must pass; at the root alone.
     """
 
     path: Path | None = None
     by_operator: dict[int, TreeNode] = field(default_factory=dict)
     otherwise: TreeNode | None = None
     rules: tuple[int, ...] = ()
+    screened: tuple[tuple[Screen, TreeNode], ...] = ()
 
 
 Question = tuple[frozenset[Any], frozenset[Any]]
@@ -62,12 +65,18 @@ class PredicateTree:
 
     def __init__(self, anchored: Sequence[tuple[frozenset[Any], Term, Mapping[Any, Forms] | None]]) -> None:
         variants: dict[Any, list[Entry]] = {}
+        screened: dict[Any, dict[Screen, list[Entry]]] = {}
         for rank, (operators, term, forms) in enumerate(anchored):
             for operator in operators or (None,):
-                for questions in _variants(term, operator, forms or {}):
-                    variants.setdefault(operator, []).append((questions, rank))
+                made = variants.setdefault(operator, [])
+                screen = _screen(term, operator, forms or {})
+                if screen is not None:
+                    made = screened.setdefault(operator, {}).setdefault(screen, [])
+                made += [(questions, rank) for questions in _variants(term, operator, forms or {})]
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
+        for operator, by_screen in screened.items():
+            self._roots[operator].screened = tuple((screen, _build(own)) for screen, own in by_screen.items())
         self._anywhere = _build(anywhere) if anywhere else None
         # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
         self._of_target: dict[int, tuple[TreeNode | None, Any]] = {}
@@ -87,11 +96,14 @@ class PredicateTree:
 
     def candidates(self, node: Node, root: TreeNode) -> Sequence[int]:
         """Return the ranks of the rules that may match at a call, lowest first."""
-        if root.path is None:
+        pending = [root]
+        for screen, tree in root.screened:
+            if screen(node):
+                pending.append(tree)
+        if root.path is None and len(pending) == 1:
             return root.rules
         found: set[int] = set()
         seen: dict[Path, Any] = {(): node}
-        pending = [root]
         while pending:
             one: TreeNode | None = pending.pop()
             while one is not None:
@@ -158,6 +170,14 @@ def _build(variants: list[Entry]) -> TreeNode:
     return node
 
 
+def _screen(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Screen | None:
+    """Return a quick look at calls of an operator that a pattern reads as calls of another one."""
+    call = term.base if isinstance(term, Item) else term
+    if not isinstance(call, Call) or operator is call.op or call.op not in forms:
+        return None
+    return forms[call.op].screen(operator)
+
+
 def _variants(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
     """Yield what must be found below a node for a term to match there, one for every way to match."""
     made = list(_ways(term, (), forms, operator))
@@ -198,9 +218,14 @@ def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: 
     found = forms.get(term.op)
     alike = frozenset({term.op}) | (found.twins if found is not None else frozenset())
     unlike = frozenset() if found is None else found.operators - alike
+    if found is not None and term.op in found.operators and not _is_asked_of(term, found.kept(term.op)):
+        # Read in its second way a call has its arguments elsewhere.
+        unlike |= {term.op}
     if operator is not None and operator not in alike:
-        if operator in unlike:
-            yield {path: (alike, unlike)}
+        if operator in unlike and found is not None:
+            kept = found.kept(operator)
+            for below in _ways_of_arguments(term, path, forms):
+                yield {path: (alike, unlike), **{key: one for key, one in below.items() if key[len(path)] in kept}}
         return
     # What a call is looked through to has arguments of its own.
     if path and may_pass(term.op):
@@ -208,6 +233,15 @@ def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: 
         return
     for below in _ways_of_arguments(term, path, forms):
         yield {path: (alike, unlike), **below}
+
+
+def _is_asked_of(term: Call, names: frozenset[str]) -> bool:
+    """Whether all that may be asked of the arguments of a call is asked of some."""
+    return all(
+        name in names
+        for name, argument in term.arguments.items()
+        if isinstance(argument, Call | Alternatives | ListTerm)
+    )
 
 
 def _ways_of_arguments(term: Call, path: Path, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:

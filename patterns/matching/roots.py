@@ -109,7 +109,7 @@ def _take_item(compiler: PatternCompiler, item: Item, state: State, then: Then) 
         # A form of the call that has one result alone.
         found = node if item.index == 0 else None
     if found is None and len(compiler.pattern.roots) == 1:
-        return state.fail(f"result {item.index} is not used", node)
+        return state.fail(f"result {item.index} is not used", node, item)
     state.roots.append(found)
     if compiler.bound(item.name if item.name not in state.names else None, found, state, then):
         return True
@@ -124,7 +124,7 @@ def _variadic(compiler: PatternCompiler, root: Term, then: Then) -> RootMatcher:
         node = state.terms[id(root)]
         results = node.meta.get("val")
         if not isinstance(results, list | tuple):
-            return state.fail("a call with several results is expected", node)
+            return state.fail("a call with several results is expected", node, root)
         users = {user.args[1]: user for user in node.users if user.target is operator.getitem}
         state.roots = [users.get(index) for index in range(len(results))]
         return then(state)
@@ -143,7 +143,7 @@ def _further_root(compiler: PatternCompiler, index: int, then: Then) -> Then:
 
     def taken(state: State) -> bool:
         if candidate[-1] in state.roots:
-            return state.fail("two roots are one node", candidate[-1])
+            return state.fail("two roots are one node", candidate[-1], root)
         state.roots.append(candidate[-1])
         if then(state):
             return True
@@ -155,7 +155,7 @@ def _further_root(compiler: PatternCompiler, index: int, then: Then) -> Then:
     def match(state: State) -> bool:
         at = state.names.get(start.name) if isinstance(start, Variable) else state.terms.get(id(start))
         if not isinstance(at, Node):
-            return state.fail("the other root cannot be reached from here", at)
+            return state.fail("the other root cannot be reached from here", at, root)
         for node in _climb(at, path):
             candidate.append(node)
             try:
@@ -163,7 +163,7 @@ def _further_root(compiler: PatternCompiler, index: int, then: Then) -> Then:
                     return True
             finally:
                 candidate.pop()
-        return state.fail("no user leads to the other root", at)
+        return state.fail("no user leads to the other root", at, root)
 
     return match
 

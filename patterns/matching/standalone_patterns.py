@@ -19,7 +19,7 @@ from exirkit.patterns.syntax.terms import Call, walk
 from .compiled_rule import given_names, guards_of, variables_of
 from .matcher import PatternCompiler
 from .roots import UnconnectedError, anchors
-from .state import State, Trace
+from .state import FailureTrace, State
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class StandalonePattern:
             return frozenset()
         return frozenset(map(name_of, self.anchors))
 
-    def match(self, node: Node, facts: GraphFacts, trace: Trace | None = None) -> tuple[Node, ...]:
+    def match(self, node: Node, facts: GraphFacts, trace: FailureTrace | None = None) -> tuple[Node, ...]:
         """Return the calls of a match whose first root is a call, roots first; none if there is no match.
 
         Args:
             node: The call.
             facts: What conditions may ask about the graph.
-            trace: Called with depth, reason, value and perhaps the term where the search fails.
+            trace: Remembers the deepest failures.
         """
         state = State(facts, {}, trace=trace)
         if not self.compute(node, state):

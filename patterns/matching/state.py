@@ -15,7 +15,6 @@ from exirkit.patterns.syntax.undecided import SYMBOLIC
 
 Then = Callable[["State"], bool]
 Matcher = Callable[[Any, "State"], bool]
-Trace = Callable[[int, str, Any, Any], None]
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,62 @@ class CompiledGuard:
     opaque: tuple[str, ...] = ()
 
 
+Progress = tuple[int, int, int]
+"""Whether the whole pattern matches, how many calls and names were bound, and whether a guard failed."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where one way of a search failed.
+
+    Attributes:
+        progress: How far it got.
+        reason: What is wrong.
+        value: What was found.
+        term: What it was compared with; None if the whole pattern matches.
+        guard: The condition that does not hold, if it is one.
+        names: What was bound.
+        nodes: Matched calls.
+    """
+
+    progress: Progress
+    reason: str
+    value: Any
+    term: Any
+    guard: CompiledGuard | None
+    names: Mapping[str, Any]
+    nodes: tuple[Node, ...]
+
+
+@dataclass
+class FailureTrace:
+    """The deepest failures of a search.
+
+    Attributes:
+        failures: Those that got furthest, in the order in which they happened.
+        is_whole: The pattern matches; what fails now are the conditions on what surrounds the match.
+    """
+
+    failures: list[Failure] = field(default_factory=list)
+    is_whole: bool = False
+
+    @property
+    def progress(self) -> Progress:
+        """How far the search got."""
+        return self.failures[0].progress if self.failures else (0, 0, 0)
+
+    def note(self, state: State, reason: str, value: Any, term: Any) -> None:
+        """Keep a failure, unless an earlier one got further."""
+        guard = term if isinstance(term, CompiledGuard) else None
+        progress = (int(self.is_whole), len(state.nodes) + len(state.names), int(guard is not None))
+        if self.failures and progress < self.progress:
+            return
+        if progress > self.progress:
+            self.failures.clear()
+        shown = None if self.is_whole or guard is not None else term
+        self.failures.append(Failure(progress, reason, value, shown, guard, dict(state.names), tuple(state.nodes)))
+
+
 @dataclass(slots=True)
 class State:
     """What a search knows so far.
@@ -40,7 +95,7 @@ class State:
         nodes: Matched calls, roots first.
         terms: Node of each call term, by the identity of the term.
         roots: Nodes of the roots; None for a result that nothing uses.
-        trace: Called with depth, reason, value and perhaps the term where the search fails.
+        trace: Remembers where the search fails; None while rewriting, which then costs nothing.
         beside: Arguments of the call among which a value is being matched.
         sees_through: Calls that give back what they were given may be looked through: nothing writes to a tensor.
     """
@@ -50,19 +105,25 @@ class State:
     nodes: list[Node] = field(default_factory=list)
     terms: dict[int, Node] = field(default_factory=dict)
     roots: list[Node | None] = field(default_factory=list)
-    trace: Trace | None = None
+    trace: FailureTrace | None = None
     beside: Any = None
     sees_through: bool = False
 
     def fail(self, reason: str, value: Any = None, term: Any = None) -> bool:
-        """Say why, if somebody listens; `term` if it is not the one that is being matched."""
+        """Report a failure to the trace, if there is one.
+
+        Args:
+            reason: What is wrong.
+            value: What was found.
+            term: The term that it was compared with, or the guard that does not hold.
+        """
         if self.trace is not None:
-            self.trace(len(self.nodes), reason, value, term)
+            self.trace.note(self, reason, value, term)
         return False
 
 
 def numbers_read(value: Any) -> Any:
-    """Return a list with the sizes in the place of the nodes that compute them; anything else as it is."""
+    """Return a list with sizes instead of the nodes that compute them; anything else as it is."""
     if not isinstance(value, list | tuple) or not any(isinstance(one, Node) for one in value):
         return value
     return [

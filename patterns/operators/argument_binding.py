@@ -1,4 +1,4 @@
-"""A call as written against the schema of its operator: every argument by name, or a complaint that helps."""
+"""A call as written against the schema of its operator: every argument by name, or a diagnostic that helps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WrittenCall:
     Attributes:
         given: Expressions by the names of the schema.
         is_open: The call ends in `...`.
-        wrong: Complaints: message, place, hint.
+        wrong: Diagnostics: message, place, hint.
     """
 
     given: dict[str, ast.expr] = field(default_factory=dict)
@@ -128,7 +128,7 @@ def default_of(argument: Any) -> Any:
 
 
 def normalised_literal(kind: Any, value: Any) -> Any:
-    """Return a literal as the schema takes it: an integer in the place of a float is a float."""
+    """Return a literal as the schema takes it: an integer given for a float is a float."""
     text = str(kind)
     if type(value) is int and text in ("float", "Optional[float]"):
         return float(value)

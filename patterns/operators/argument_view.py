@@ -23,7 +23,7 @@ _SIZES = {"view", "view_copy", "reshape", "expand", "expand_copy"}
 
 
 class Arguments(dict[str, Any]):
-    """Arguments of a call by name, in the order of the schema; shared by all who ask, so nobody changes them."""
+    """Arguments of a call by name, in the order of the schema; shared, so they must not be changed."""
 
     __slots__ = ("_ranks",)
 

@@ -44,10 +44,10 @@ def define_operator(
         definition: Schema and meaning.
         text: The definition's place.
         schema: The schema's place.
-        scope: Operators that the definition may use; complaints go there.
+        scope: Operators that the definition may use; diagnostics go there.
 
     Returns:
-        The operator, or None: then there are complaints.
+        The operator, or None: then there are diagnostics.
     """
     arguments = _argument_names(definition.schema_, schema, scope)
     if arguments is None:
@@ -86,7 +86,7 @@ def definition_of(op: Operator) -> Program | None:
 def keep_definition(
     qualified: str, definition: OperatorDefinition, op: Operator, program: Program, library: torch.library.Library
 ) -> None:
-    """Let an operator that somebody else has registered count as one that a book defines.
+    """Let an operator registered elsewhere count as one that a book defines.
 
     Args:
         qualified: `namespace::name`.

@@ -68,7 +68,7 @@ class OperatorTable:
             raise UnknownNameError(f"there is no operator {dotted}", self._similar(dotted)) from None
 
     def _offered(self, dotted: str, namespace: str) -> Operator | None:
-        """Return an operator that an installed distribution offers; it is asked for what nobody has registered."""
+        """Return an operator that an installed distribution offers; asked for what is not registered."""
         if namespace in _KNOWN or hasattr(getattr(torch.ops, namespace), dotted.split(".")[1]):
             return None
         from .offered import operators_offered

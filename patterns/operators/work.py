@@ -116,7 +116,7 @@ _REDUCING = frozenset(
 
 
 def _window(name: str, arguments: dict[str, Any]) -> int:
-    """Return how many elements are looked at for each one of the result."""
+    """Return how many elements are read for each one of the result."""
     if name in ("aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default"):
         return math.prod(int(one) for one in arguments["kernel_size"])
     return 1

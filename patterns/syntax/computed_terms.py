@@ -15,7 +15,7 @@ from .terms import Computed, Literal, Place, Term
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """Why an expression cannot stand in a pattern."""
 
     message: str
@@ -25,7 +25,7 @@ class Refusal:
 
 def computed_term(
     node: ast.expr, scope: Scope, text: SourceText, named: Mapping[str, Term], place: Place
-) -> Term | Refusal:
+) -> Term | Rejection:
     """Compile a value that follows from other names; one that follows from nothing is a literal.
 
     Args:
@@ -44,24 +44,24 @@ def computed_term(
     if compiled is None:
         found = scope.found[before:]
         del scope.found[before:]
-        return Refusal(found[0].message if found else "this cannot be computed")
+        return Rejection(found[0].message if found else "this cannot be computed")
     compute, needs, _ = compiled
     names = needs - {FACTS}
     unknown = sorted(names - scope.variables.keys() - scope.symbols - named.keys())
     if unknown:
-        return Refusal(f"{unknown[0]!r} is not declared", code="EK212")
+        return Rejection(f"{unknown[0]!r} is not declared", code="EK212")
     return Computed(written.value, compute, names, place) if names else Literal(compute({}), place=place)
 
 
-def no_term(node: ast.expr) -> Refusal:
-    """Return what to write in the place of an expression that no pattern has."""
+def no_term(node: ast.expr) -> Rejection:
+    """Return what to write instead of an expression that patterns cannot have."""
     if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
-        return Refusal(
+        return Rejection(
             "a pattern has no comprehensions: a list is matched as it stands in the program",
             "write its elements, `[a, *rest]` for any number of them, or a name with a type such as `list of f32 [*S]`;"
             " what holds for each goes into `where`: `all(rank(x) == 2 for x in xs)`",
         )
-    return Refusal(
+    return Rejection(
         "patterns consist of calls, names, literals, lists and arithmetic over numbers and sizes",
         "tensors are computed by operators, as in aten.add.Tensor(x, 1); what is asked goes into `where`: write a name"
         f" with a type in `vars` here, and `name == {ast.unparse(node)}` there",

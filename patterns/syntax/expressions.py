@@ -1,6 +1,6 @@
 """The expression language: a small part of Python, compiled to closures; nothing in a rule is ever run as Python.
 
-Guards, `let` and replacements share it. Every size, length and exponent is bounded, since a book may be hostile.
+Guards, `let` and replacements share it. Every size, length and exponent is bounded, since a book may be adversarial.
 """
 
 from __future__ import annotations

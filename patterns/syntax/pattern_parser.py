@@ -13,7 +13,7 @@ from exirkit.patterns.operators.argument_binding import bind_written, default_of
 from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
 from exirkit.patterns.types.scalars import FAMILIES, OperatorVariable, family_members
 
-from .computed_terms import Refusal, computed_term, no_term
+from .computed_terms import Rejection, computed_term, no_term
 from .expression_syntax import ExpressionError, parse_expression, parse_statements
 from .scope import Scope, place_of
 from .terms import (
@@ -39,7 +39,7 @@ _MACRO_DEPTH = 20
 
 
 class PatternError(Exception):
-    """A term cannot be built; the complaint is in the scope."""
+    """A term cannot be built; the diagnostic is in the scope."""
 
 
 class PatternParser:
@@ -172,12 +172,12 @@ class PatternParser:
                 return self._attribute(node)
             case ast.BinOp() | ast.UnaryOp():
                 return self._computed(node)
-        refusal = no_term(node)
-        raise self._fail(refusal.message, node, hint=refusal.hint)
+        rejection = no_term(node)
+        raise self._fail(rejection.message, node, hint=rejection.hint)
 
     def _computed(self, node: ast.expr) -> Term:
         made = computed_term(node, self.scope, self.text, self.named, self._place(node))
-        if isinstance(made, Refusal):
+        if isinstance(made, Rejection):
             raise self._fail(made.message, node, code=made.code, hint=made.hint)
         return made
 
@@ -381,7 +381,7 @@ class PatternParser:
             self._arguments.pop()
             self._at.pop()
 
-    # Complaints
+    # Diagnostics
 
     def _place(self, node: ast.AST | None) -> Place:
         # What is wrong inside a macro is shown where the macro is used.

@@ -223,7 +223,7 @@ class ProgramCalls(CallCompiler):
 
 
 class _Substitution(ast.NodeTransformer):
-    """Puts the arguments of a macro in the place of its parameters."""
+    """Substitutes the arguments of a macro for its parameters."""
 
     def __init__(self, given: Mapping[str, ast.expr]) -> None:
         self.given = given

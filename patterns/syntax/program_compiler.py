@@ -1,6 +1,6 @@
 """Compiles guards, `let` and replacements: expressions in which the words of the language can be called.
 
-A compiled program is run by whoever has a meaning for calls of operators: trials run them on tensors, the engine makes
+A compiled program is run with a meaning for calls of operators: trials run them on tensors, the engine makes
 nodes of them, static checks run them on symbolic tensors.
 """
 
@@ -103,7 +103,7 @@ def compile_guard(text: SourceText, scope: Scope) -> tuple[Compiled, frozenset[s
     """Compile a condition.
 
     Returns:
-        The closure, the names it needs, and the registered predicates it uses; or None, and the complaint is in the
+        The closure, the names it needs, and the registered predicates it uses; or None, and the diagnostic is in the
         scope.
     """
     calls = ProgramCalls(scope, allows_operators=False)
@@ -123,7 +123,7 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
     """Compile a replacement, a definition, or a `let`, which assigns only and calls no operators.
 
     Returns:
-        The program; or None, and the complaints are in the scope.
+        The program; or None, and the diagnostics are in the scope.
     """
     calls = ProgramCalls(scope, allows_operators=not is_let)
     compiler = ExpressionCompiler(calls)

@@ -1,4 +1,4 @@
-"""What the names in a rule can stand for, and the list that complaints about them go to."""
+"""What the names in a rule can stand for, and the list that diagnostics about them go to."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Scope:
         variables: Types of its variables, by name.
         symbols: Names of sizes that the types bind, `N` and the `B` of `*B`.
         macros: Texts by signature `addc(t, c)`.
-        found: Complaints so far.
+        found: Diagnostics so far.
     """
 
     table: OperatorTable

@@ -151,7 +151,7 @@ class Alternatives:
 
 @dataclass(frozen=True)
 class Optional:
-    """A call that may be missing: then its first argument stands in its place, and its other variables are none."""
+    """A call that may be missing: then its first argument replaces it, and its other variables are none."""
 
     inner: Call
     name: str | None = None

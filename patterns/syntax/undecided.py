@@ -14,7 +14,7 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Undecided(Enum):
-    """The third truth value."""
+    """The third bool."""
 
     UNKNOWN = "unknown"
 
@@ -30,7 +30,7 @@ Truth = bool | Undecided
 
 
 class UndecidedError(Exception):
-    """A branch depends on a truth that nobody knows."""
+    """A branch depends on a condition that the sizes do not decide."""
 
 
 def truth(value: Any) -> Truth:
@@ -112,7 +112,7 @@ def _decide(condition: Any) -> Truth:
 
 
 def surely_true(condition: Any) -> bool:
-    """Tell whether a condition holds for all sizes that a program promises, without fixing any.
+    """Whether a condition holds for all sizes that a program promises, without fixing any.
 
     torch takes a size from 1 to 2 for 2, because it decides everything for sizes from 2 on. What follows from that does
     not hold.

@@ -15,16 +15,16 @@ MARK = "DECIDE"
 
 
 def mark(name: str, value: str) -> str:
-    """Return the mark of a literal that nobody has decided on."""
+    """Return the mark of an undecided literal."""
     return f"{MARK}({name}, {value})"
 
 
 def undecided(texts: RuleTexts) -> list[Diagnostic]:
-    """Return a complaint for every literal in a rule that nobody has decided on, each with its place."""
+    """Return a diagnostic for every undecided literal in a rule, each with its place."""
     found: list[Diagnostic] = []
     for text in (texts.match, *texts.unless, *(part for case in texts.cases for part in case[1:] if part is not None)):
         if MARK in text.value:
-            found += [_complaint(text, node, text is texts.match) for node in _marks(text)]
+            found += [_diagnostic(text, node, text is texts.match) for node in _marks(text)]
     return found
 
 
@@ -32,7 +32,7 @@ def _marks(text: SourceText) -> Iterator[ast.Call]:
     try:
         statements = parse_statements(text.value)
     except ExpressionError:
-        # What is no program is told by whoever compiles it.
+        # What is not a program is reported when it is compiled.
         return
     found = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
     for node in sorted(found, key=lambda one: (one.lineno, one.col_offset)):
@@ -40,7 +40,7 @@ def _marks(text: SourceText) -> Iterator[ast.Call]:
             yield node
 
 
-def _complaint(text: SourceText, node: ast.Call, is_pattern: bool) -> Diagnostic:
+def _diagnostic(text: SourceText, node: ast.Call, is_pattern: bool) -> Diagnostic:
     parts = [ast.unparse(one) for one in node.args]
     name, value = (parts[0] if parts else "?"), (", ".join(parts[1:]) or "?")
     place = place_of(node)
@@ -48,7 +48,7 @@ def _complaint(text: SourceText, node: ast.Call, is_pattern: bool) -> Diagnostic
     ways += ", or a name with a type under `vars` for others too" if is_pattern else ", or a name of the pattern"
     return text.diagnostic(
         "EK264",
-        f"nobody has decided on the literal {name}, {value} in the trace",
+        f"undecided literal {name}, {value} in the trace",
         line=place.line,
         offset=place.offset,
         length=place.length,

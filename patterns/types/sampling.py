@@ -329,7 +329,7 @@ class Sampler:
         variables: Types of the variables of a rule.
         gen: Conditions besides the types: texts such as `len(S) == 2 and Ci == Cg * g`, of which sizes are made, and
             functions of values and sizes, for which samples are tried again.
-        profile: Values where `sample` is not told which: `normal`, `special` or `boundary`.
+        profile: Values where `sample` is not given any: `normal`, `special` or `boundary`.
         max_elements: Most elements of one tensor.
 
     Raises:

@@ -49,6 +49,16 @@ def test_other_commands(tmp_path: Path) -> None:
         ("remove-double-negation", ["aten.neg.default"])
     ]
     assert "canonicalize" in rule("list", cwd=tmp_path).stdout.split()
+    (tmp_path / "books" / "more").mkdir(parents=True)
+    for place, name in (("one.yaml", "first"), ("more/two.yaml", "second")):
+        (tmp_path / "books" / place).write_text(GOOD.replace("remove-double-negation", name))
+    several = json.loads(rule("list", "books", "--json", cwd=tmp_path).stdout)
+    assert [(Path(one["book"]).as_posix(), one["id"]) for one in several["rules"]] == [
+        ("books/more/two.yaml", "second"),
+        ("books/one.yaml", "first"),
+    ]
+    shown = rule("list", "books", cwd=tmp_path).stdout
+    assert all(word in shown for word in ("two.yaml", "second", "one.yaml", "first"))
     schema = json.loads(rule("schema", cwd=tmp_path).stdout)
     assert {"rules", "ops", "sets"} <= set(schema["properties"])
     assert "swap_last" in rule("words", cwd=tmp_path).stdout

@@ -62,6 +62,19 @@ def test_what_stops_a_rule(invoke: Invoke, files: Path) -> None:
     assert lines[-1] == "forward: fuse.silu does not fire; 1 call at which it can start"
 
 
+def test_why_a_rule_does_not_fire_in_the_official_chain(invoke: Invoke, files: Path) -> None:
+    pytest.importorskip("executorch.exir")
+    base = ("rule", "explain", "model.py:make", "--rules", "book.yaml", "--official")
+    result = invoke(*base, "--rule", "fuse.silu")
+    assert result.exit_code == 0, result.stderr
+    assert "expected: x again, which is %x, an input, f32 [2, 3]" in result.stdout
+    assert result.stdout.splitlines()[-1] == "forward: fuse.silu does not fire; 1 call at which it can start"
+    result = invoke(*base, "--rule", "fuse.swish", "--json")
+    assert result.exit_code == 0, result.stderr
+    (method,) = json.loads(result.stdout)["methods"]
+    assert (method["tried"], method["firing"]) == (1, 1)
+
+
 def test_document(invoke: Invoke, files: Path) -> None:
     base = ("rule", "explain", "model.py:two", "--rules", "canonicalize", "--rules", "book.yaml", "--json")
     result = invoke(*base, "--rule", "fuse.swish", "--method", "other")

@@ -32,7 +32,7 @@ rules:
 
 
 def found(text: str) -> list[Diagnostic]:
-    """Return the complaints about a book."""
+    """Return the diagnostics about a book."""
     return parse_book(text, "book.yaml").found
 
 
@@ -84,7 +84,7 @@ def arithmetic_in_a_pattern(_: Path) -> object:
 
 
 @provokes("EK212")
-def name_that_nobody_binds(_: Path) -> object:
+def unbound_name(_: Path) -> object:
     return found(RULE.replace("return x\n", "return aten.neg.default(y)\n"))
 
 
@@ -149,7 +149,7 @@ def view_in_edge(_: Path) -> object:
 
 
 @provokes("EK224")
-def pattern_that_edge_takes_apart(_: Path) -> object:
+def pattern_that_edge_decomposes(_: Path) -> object:
     text = RULE.replace("  match:", "  dialect: edge\n  match:").replace("aten.relu.default", "aten.hardswish.default")
     text = text.replace("return x\n", "return aten.mul.Tensor(x, aten.hardsigmoid.default(x))\n")
     verdict = check_book(parse_book(text + "  equiv: {rtol: 1.0e-5, atol: 1.0e-6}\n", "book.yaml"), trials=5)
@@ -237,7 +237,7 @@ def editor() -> GraphEditor:
 
 
 @provokes("EK250")
-def rules_in_a_circle(_: Path) -> object:
+def rules_in_a_cycle(_: Path) -> object:
     back = RULE.partition("rules:\n")[2].replace("my-rule", "back").replace("relu", "neg")
     text = RULE.replace("return x\n", "return aten.neg.default(x)\n") + back.replace(
         "return x\n", "return aten.relu.default(x)\n"

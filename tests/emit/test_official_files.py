@@ -23,7 +23,7 @@ from exirkit.emit import (
     restore_named_data,
     write_file,
 )
-from exirkit.emit.flatbuffer.reader import decode_program
+from exirkit.emit.container.reader import decode_program
 
 pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 
@@ -71,7 +71,7 @@ def test_all_samples_are_there(samples: Path) -> None:
 def test_programs_survive(samples: Path, name: str) -> None:
     with open_program(samples / f"{name}.pte") as file:
         data = b"".join(encode_program(file.program).chunks())
-        program = decode_program(memoryview(data), int.from_bytes(data[:4], "little"))
+        program = decode_program(memoryview(data))
         assert program == file.program
         assert Program.model_validate_json(program.model_dump_json()) == program
 

@@ -39,9 +39,9 @@ def lower(request: Header) -> tuple[Header, list[bytes]]:
     if request["route"] != "plain":
         assert None not in reports, "the official exporter did not call the pass"
     applied = sum((one.applied for one in reports if one is not None), Counter[str]())
-    refusals = [refusal for one in reports if one is not None for refusal in one.refusals]
-    faults = [f"{one.rule} at {one.node}: {one.reason}" for one in refusals if one.is_fault]
-    blind = sorted({one.rule for one in refusals if not one.node})
+    rejections = [rejection for one in reports if one is not None for rejection in one.rejections]
+    faults = [f"{one.rule} at {one.node}: {one.reason}" for one in rejections if one.is_fault]
+    blind = sorted({one.rule for one in rejections if not one.node})
     strangers = _not_the_librarys_own(edge.exported_program())
     pte = edge.to_executorch().buffer
     return {"applied": dict(applied), "faults": faults, "blind": blind, "strangers": strangers}, [bytes(pte)]

@@ -14,7 +14,7 @@ from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 
 HERE = Path(__file__).parent
 
-# Strangers' rules whose results have another dtype or shape, and what is said of them.
+# Rules whose results have another dtype or shape, and what the diagnostic contains.
 WRONG = {
     "u6-permute-order": "sizes",
     "u7-view-dropped": "sizes",

@@ -158,7 +158,7 @@ def test_rule_fires_on_a_program_made_from_itself(name: str, rule_id: str) -> No
         seen += 1
         report, problem = fire(trials, trial)
         assert problem is None, f"seed {trial.seed}: {problem}"
-        assert not [one for one in report.refusals if one.is_fault], report.refusals
+        assert not [one for one in report.rejections if one.is_fault], report.rejections
         fired += bool(report.journal)
         if seen >= 4 and (fired or seen == 30):
             break

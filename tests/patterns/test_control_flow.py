@@ -107,7 +107,7 @@ def test_bodies_are_rewritten(kind: str) -> None:
     assert state_of(program) == before
     for x in (X, -X.abs()):
         torch.testing.assert_close(rewritten.module()(x), program.module()(x))
-    # torch takes it for one of its programs, and so does whoever reads it from a file.
+    # torch takes it for one of its programs, and so does a program that is read from a file.
     rewritten.validate()
     file = io.BytesIO()
     torch.export.save(rewritten, file)
@@ -186,11 +186,11 @@ def test_a_body_does_not_return_its_input() -> None:
     editor = GraphEditor(copy_program(program))
     report = RuleEngine(NEGATIONS).run(editor)
     assert not report.journal
-    assert [(one.graph, one.is_fault) for one in report.refusals] == [("true_graph_0", False)]
-    assert "shares memory" in report.refusals[0].reason
+    assert [(one.graph, one.is_fault) for one in report.rejections] == [("true_graph_0", False)]
+    assert "shares memory" in report.rejections[0].reason
 
 
-def test_a_circle_in_a_body_undoes_everything() -> None:
+def test_a_cycle_in_a_body_undoes_everything() -> None:
     endless = rules("""
 - id: endless
   vars: {x: "f32 [~S]", c: "const f32 [~S]"}

@@ -22,7 +22,7 @@ rules:
 
 
 def found(dialect: str, replace: str) -> list[tuple[str, str | None]]:
-    """Return what is said of a rule when its book is loaded: messages and hints."""
+    """Return the messages and hints for a rule when its book is loaded."""
     book = parse_book(BOOK.format(dialect=dialect, replace=replace), "book.yaml")
     assert {one.code for one in book.found} <= {"EK222"}
     return [(one.message, one.hint) for one in book.found]

@@ -1,4 +1,4 @@
-"""Why a rule fires or not: every kind of obstacle, with its place, and nothing of it in the engine's own matcher."""
+"""Why a rule fires or not: every kind of mismatch, with its place, and nothing of it in the engine's own matcher."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def both_results(_: Any, x: torch.Tensor) -> Any:
     return values + 1, indices
 
 
-CASES_OF_OBSTACLES: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...], str, str, str, str]] = [
+CASES_OF_MISMATCHS: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...], str, str, str, str]] = [
     # rule, program, inputs, kind, part of expected, part of found, text under the caret
     (SILU, lambda _, x: x * x.relu(), (ones(2, 3),), "operator", "aten.sigmoid.default", "%relu, aten.relu.default",
      "aten.sigmoid.default(x)"),
@@ -135,18 +135,18 @@ def explained(
 
 @pytest.mark.parametrize(
     ("rule", "program", "inputs", "kind", "expected", "found", "caret"),
-    CASES_OF_OBSTACLES,
-    ids=[f"{index}-{case[3]}" for index, case in enumerate(CASES_OF_OBSTACLES)],
+    CASES_OF_MISMATCHS,
+    ids=[f"{index}-{case[3]}" for index, case in enumerate(CASES_OF_MISMATCHS)],
 )
-def test_obstacle(
+def test_mismatch(
     rule: str, program: Any, inputs: tuple[torch.Tensor, ...], kind: str, expected: str, found: str, caret: str
 ) -> None:
     explanations, editor = explained(rule, program, *inputs)
     one = explanations[0]
     assert not one.fires
-    obstacle = one.obstacle
-    assert obstacle is not None
-    assert (obstacle.kind, expected in obstacle.expected, found in obstacle.found) == (kind, True, True), obstacle
+    mismatch = one.mismatch
+    assert mismatch is not None
+    assert (mismatch.kind, expected in mismatch.expected, found in mismatch.found) == (kind, True, True), mismatch
     place = one.diagnostic().location
     assert place.text is not None
     assert place.column is not None
@@ -167,17 +167,17 @@ def test_a_rule_that_fires_is_shown_with_what_it_makes() -> None:
 
 def test_all_conditions_that_fail_and_their_values_are_told() -> None:
     (one,), _ = explained(BIAS, lambda _, x: x.relu() + ones(3), ones(2, 3))
-    assert one.obstacle is not None
-    assert one.obstacle.values["shape(x)"] == "[2, 3]"
-    assert one.obstacle.also == ("K % 4 == 0",)
+    assert one.mismatch is not None
+    assert one.mismatch.values["shape(x)"] == "[2, 3]"
+    assert one.mismatch.also == ("K % 4 == 0",)
     assert "it comes from" in one.diagnostic().render()
 
 
 def test_the_way_that_gets_furthest_counts() -> None:
     # The second order of the operands gets further than the first, in which nothing fits.
     (one,), _ = explained(DOUBLE_PRODUCT, lambda _, x, y: x.sin() * y.cos().abs(), ones(2), ones(2))
-    assert one.obstacle is not None
-    assert (one.obstacle.expected, one.obstacle.found) == ("aten.exp.default", "%cos, aten.cos.default, f32 [2]")
+    assert one.mismatch is not None
+    assert (one.mismatch.expected, one.mismatch.found) == ("aten.exp.default", "%cos, aten.cos.default, f32 [2]")
 
 
 DOUBLE_PRODUCT = """
@@ -195,7 +195,7 @@ def test_nodes_that_get_furthest_are_listed() -> None:
     assert [(one.node, one.fires) for one in found] == [("mul_1", True), ("mul_2", False)]
 
 
-def test_an_inner_node_tells_where_to_look() -> None:
+def test_an_inner_node_names_where_a_match_starts() -> None:
     (one,), _ = explained(SILU, lambda _, x: x * x.sigmoid(), ones(2), node="%sigmoid")
     assert one.starts == ("mul",)
     hint = one.diagnostic().hint
@@ -228,8 +228,8 @@ def test_symbolic_sizes_that_decide_nothing() -> None:
     program = torch.export.export(Doubled(), (ones(4, 4),), dynamic_shapes=({0: rows},))
     book = parse_book(f"rulebook: 1\nrules:\n- id: it{BIAS}").require_valid()
     (one,) = explain_rule(book.rules[0], GraphEditor(program)).nodes
-    assert one.obstacle is not None
-    assert one.obstacle.message == "a condition cannot be decided"
+    assert one.mismatch is not None
+    assert one.mismatch.message == "a condition cannot be decided"
 
 
 class Attention(torch.nn.Module):
@@ -259,8 +259,8 @@ def test_explanations_of_shipped_rules_agree_with_the_engine(name: str) -> None:
         for one in explanation.nodes:
             node = next(each for each in editor.graph.nodes if each.name == one.node)
             matches = application.match(rule, node) is not None
-            refused = one.obstacle is not None and one.obstacle.kind == "replacement"
-            assert matches == (one.fires or refused), one.diagnostic().render()
+            rejected = one.mismatch is not None and one.mismatch.kind == "replacement"
+            assert matches == (one.fires or rejected), one.diagnostic().render()
             assert one.diagnostic().render()
         assert explanation.firing == sum(one.fires for one in explanation.nodes)
         fired += explanation.firing

@@ -36,7 +36,7 @@ class Case:
         compute: The model.
         inputs: Its inputs.
         parts: Modules that it uses.
-        is_core: It is taken apart to core operators first, which makes convolutions of `conv2d`.
+        is_core: It is decomposed to core operators first, which makes convolutions of `conv2d`.
     """
 
     row: int | str
@@ -304,7 +304,7 @@ def test_rules_fire_on_the_model(case: Case) -> None:
         editor = GraphEditor(copy_program(torch.export.export(module, case.inputs, strict=False)))
     before = outputs(editor.program, *case.inputs)
     report = RuleEngine([rule(BOOKS[one], one) for one in case.rules.split()]).run(editor)
-    assert set(case.rules.split()) <= set(report.applied), report.refusals
+    assert set(case.rules.split()) <= set(report.applied), report.rejections
     tolerance = 1.0 if before[0].dtype == torch.int8 else 1e-4
     for one, other in zip(outputs(editor.program, *case.inputs), before, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=tolerance)

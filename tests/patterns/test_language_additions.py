@@ -1,4 +1,4 @@
-"""Computed arguments, `let` in conditions, libraries, `none`, `-inf`, and what is said of errors and dialects."""
+"""Computed arguments, `let` in conditions, libraries, `none`, `-inf`, and diagnostics about errors and dialects."""
 
 from __future__ import annotations
 
@@ -173,10 +173,10 @@ def test_none_and_minus_infinity_are_literals() -> None:
     assert fired(text, lambda x: x.clamp(min=-float("inf")), X) == 1
 
 
-# What is said
+# Diagnostics
 
 
-def test_a_comprehension_in_a_pattern_is_told_what_to_be() -> None:
+def test_a_comprehension_in_a_pattern_has_a_hint() -> None:
     text = "  vars: {xs: 'list of f32 [N]'}\n  match: return aten.cat.default([aten.neg.default(x) for x in xs])\n"
     text += "  replace: return xs\n"
     (first, *_) = book_of(text).found
@@ -213,7 +213,7 @@ def test_the_argument_that_keeps_trials_from_being_drawn_is_named(call: str, sai
 
 
 def test_a_rule_that_lowering_hides_is_told() -> None:
-    """Edge has no hardswish: it is taken apart there."""
+    """Edge has no hardswish: it is decomposed there."""
     text = "  {}vars: {{x: 'f32 [*S]'}}\n  match: return aten.hardswish.default(x)\n"
     text += "  replace: return aten.mul.Tensor(x, aten.hardsigmoid.default(x))\n"
     text += "  equiv: {{rtol: 1.0e-5, atol: 1.0e-6}}\n"
@@ -224,7 +224,7 @@ def test_a_rule_that_lowering_hides_is_told() -> None:
     assert severities == {"": ["warning"], "dialect: any": ["error"], "dialect: edge": ["error"], "dialect: aten": []}
 
 
-def test_a_rule_that_fires_in_every_dialect_has_no_complaint() -> None:
+def test_a_rule_that_fires_in_every_dialect_has_no_diagnostic() -> None:
     text = "  vars: {x: 'f32 [N, M]'}\n  match: return aten.permute.default(aten.exp.default(x), [1, 0])\n"
     text += "  replace: return aten.exp.default(aten.permute.default(x, [1, 0]))\n"
     (rule,) = check_book(book_of(text), trials=10).rules

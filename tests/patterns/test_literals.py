@@ -40,7 +40,7 @@ def fired(match: str, function: Function, x: torch.Tensor, types: str = 'x: "any
     for program in (exported, to_edge(exported).exported_program()):
         report = RuleEngine(book.rules).run(GraphEditor(copy_program(program)))
         # A result of another size is undone, and was a match nonetheless.
-        counts.append(len(report.journal) + len(report.refusals))
+        counts.append(len(report.journal) + len(report.rejections))
     return counts[0], counts[1]
 
 

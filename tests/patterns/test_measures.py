@@ -49,7 +49,7 @@ def test_once_is_not_for_its_own_results() -> None:
 def test_a_measure_decreases_or_nothing_is_done(measure: str, replace: str, is_kept: bool) -> None:
     report = run(measure, replace)
     assert bool(report.applied) is is_kept
-    assert bool(report.refusals) is not is_kept
+    assert bool(report.rejections) is not is_kept
     text = RULE.replace("REPLACE", replace).replace("MEASURE", measure)
     codes = [one.code for one in relations_of(parse_book(text).require_valid().rules).found]
     assert ("EK248" in codes) is not is_kept

@@ -229,7 +229,7 @@ def test_shipped_facts_reach_the_matcher() -> None:
 
 
 def _meant(op: Any, name: str, given: dict[str, Any]) -> list[Any]:
-    """Return what may be written in the place of a default, as the matcher takes it."""
+    """Return what may be written for a default, as the matcher takes it."""
     arguments = Arguments({**{one.name: default_of(one) for one in op._schema.arguments
                               if one.has_default_value()}, **given}, {})  # fmt: skip
     meaning = meaning_of(op, name)

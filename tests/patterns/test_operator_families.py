@@ -89,7 +89,7 @@ def wrong_about_copies(form: FactsForm) -> Iterator[str]:
 
 
 def wrong_about_pointwise(form: FactsForm) -> Iterator[str]:
-    """Yield operators of which an element does not depend on the element in its place alone."""
+    """Yield operators of which an element does not depend on the corresponding element alone."""
     for name in (*form.families["unary_pointwise"], *form.families["pointwise"]):
         op = find(name)
         x = tensor(random.Random(5), (3, 4)).abs() + 0.5

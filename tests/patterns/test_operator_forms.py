@@ -307,7 +307,7 @@ def test_attention_written_once_fires_in_both_dialects(heads: int, groups: int) 
         wanted = program.module()(*given)
         editor = GraphEditor(copy_program(program))
         report = RuleEngine(book.rules).run(editor)
-        assert len(report.journal) == 1, report.refusals
+        assert len(report.journal) == 1, report.rejections
         torch.testing.assert_close(editor.program.module()(*given), wanted, rtol=1e-4, atol=1e-5)
 
 

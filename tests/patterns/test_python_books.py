@@ -36,7 +36,7 @@ def test_books_survive_writing(name: str) -> None:
     assert again.book == loaded.book
 
 
-def test_complaints_point_into_the_source() -> None:
+def test_diagnostics_point_into_the_source() -> None:
     (finding,) = python_rules.WRONG.load().found
     place = finding.location
     assert (finding.code, place.file) == ("EK213", python_rules.__file__)

@@ -59,7 +59,7 @@ def scaled_linear(make: BuilderTools, x: Any, w: Any, *, factor: float) -> Any:
     """Scale the weight and not the result."""
     weight = make.value(w)
     if weight is None:
-        return make.refuse("the weight is not known")
+        return make.reject("the weight is not known")
     return make.call("aten.linear.default", x, weight * factor)
 
 
@@ -97,7 +97,7 @@ def test_a_builder_makes_the_replacement() -> None:
     editor = exported(lambda m, x: (m.linear(x) * 0.5,), x, linear=linear, keep=(ATEN.linear.default,))
     before = outputs(editor.program, x)
     report = RuleEngine(book(SCALE.replace("mul.Scalar", "mul.Tensor")).rules).run(editor)
-    assert report.applied == {"scale": 1}, report.refusals
+    assert report.applied == {"scale": 1}, report.rejections
     assert targets(editor.program) == ["linear"]
     torch.testing.assert_close(outputs(editor.program, x), before)
     (verdict,) = check_book(loaded, trials=30).rules
@@ -139,7 +139,7 @@ def test_what_a_builder_makes_is_checked(function: Any, reason: str) -> None:
     before = str(editor.graph)
     report = RuleEngine(book(SCALE.replace("mul.Scalar", "mul.Tensor")).rules).run(editor)
     assert not report.journal
-    assert reason in report.refusals[0].reason
+    assert reason in report.rejections[0].reason
     assert str(editor.graph) == before
     (verdict,) = check_book(book(SCALE), trials=20).rules
     assert not verdict.is_accepted
@@ -211,7 +211,7 @@ def test_names() -> None:
         builder("one")(is_two)
 
 
-def test_what_nobody_registered() -> None:
+def test_unregistered_names() -> None:
     messages = [one.message for one in book(POWERS + SCALE).found]
     assert any("is_two" in one for one in messages)
     assert "no builder 'scaled_linear' is registered" in messages

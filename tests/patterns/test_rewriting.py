@@ -64,7 +64,7 @@ def test_folding_normalisation_into_a_convolution() -> None:
     report = RuleEngine(rule_files.book("example_rules").rules).run(editor)
     assert report.applied == {"fold.conv_bn": 1}
     assert targets(editor.program) == ["convolution"]
-    # What only the normalisation used is no part of the program any more; nobody used the counter before either.
+    # What only the normalisation used is no part of the program any more; the counter was unused before too.
     stored = [spec.target for spec in editor.program.graph_signature.input_specs if spec.target is not None]
     assert stored == ["norm.num_batches_tracked", "_fold_conv_bn_constant", "_fold_conv_bn_constant_1"]
     assert set(editor.program.state_dict) == {"norm.num_batches_tracked"}
@@ -128,7 +128,7 @@ def test_several_results() -> None:
     before = outputs(editor.program, x)
     report = RuleEngine(rule_files.book("example_rules").rules).run(editor)
     assert report.applied == {"decompose.split_to_slices": 1}
-    # Nothing is made for the result that nobody uses.
+    # Nothing is made for the unused result.
     assert sorted(targets(editor.program)) == ["relu", "slice_copy", "slice_copy"]
     check(editor, before, x)
 
@@ -165,11 +165,11 @@ def test_one_of_several_results_inside(is_used_elsewhere: bool) -> None:
     editor = exported(function, x, w, b)
     before = outputs(editor.program, x, w, b)
     report = rewritten(editor, PICKED)
-    assert report.applied["picked"] == (0 if is_used_elsewhere else 1), report.refusals
+    assert report.applied["picked"] == (0 if is_used_elsewhere else 1), report.rejections
     check(editor, before, x, w, b)
 
 
-def test_circles_are_named() -> None:
+def test_cycles_are_named() -> None:
     x = torch.randn(3)
     editor = exported(lambda _, x: (x.sin(),), x)
     text = str(editor.graph)
@@ -208,14 +208,14 @@ def test_broken_word_is_undone() -> None:
   replace: return aten.unsqueeze_copy.default(x, 0)
 """
     report = rewritten(editor, wrong)
-    assert [one.is_fault for one in report.refusals] == [True]
+    assert [one.is_fault for one in report.rejections] == [True]
     assert str(editor.graph) == text
     with pytest.raises(ContractError, match="broke its word"):
         rewritten(editor, wrong, is_strict=True)
     assert str(editor.graph) == text
 
 
-def test_journal_tells_what_happened() -> None:
+def test_journal_records_what_happened() -> None:
     x = torch.randn(3)
     editor = exported(lambda _, x: (x * x.sigmoid(),), x)
     (application,) = RuleEngine(rule_files.book("example_rules").rules).run(editor).journal
@@ -318,7 +318,7 @@ def test_replacement_that_is_there_already_is_none() -> None:
     for editor in (exported(lambda _, x, m: ((x + m).exp(),), x, m), exported(lambda _, x, m: (x.exp() * m,), x, m)):
         report = rewritten(editor, text)
         assert not report.journal
-        assert {one.reason for one in report.refusals} == {"the replacement is what is there already"}
+        assert {one.reason for one in report.rejections} == {"the replacement is what is there already"}
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])

@@ -39,7 +39,7 @@ rules:
   equiv: {rtol: {f16: 0.01, f32: 1.0e-5}, atol: 0.5, lhs_nan: any, strides: true, why: It rounds}
   verify: {skip: [{what: "literal 2", why: "it does not matter"}]}
   tags: [one, two]
-  owner: Somebody
+  owner: Acme
   since: "1.2"
   links: ["https://example.org/a", "javascript:alert(1)"]
 """
@@ -60,8 +60,8 @@ def test_everything_is_on_the_page() -> None:
         "| `K > 1` | without it results would be wrong | asserted at run time",
         "Not where this matches",
         "Computes once, from constants",
-        "If `K == 8` puts in its place",
-        "Otherwise puts in its place",
+        "If `K == 8` replaces it with",
+        "Otherwise replaces it with",
         "relative 0.01 for f16, 1e-05 for f32 and absolute 0.5",
         "may give anything",
         "The layout in memory is the same too.",
@@ -70,7 +70,7 @@ def test_everything_is_on_the_page() -> None:
         "at most 7 times in a row",
         "Need not matter: literal 2, since it does not matter",
         "Tags: `one`, `two`.",
-        "Owner: Somebody.",
+        "Owner: Acme.",
         "Since 1.2.",
         "See <https://example.org/a>",
         "See javascript:alert(1)",

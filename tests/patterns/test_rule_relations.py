@@ -106,7 +106,7 @@ def test_guards_that_exclude_each_other_leave_no_choice() -> None:
     assert not relations_of(book(low, high)).notes
 
 
-# Circles
+# Cycles
 
 
 def test_fuse_and_decompose_undo_each_other() -> None:
@@ -119,7 +119,7 @@ def test_fuse_and_decompose_undo_each_other() -> None:
     assert "split stands in book.yaml:4:8" in one.notes
 
 
-def test_circle_of_three() -> None:
+def test_cycle_of_three() -> None:
     rules = [
         rule("a", "aten.neg.default(x)", "aten.mul.Scalar(x, -1)"),
         rule("b", "aten.mul.Scalar(x, -1)", "aten.div.Scalar(x, -1)"),
@@ -128,7 +128,7 @@ def test_circle_of_three() -> None:
     assert said(*rules) == ["EK245 rules undo each other: a -> b -> c -> a"]
 
 
-def test_circle_that_needs_a_context() -> None:
+def test_cycle_that_needs_a_context() -> None:
     away = rule("away", "aten.relu.default(x)", "aten.clamp_min.default(x, 0)")
     back = rule("back", "aten.exp.default(aten.clamp_min.default(x, 0))", "aten.exp.default(aten.relu.default(x))")
     assert said(away, back) == ["EK245 rules undo each other: away -> back -> away"]
@@ -158,7 +158,7 @@ BOUNDED = rule(
     [[TWICE, THRICE], [ALPHA], [NEG_NEG, NEG_RELU], [BOUNDED]],
     ids=["another number", "guard about a number", "smaller", "declared"],
 )
-def test_what_ends_is_no_circle(rules: list[str]) -> None:
+def test_what_ends_is_no_cycle(rules: list[str]) -> None:
     assert not said(*rules)
 
 
@@ -195,7 +195,7 @@ def test_books_that_undo_each_other() -> None:
     assert one.message.startswith("rules undo each other: decompose.rsqrt -> simplify.reciprocal-of-sqrt")
 
 
-def test_sets_are_looked_at_one_by_one() -> None:
+def test_sets_are_checked_one_by_one() -> None:
     text = "rulebook: 1\nsets: {first: {rules: [fuse]}, second: {exclude: [fuse]}}\nrules:\n"
     fuse = rule("fuse", "aten.mul.Tensor(x, aten.sigmoid.default(x))", "aten.silu.default(x)")
     split = rule("split", "aten.silu.default(x)", "aten.mul.Tensor(x, aten.sigmoid.default(x))")

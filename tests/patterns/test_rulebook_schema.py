@@ -111,7 +111,7 @@ def test_books_fit(book: str) -> None:
         ("  match: return aten.neg.default(x)\n", ""),
     ],
 )
-def test_what_the_models_refuse_does_not_fit(change: tuple[str, str]) -> None:
+def test_what_the_models_reject_does_not_fit(change: tuple[str, str]) -> None:
     text = WHOLE.replace(*change)
     assert text != WHOLE
     assert parse_book(text).book is None

@@ -60,7 +60,7 @@ def test_programs_are_not_changed_by_rules_on_their_copies() -> None:
     assert str(edge.exported_program().graph) == before
 
 
-def test_an_invalid_book_is_refused_at_once() -> None:
+def test_an_invalid_book_is_rejected_at_once() -> None:
     from exirkit import ModelError
 
     with pytest.raises(ModelError, match="EK202"):

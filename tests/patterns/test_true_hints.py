@@ -1,4 +1,4 @@
-"""What is said of a wrong rule points at what is wrong, and gives the true reason."""
+"""Diagnostics of a wrong rule point at what is wrong, and give the true reason."""
 
 from __future__ import annotations
 

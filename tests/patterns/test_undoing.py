@@ -76,7 +76,7 @@ def test_an_error_in_the_block_undoes_everything() -> None:
     before = state(editor)
     with pytest.raises(ZeroDivisionError), RuleEngine(ALL).reversible(editor) as history:  # noqa: PT012
         history.undo()
-        1 / 0  # noqa: B018 - somebody's mistake
+        1 / 0  # noqa: B018 - a mistake in user code
     assert state(editor) == before
 
 

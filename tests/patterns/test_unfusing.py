@@ -1,4 +1,4 @@
-"""Operators that books define are fused, taken apart again, and bound to functions."""
+"""Operators that books define are fused, decomposed again, and bound to functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ rules:
 """
 
 
-def test_fused_and_taken_apart() -> None:
+def test_fused_and_decomposed() -> None:
     book = parse_book(BOOK, "book.yaml").require_valid()
     x, y = torch.randn(2, 3), torch.randn(3)
     editor = exported(lambda _, x, y: (torch.add(x, y, alpha=2).relu(),), x, y)
@@ -49,7 +49,7 @@ def test_fused_and_taken_apart() -> None:
     torch.testing.assert_close(outputs(program, x, y), before)
 
 
-def test_operators_in_definitions_are_taken_apart_too() -> None:
+def test_operators_in_definitions_are_decomposed_too() -> None:
     book = parse_book(BOOK, "book.yaml").require_valid()
     x = torch.randn(4)
     editor = exported(lambda _, x: tuple(torch.ops.unf.twice(x)), x, keep=(torch.ops.unf.twice.default,))

@@ -1,6 +1,6 @@
 """The dialect verifiers under the documented names, as classes of `torch.export`.
 
-They accept and refuse what those of ExecuTorch accept and refuse, with `SpecViolationError`, whose text is that of all
+They accept and reject what those of ExecuTorch do, with `SpecViolationError`, whose text is that of all
 findings. Programs lowered by the official package are read as well.
 """
 
@@ -28,11 +28,10 @@ from exirkit.ir import (
     underlying,
 )
 
-from .legality import is_core, is_left_to_runtime
-from .operator_dtypes import check_dtypes
+from .legality import check_dtypes, is_core, is_left_to_runtime
 
 _GETATTR = (GraphModule, torch.nn.Module, torch.Tensor, torch.ScriptObject)
-_WITH_DIM_ORDER_TWIN = ("aten::_to_copy", "aten::empty.memory_format", "aten::clone")
+_WITH_DIM_ORDER_VARIANT = ("aten::_to_copy", "aten::empty.memory_format", "aten::clone")
 
 
 class _ForeignHandle(type):
@@ -82,7 +81,7 @@ class EXIRATenDialectVerifierBase(Verifier, metaclass=_Unregistered):
         )
 
     def is_valid(self, module: ExportedProgram | GraphModule) -> bool:
-        """Tell whether the check passes."""
+        """Return whether the check passes."""
         try:
             self(module)
         except SpecViolationError:
@@ -104,7 +103,7 @@ class _AtenRules:
         self.preserved = [*(preserved or ()), *(getattr(config, "preserve_ops", None) or ())]
 
     def check(self, op: Any) -> None:
-        """Refuse an operator that is not legal.
+        """Reject an operator that is not legal.
 
         Raises:
             SpecViolationError: It is not core.
@@ -224,7 +223,7 @@ def _check_edge_op(op: Any, check_aten: Callable[[Any], None], uses_dim_orders: 
     if isinstance(op, BackendOpOverload) and not takes_backend and not is_left_to_runtime(behind):
         raise SpecViolationError(_text("EK303", f"{op.name()} is an operator of a backend"))
     name = behind.name()
-    if uses_dim_orders and name in _WITH_DIM_ORDER_TWIN:
+    if uses_dim_orders and name in _WITH_DIM_ORDER_VARIANT:
         raise SpecViolationError(_text("EK303", f"{name} stands where an operator of dim_order_ops must stand"))
     if not uses_dim_orders and behind._schema.name.startswith("dim_order_ops::"):
         raise SpecViolationError(_text("EK303", f"{name} stands in a program without dim orders"))

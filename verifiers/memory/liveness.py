@@ -1,8 +1,4 @@
-"""Which memory holds a value that is still needed, step by step, found by executing a graph on paper.
-
-Written from the meaning of the graph and without the planner's code, whose mistakes it is there to find: deaths are
-found walking backwards from the output, births walking forwards, and what is live is kept as disjoint byte ranges.
-"""
+"""Which memory holds a value that is still needed, step by step, without the code of the planner."""
 
 from __future__ import annotations
 
@@ -13,7 +9,16 @@ from dataclasses import dataclass, replace
 
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import TensorSpec, alloc, graphs_of_call, view
+from exirkit.ir import (
+    TensorSpec,
+    alloc,
+    graphs_of_call,
+    has_form_of,
+    out_operator_name,
+    overwritable_arguments,
+    underlying,
+    view,
+)
 
 # Operators whose graphs are given rows, copied out of larger tensors.
 _COPYING_LOOPS = ("map_impl", "scan")
@@ -68,7 +73,7 @@ class Ownership:
                 self._join_view(specs_of(node), specs_of(node.args[0]))
 
     def owner(self, spec: TensorSpec) -> TensorSpec:
-        """Return the spec whose memory this one uses, itself if it is no view; a circle is entered once."""
+        """Return the spec whose memory this one uses, itself if it is not a view; a cycle is entered once."""
         seen = {spec}
         while spec in self._base and self._base[spec] not in seen:
             spec = self._base[spec]
@@ -120,13 +125,13 @@ def find_overlaps(
     """Execute a graph on paper and return every clash of live memory.
 
     What a call of branches is given and nothing needs after it lives as long as the branch says that is taken, and a
-    result lives from where the branch makes it; so branches are looked at by themselves, with what is live around them.
+    result lives from where the branch makes it; so branches are examined by themselves, with what is live around them.
 
     Args:
         graph_module: A graph with placed specs; graphs called by a loop count as one user of all their memory.
         ownership: That of this graph.
         immortal: Owners that are needed to the end: whatever the program mutates for later calls.
-        arenas: Number of arenas; places in others are not looked at.
+        arenas: Number of arenas; places in others are not examined.
         may_overwrite: Whether the first range may take the place of the second, all of it, which is gone then.
         around: What is live all the time, if this graph is a branch.
     """
@@ -202,7 +207,7 @@ def _let_die(schedule: _Schedule, step: int, node: Node, ownership: Ownership) -
 
 
 def _arguments(node: Node) -> list[Node]:
-    # `getitem` is no instruction: it names one tensor of several and touches none.
+    # `getitem` is not an instruction: it names one tensor of several and touches none.
     return [] if node.target is operator.getitem and specs_of(node) else node.all_input_nodes
 
 
@@ -284,3 +289,58 @@ class _LiveBytes:
     def remove(self, dead: LiveRange) -> None:
         place = bisect_left(self._starts, dead.start)
         del self._starts[place], self.ranges[place]
+
+
+class Overwriting:
+    """Answers for one graph which range may take the place of which."""
+
+    def __init__(self, graph_module: GraphModule, ownership: Ownership, *, is_body: bool) -> None:
+        self._nodes = list(graph_module.graph.nodes)
+        self._ownership = ownership
+        self._is_body = is_body
+
+    def allows(self, new: LiveRange, old: LiveRange) -> bool:
+        """Return whether the node that uses the old value for the last time may write the new one over all of it.
+
+        That node must be the one that computes the new value, and its operator must allow to overwrite each argument
+        that lies there.
+        """
+        if new.spec is None or old.spec is None:
+            return False
+        # A body runs again, and its inputs may not be filled again.
+        if self._is_body and old.holder.op == "placeholder":
+            return False
+        if (new.start, new.end) != (old.start, old.end):
+            return False
+        node = self._nodes[old.last_step]
+        if node is not new.holder:
+            return False
+        table = overwritable_arguments(out_operator_name(node.target))
+        results = [name for name in table if self._named(node, name) == [new.spec]]
+        if len(results) != 1:
+            return False
+        return self._overwrites_only(node, table[results[0]], new.spec, old.spec)
+
+    def _overwrites_only(self, node: Node, overwritable: tuple[str, ...], new: TensorSpec, old: TensorSpec) -> bool:
+        """Return whether all that a node reads of the old memory is such an argument, laid out like the result."""
+        readers = {
+            argument.name: specs
+            for argument in underlying(node.target)._schema.arguments
+            if (specs := [spec for spec in self._named(node, argument.name) if self._ownership.owner(spec) is old])
+        }
+        alike = all(
+            has_form_of(spec, new) and (spec.mem_id, spec.mem_offset) == (new.mem_id, new.mem_offset)
+            for specs in readers.values()
+            for spec in specs
+        )
+        return bool(readers) and alike and old.nbytes() == new.nbytes() and readers.keys() <= set(overwritable)
+
+    def _named(self, node: Node, name: str) -> list[TensorSpec]:
+        """Return the specs that a node passes for the argument of a name."""
+        value = node.kwargs.get(name)
+        if value is None:
+            names = [argument.name for argument in underlying(node.target)._schema.arguments]
+            place = names.index(name) if name in names else len(names)
+            value = node.args[place] if place < len(node.args) else None
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        return [spec for one in values if isinstance(one, Node) for spec in specs_of(one)]

@@ -18,8 +18,8 @@ from exirkit.ir import (
     dim_order_from_stride,
     stride_from_dim_order,
 )
-from exirkit.verifiers.graph.program_graphs import ProgramGraph, graphs_of
-from exirkit.verifiers.graph.value_types import is_bound, type_of
+from exirkit.verifiers.graph.control_flow import is_bound, type_of
+from exirkit.verifiers.graph.structure import ProgramGraph, graphs_of
 
 _COPY = torch.ops.aten.copy_.default
 
@@ -46,7 +46,7 @@ def check_specs(program: ExportedProgram | GraphModule, *, bounded: bool = True)
 
 
 def _wrong_constants(program: ExportedProgram) -> Iterator[Diagnostic]:
-    """Yield constants that are given anew in each run, or written to: what is stored as one never changes."""
+    """Yield constants that are passed in each run, or written to: what is stored as one never changes."""
     graph, interface = ProgramGraph(program.graph_module, ""), ProgramInterface.of(program)
     copied = {call.args[0] for call in program.graph.find_nodes(op="call_function", target=_COPY)}
     for node in interface.placeholders:
@@ -123,7 +123,7 @@ def _same_numbers(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _is_ambiguous(value: torch.Tensor) -> bool:
-    """Tell whether memory could be ordered in several ways: dynamic sizes, sizes 0 and 1, or expanded dims."""
+    """Return whether memory could be ordered in several ways: dynamic sizes, sizes 0 and 1, or expanded dims."""
     return (
         value.layout is not torch.strided
         or any(type(number) is not int or number <= 1 for number in value.shape)

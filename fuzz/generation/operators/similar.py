@@ -11,7 +11,7 @@ import torch
 from exirkit.fuzz.generation.method.guards import calm, cast
 from exirkit.fuzz.generation.method.scope import Scope, preferred
 from exirkit.fuzz.generation.method.values import Fact, Value
-from exirkit.fuzz.programs import Argument, Call, Ref
+from exirkit.fuzz.programs import Argument, Call, Ref, mapped, names_in
 
 from .binary_rules import RULES, Operand, number_operand
 from .catalogue import Operator, shipped_operators
@@ -104,9 +104,7 @@ def _with_another_factor(scope: Scope) -> bool:
 
 def _call(scope: Scope, step: Call, take: Callable[[Ref], Value], facts: list[Fact], root: Value | None) -> None:
     def given(argument: Argument) -> Any:
-        if isinstance(argument, tuple):
-            return tuple(map(given, argument))
-        return take(argument) if isinstance(argument, Ref) else argument
+        return mapped(argument, lambda one: take(one) if isinstance(one, Ref) else one)
 
     named = [(name, given(one)) for name, one in step.kwargs]
     scope.must_use.append(scope.call_several(step.op, [given(one) for one in step.args], facts, named, root=root)[0])
@@ -128,12 +126,7 @@ def _takes_doubles(step: Call, values: Mapping[str, Value]) -> bool:
 
 
 def _operands(step: Call) -> list[str]:
-    def names(argument: Argument) -> list[str]:
-        if isinstance(argument, tuple):
-            return [name for one in argument for name in names(one)]
-        return [argument.name] if isinstance(argument, Ref) else []
-
-    return list(dict.fromkeys(names((*step.args, *(one for _, one in step.kwargs)))))
+    return list(dict.fromkeys(names_in(step.arguments)))
 
 
 @cache

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch.fx import Graph, Node
 
 from exirkit.passes.delegate.growing import circles_among, grown_partitions
-from exirkit.patterns import ProgramFacts
+from exirkit.patterns import FailureTrace, ProgramFacts
 
 from .call_facts import CallFacts, is_result_of_several, obstacle_to_taking
 from .demands import CompiledDemands, Refusal
@@ -159,13 +159,10 @@ def _mismatch(rule: CompiledDemands, decision: Decision, call: CallFacts) -> str
     assert rule.pattern is not None, "other rules have demands"
     if not rule.names_operator(call.operator):
         return f"no match of its pattern has the call; one starts at {' or '.join(sorted(rule.pattern.anchor_names))}"
-    deepest: list[tuple[int, str]] = []
-    found = rule.pattern.match(
-        call.node, call.facts, lambda depth, reason, value, term: deepest.append((depth, reason))
-    )
+    trace = FailureTrace()
+    found = rule.pattern.match(call.node, call.facts, trace)
     if not found:
-        most = max((depth for depth, _ in deepest), default=0)
-        return next((reason for depth, reason in deepest if depth == most), "its pattern does not match")
+        return trace.failures[0].reason if trace.failures else "its pattern does not match"
     others = [one for one in found if one is not call.node and one in decision.claims]
     if others:
         return f"its pattern matches, but another rule has %{others[0].name}"

@@ -1,6 +1,6 @@
-"""What passes that trace programs anew spend in torch, spent once.
+"""What passes that re-trace programs spend in torch, spent once.
 
-From pass to pass torch writes Python code for graphs that nobody calls, asks for every call again which sizes its
+From pass to pass torch writes Python code for graphs that are never called, infers for every call again which sizes its
 results have, and notes from which node each node comes, with all notes of that one. While `cheap_tracing` is active,
 code is written when it is wanted, answers to equal questions are remembered, the notes stay what they were in the
 program that came in, plain arguments are looked through without describing their structure first, and the garbage
@@ -29,7 +29,7 @@ _map_only = pytree.tree_map_only
 
 _WRITTEN = ("_code", "_lineno_map", "_prologue_start")
 _SELDOM = 50_000
-"""How many objects are made between two looks of the garbage collector; torch's graphs are full of circles."""
+"""How many objects are made between two runs of the garbage collector; torch's graphs are full of cycles."""
 _PLAIN = (torch.dtype, torch.device, torch.memory_format, torch.layout)
 _LEAVES = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout})
 _UNCERTAIN = frozenset(
@@ -39,7 +39,7 @@ _UNCERTAIN = frozenset(
 
 @contextmanager
 def cheap_tracing() -> Iterator[None]:
-    """Let torch do less while passes trace programs anew."""
+    """Let torch do less while passes re-trace programs."""
     places: list[tuple[Any, str, Any]] = [
         (GraphModule, "recompile", _recompile_when_wanted),
         (Interpreter, "call_function", _remembering_calls()),
@@ -87,7 +87,7 @@ class _WrittenWhenWanted:
 
 
 class _CodeWhenWanted:
-    """What `recompile` returns: the code of a module, written when somebody looks at it."""
+    """What `recompile` returns: the code of a module, written when it is read."""
 
     def __init__(self, module: GraphModule) -> None:
         self._module = module
@@ -182,7 +182,7 @@ def _remembering_calls() -> Callable[..., Any]:
 
 
 def _is_pure(target: Any) -> bool:
-    """Tell whether results depend on arguments alone and share nothing with them."""
+    """Return whether results depend on arguments alone and share nothing with them."""
     op = target if isinstance(target, OpOverload) else getattr(target, "_op", None)
     if not isinstance(op, OpOverload) or op.is_view or op._schema.is_mutable:
         return False
@@ -211,7 +211,7 @@ def _question(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 
 
 def _describe(value: Any, described: list[Any], modes: list[FakeTensorMode]) -> bool:
-    """Append what of an argument decides results; tell whether that is all."""
+    """Append what of an argument decides results; return whether that is all."""
     kind = type(value)
     if kind is FakeTensor:
         if not _is_plain(value):
@@ -233,7 +233,7 @@ def _describe(value: Any, described: list[Any], modes: list[FakeTensorMode]) -> 
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether a value is a fake tensor of known sizes of which there is nothing more to know."""
+    """Return whether a value is a fake tensor of known sizes of which there is nothing more to know."""
     return (
         type(value) is FakeTensor
         and not value._has_symbolic_sizes_strides

@@ -317,7 +317,7 @@ def _described(program: ExportedProgram) -> list[Any]:
 
 
 def _call_delegates(program: ExportedProgram, module: GraphModule, parts: Sequence[_Work]) -> None:
-    """Put calls in the place of the parts of one graph."""
+    """Replace the parts of one graph by calls."""
     ready = {one.taken.partition.tag: one for one in parts}
     # Backends took the parts in turn; in the graph they run in the order of what they need.
     ordered = [ready[one.tag] for one in partitions_of(module.graph)]

@@ -149,7 +149,7 @@ class EdgeProgramManager:
 
         Args:
             config: Choices; see `ExecutorchBackendConfig`.
-            pipeline: What to do in the place of the pipeline `to_executorch` that comes with exirkit.
+            pipeline: What to do instead of the pipeline `to_executorch` that comes with exirkit.
             progress: Called with a line of text before each long step.
 
         Raises:

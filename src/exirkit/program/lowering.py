@@ -118,7 +118,7 @@ def _kept_whole(
 
 
 def _check_taken(programs: Mapping[str, ExportedProgram], kept: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse programs in which calls are left that were kept whole for a backend."""
+    """Reject programs in which calls are left that were kept whole for a backend."""
     findings = [
         Diagnostic(
             code="EK743",

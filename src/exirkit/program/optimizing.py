@@ -1,4 +1,4 @@
-"""Lowering one method as fast as its memory allows: optimize, lower, plan, and look at what that takes."""
+"""Lowering one method as fast as its memory allows: optimize, lower, plan, and measure what that takes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPLITTING = ("aten::split_copy.Tensor_out", "aten::unbind_copy.int_out")
 
 
 def check_optimization(config: ExecutorchBackendConfig) -> None:
-    """Refuse choices that make no sense.
+    """Reject choices that contradict each other.
 
     Raises:
         UsageError: EK706, a level, aim or limit that is none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.fuzz.programs.program_texts import TEXTS
 
 from exirkit.fuzz.mutants import (
     MutantResult,
@@ -51,20 +52,7 @@ def test_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [one.id for one in found] == heard == ["scalar-rounded", "outputs-reversed"]
 
 
-TWO_METHODS = """
-program(1)
-
-def forward(x: "f32[2, 3]"):
-    z = aten.neg.default(x)
-    return z
-
-def decode(y: "f32[1, 3]", w: "f32[2, 3]"):
-    v = aten.cat.default([y, w])
-    return v
-
-run("forward", x=dyadic(1))
-run("decode", y=dyadic(1), w=dyadic(2))
-"""
+TWO_METHODS = TEXTS["two_methods"]
 
 
 def test_a_bug_that_shows_in_the_second_method_is_blamed_there() -> None:

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.fuzz.programs.program_texts import TEXTS
+
 from exirkit.fuzz.compilers import ExirkitCompiler, drawn_choices, simpler_choices
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
 
 USUAL = ExirkitCompiler()
 
-WRITES = """
-program(1)
-
-def forward(x1: "f32[3]", x2: "f32[3]"):
-    v3 = aten.add.Tensor(x1, x2)
-    v4 = aten.mul.Tensor(v3, x2)
-    v5 = aten.view.default(x2, [3, 1])
-    v6 = aten.mul.Tensor(v5, v5)
-    update(x1, v4)
-    return v3, v6
-
-run("forward", x1=dyadic(1), x2=dyadic(2))
-"""
+WRITES = TEXTS["early_and_late_writes"]
 
 
 def test_every_choice_is_drawn_and_the_usual_ones_are_too() -> None:

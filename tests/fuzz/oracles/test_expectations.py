@@ -7,8 +7,7 @@ import pytest
 from exirkit.fuzz.examination.expectations import leaves_signs_of_zeros_open
 from exirkit.fuzz.programs import parse_program
 
-PROGRAM = """
-program(1)
+PROGRAM = """program(1)
 
 def forward(x: "f32[3]", y: "f32[3]"):
     def turn(a):

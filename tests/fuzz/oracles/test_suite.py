@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.fuzz.programs.program_texts import TEXTS
 from torch.export import ExportedProgram
 
 from exirkit import to_edge
@@ -146,19 +147,7 @@ def test_failures_cross_borders() -> None:
     assert Failure.of_document(failure.document()) == failure
 
 
-MEMORY_OF_THE_CALLER = """
-program(1)
-
-def forward(x: "f32[2, 1]", y: "i64[3]"):
-    v = aten.squeeze.dim(x, 1)
-    w = aten.neg.default(v)
-    z = aten.rsub.Scalar(y, 1)
-    update(y, z)
-    return w, z, y
-
-run("forward", x=dyadic(1), y=dyadic(2))
-run("forward", x=dyadic(3), y=dyadic(4))
-"""
+MEMORY_OF_THE_CALLER = TEXTS["memory_of_the_caller"]
 
 
 @pytest.mark.parametrize("plans_outputs", [True, False])

@@ -11,19 +11,7 @@ from tests.fuzz.programs.program_texts import TEXTS
 from exirkit.fuzz.programs import Runner, inputs_of, parse_program, run_eagerly
 from exirkit.ir import ModelError
 
-ROUNDING = """program(1)
-w = parameter("f32[2]", numbers([0.1, 1e-08]))
-
-def forward(x: "f16[2]", n: "i32[2]"):
-    y = aten.add.Tensor(x, w)
-    z = aten._to_copy.default(y, dtype=torch.bfloat16)
-    f = aten.full.default([2], 0.1)
-    r = aten.div.Tensor(n, 3)
-    k = aten.mul.Tensor(n, 2)
-    return z, f, r, k
-
-run("forward", x=numbers([1, 1]), n=numbers([1, 2]))
-"""
+ROUNDING = TEXTS["rounding"]
 
 
 def test_state_goes_on_from_run_to_run() -> None:

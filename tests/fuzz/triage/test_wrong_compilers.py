@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.fuzz.programs.program_texts import TEXTS
 from tests.fuzz.triage import wrong_compilers
 
 from exirkit.fuzz import mutants
@@ -146,17 +147,7 @@ def test_emitter_and_interpreter(
     fails(repro_script(small, failure, culprit=culprit), tmp_path, broken.__name__)
 
 
-STRIDES = parse_program("""
-program(1)
-
-def forward(x: "f32[4, 1]"):
-    y = aten.expand.default(x, [4, 2])
-    z = aten.reshape.default(y, [8])
-    w = aten.neg.default(z)
-    return w
-
-run("forward", x=dyadic(1))
-""")
+STRIDES = parse_program(TEXTS["strides"])
 
 
 def test_metadata_that_only_a_later_stage_trips_over() -> None:
@@ -168,17 +159,7 @@ def test_metadata_that_only_a_later_stage_trips_over() -> None:
     assert culprit.part == "replace-views-with-copies"
 
 
-POOLED = parse_program("""
-program(1)
-
-def forward(n: "i32[1, 1, 4, 4]"):
-    a = aten.rsub.Scalar(n, 1)
-    b = aten.rsub.Scalar(n, 1.0)
-    c = aten.avg_pool2d.default(b, [2, 2])
-    return a, c
-
-run("forward", n=dyadic(1, bits=0))
-""")
+POOLED = parse_program(TEXTS["pooled"])
 
 
 def test_a_program_that_cannot_be_run_long_before_a_check_says_so() -> None:
@@ -190,18 +171,7 @@ def test_a_program_that_cannot_be_run_long_before_a_check_says_so() -> None:
     assert check(POOLED).is_good
 
 
-BESIDE_A_KERNEL = parse_program("""
-program(1)
-
-def forward(x: "f32[3]", y: "f64[1, 1, 3, 3]"):
-    a = aten.neg.default(x)
-    b = aten._adaptive_avg_pool2d.default(y, [2, 2])
-    return a, b
-
-run("forward", x=numbers([1.0, 2.0, 3.0]), y=numbers([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
-run("forward", x=numbers([4.0, 5.0, 6.0]), y=numbers([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
-inexact(b)
-""")
+BESIDE_A_KERNEL = parse_program(TEXTS["beside_a_kernel"])
 
 
 @pytest.mark.executorch

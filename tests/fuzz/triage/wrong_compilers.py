@@ -6,37 +6,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
+from tests.fuzz.programs.program_texts import TEXTS
 from torch.fx import Node
 
 from exirkit.emit.emitter import arguments as emitter_arguments
-from exirkit.emit.emitter import plan as emitter_plan
+from exirkit.emit.emitter import method as emitter_plan
 from exirkit.fuzz.oracles import memory_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
 from exirkit.passes.memory import planning_pass
 from exirkit.runtime_ref.interpreter import steps
 
-EXAMPLE = """program(1)
-s0 = symbol(1, 7)
-w = parameter("f32[3, 5]", dyadic(3))
-b = buffer("f32[3]", zeros())
-
-def forward(x: "f32[s0, 5]", y: "f32[3]"):
-    turned = aten.permute_copy.default(w, [1, 0])
-    z = aten.mm.default(x, turned)
-    top, _ = aten.max.dim(z, 0)
-    total = aten.add.Tensor(top, b, alpha=2)
-    less = aten.sub.Tensor(total, y, alpha=2)
-    positive = aten.relu.default(z)
-    wide = aten.add.Tensor(positive, less)
-    scaled = aten.mul.Tensor(wide, y)
-    update(b, total)
-    return top, scaled, s0 + 1
-
-run("forward", s0=3, x=dyadic(1), y=dyadic(5))
-run("forward", s0=7, x=dyadic(2), y=dyadic(6))
-run("forward", s0=7, x=dyadic(4), y=dyadic(7))
-"""
+EXAMPLE = TEXTS["example"]
 
 WRONG_RULES = """rulebook: 1
 namespace: wrong

@@ -151,7 +151,7 @@ def test_inputs_of_a_graph_are_no_constants_and_the_report_says_so(rules: ApplyR
     result = rules(program.graph_module)
     assert rules.report is not None
     assert dict(rules.report.applied) == {"simplify.relu-relu": 1}
-    (refusal,) = [one for one in rules.report.refusals if not one.node]
+    (refusal,) = [one for one in rules.report.rejections if not one.node]
     assert refusal.rule == "fold.scaled-weight"
     assert "graph module" in refusal.reason
     inputs = [node.name for node in program.graph.find_nodes(op="placeholder")]

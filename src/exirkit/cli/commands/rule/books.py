@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class ListedRule:
     """One rule of a book."""
 
+    book: str
     id: str
     kind: str
     doc: str | None
@@ -30,7 +31,7 @@ class ListedRule:
 
 @dataclass(frozen=True)
 class RuleListReport:
-    """The document of `exirkit rule list`: rules of a book, or names of books."""
+    """The document of `exirkit rule list`: rules of a book or of the books in a directory, or names of books."""
 
     book: str | None
     rules: list[ListedRule] = field(default_factory=list)
@@ -38,10 +39,10 @@ class RuleListReport:
 
 
 def list_rules(
-    book: Annotated[str | None, typer.Argument(metavar="[BOOK.yaml|NAME]", show_default=False)] = None,
+    book: Annotated[str | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]", show_default=False)] = None,
     json: Json = False,
 ) -> None:
-    """List the rules of a book, or the books that come with exirkit."""
+    """List the rules of a book or of the books in a directory, or the books that come with exirkit."""
     with Steps() as steps:
         steps("loading torch")
         from exirkit.patterns import load_book, shipped_books
@@ -49,24 +50,30 @@ def list_rules(
         if book is None:
             report = RuleListReport(None, books=list(shipped_books()))
         else:
-            report = RuleListReport(book, _listed(load_book(book)))
+            names = expand_books((book,))
+            rules = [rule for name in names for rule in _listed(name, load_book(name))]
+            report = RuleListReport(book, rules, [] if names == (book,) else list(names))
     if json:
         print_json(report)
     elif book is None:
         for name in report.books:
             print_line(name)
     else:
-        rows = [[rule.id, rule.kind, ", ".join(rule.operators[:3]), rule.doc or ""] for rule in report.rules]
-        print_table(["rule", "kind", "starts at", "what it does"], rows)
+        for name in report.books or [book]:
+            if report.books:
+                print_line(name)
+            found = [rule for rule in report.rules if rule.book == name]
+            rows = [[rule.id, rule.kind, ", ".join(rule.operators[:3]), rule.doc or ""] for rule in found]
+            print_table(["rule", "kind", "starts at", "what it does"], rows)
 
 
-def _listed(book: LoadedBook) -> list[ListedRule]:
+def _listed(name: str, book: LoadedBook) -> list[ListedRule]:
     from exirkit.ir import ModelError
 
     if book.book is None:
         raise ModelError(book.found)
     operators = {one.id: sorted(one.anchor_names) for one in book.rules}
-    return [ListedRule(rule.id, rule.family, rule.doc, operators.get(rule.id, [])) for rule in book.book.rules]
+    return [ListedRule(name, rule.id, rule.family, rule.doc, operators.get(rule.id, [])) for rule in book.book.rules]
 
 
 def words(json: Json = False) -> None:

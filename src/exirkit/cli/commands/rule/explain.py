@@ -58,16 +58,16 @@ class ExplainedNode:
     @classmethod
     def of(cls, one: NodeExplanation) -> ExplainedNode:
         """Return the document of an explanation."""
-        obstacle = one.obstacle
+        mismatch = one.mismatch
         return cls(
             node=one.node,
             fires=one.fires,
             source=one.place.source,
             module=one.place.module,
-            kind=obstacle.kind if obstacle else None,
-            expected=obstacle.expected if obstacle else None,
-            found=obstacle.found if obstacle else None,
-            values=dict(obstacle.values) if obstacle else {},
+            kind=mismatch.kind if mismatch else None,
+            expected=mismatch.expected if mismatch else None,
+            found=mismatch.found if mismatch else None,
+            values=dict(mismatch.values) if mismatch else {},
             bindings=dict(one.bindings),
             matched=one.matched,
             made=one.made,
