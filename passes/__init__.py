@@ -68,8 +68,14 @@ from .delegate import (
 from .export_pass.export_pass import ExportPass
 from .export_pass.values import NodeMetadata, ProxyValue, map_args
 from .legalize.dim_order import LegalizeDimOrder
-from .legalize.dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
-from .legalize.dtypes import LegalizeDtypes, LegalizeReport
+from .legalize.dtypes import (
+    DtypeEntry,
+    DtypePolicy,
+    LegalizeDtypes,
+    LegalizeReport,
+    parse_dtype_policy,
+    read_dtype_policy,
+)
 from .legalize.integers import LegalizeIntegers
 from .legalize.library_operators import DecomposeLibraryOperators, has_library_operators
 from .legalize.needed import needs_legalizing
@@ -111,12 +117,10 @@ from .memory import pool_of_arenas as pool_of_arenas
 from .memory import refuse_readers as refuse_readers_of_shared_buffers
 from .memory import settle_methods as settle_methods
 from .memory import solve as solve_planning_problem
-from .optimize.apply_rules import ApplyRules
-from .optimize.eliminate_dead_code import EliminateDeadCode
+from .optimize.apply_rules import ApplyRules, UnfuseOperators
+from .optimize.eliminate_dead_code import EliminateDeadCode, RemoveUnusedInputs
 from .optimize.fold_constants import FoldConstants, FoldReport
 from .optimize.merge_equal_nodes import MergeEqualNodes, MergeReport
-from .optimize.remove_unused_inputs import RemoveUnusedInputs
-from .optimize.unfuse_operators import UnfuseOperators
 from .pipelines import (
     PassOptions,
     Pipeline,
@@ -131,37 +135,31 @@ from .pipelines import (
     shipped_text,
     watching,
 )
-from .pipelines.edge_passes import decomposition_passes, to_edge_passes
-from .pipelines.executorch_passes import to_executorch_passes
+from .pipelines.pipeline import decomposition_passes, to_edge_passes, to_executorch_passes
 from .to_aten.decompose_counting import DecomposeCounting
-from .to_aten.decompose_to_core import DecomposeToCore, beyond_core
-from .to_aten.decompose_whole_graph import DecomposeWholeGraph
+from .to_aten.decompose_to_core import DecomposeToCore, DecomposeWholeGraph, beyond_core, expose_operators
 from .to_aten.functionalize import Functionalize
 from .to_aten.generate_debug_handles import GenerateDebugHandles
-from .to_aten.hidden_operators import expose_operators
 from .to_aten.inline_grad_regions import InlineGradRegions
-from .to_aten.whole_graph_needed import WholeGraphNeededError
-from .to_edge.convert_to_edge_operators import ConvertToEdgeOperators
-from .to_edge.lift_constants import LiftConstants
-from .to_edge.promote_types import PromoteTypes
-from .to_edge.remove_metadata_asserts import RemoveMetadataAsserts
-from .to_edge.remove_noops import RemoveNoops
-from .to_edge.replace_views_with_copies import ReplaceViewsWithCopies
-from .to_edge.scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
-from .to_edge.use_dim_order_operators import UseDimOrderOperators
-from .to_executorch.bound_symbolic_shapes import BoundSymbolicShapes
-from .to_executorch.convert_to_out_variants import ConvertToOutVariants
+from .to_aten.recording import WholeGraphNeededError
+from .to_edge.argument_types import PromoteTypes, ScalarsToTensors, SymbolsToTensors
+from .to_edge.edge_operators import ConvertToEdgeOperators, LiftConstants, UseDimOrderOperators
+from .to_edge.views import RemoveNoops, ReplaceViewsWithCopies
+from .to_executorch.asserts import RemoveAsserts, RemoveMetadataAsserts
+from .to_executorch.bound_symbolic_shapes import BoundSymbolicShapes, FreeUnbounded
 from .to_executorch.eliminate_views import EliminateViews
-from .to_executorch.free_unbounded import FreeUnbounded
 from .to_executorch.lower_symbolic_arithmetic import LowerSymbolicArithmetic
-from .to_executorch.out_variants import OutVariantTable, missing_out_variants
+from .to_executorch.out_variants import ConvertToOutVariants, OutVariantTable, missing_out_variants
 from .to_executorch.propagate_specs import PropagateSpecs
-from .to_executorch.remove_asserts import RemoveAsserts
-from .to_executorch.separate_outputs import SeparateOutputs
-from .to_executorch.separate_subgraph_results import SeparateBodyResults
-from .to_executorch.write_back_mutations import WriteBackMutations
-from .user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
-from .user_passes.manager import PassManager
+from .to_executorch.separate_memory import SeparateBodyResults, SeparateOutputs, WriteBackMutations
+from .user_passes.base import (
+    ExportedProgramPassBase,
+    ExportedProgramPassResult,
+    PassBase,
+    PassManager,
+    PassResult,
+    PassType,
+)
 from .user_passes.running import CompleteMetadata, apply_user_passes
 
 __all__ = [

@@ -18,8 +18,8 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 from exirkit.ir import CompileSpec, Diagnostic, UsageError, locate, underlying
 from exirkit.passes.config.node_names import operator_names
 
+from .backend import TAG, DelegationSpec, Partitioner, PartitionResult
 from .growing import circles_among, grown_partitions
-from .partitioner import TAG, DelegationSpec, Partitioner, PartitionResult
 
 
 class CapabilityBasedPartitioner:

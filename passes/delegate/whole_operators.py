@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from exirkit.ir import called_graphs, copy_program
 
-from .partitioner import Partitioner
+from .backend import Partitioner
 
 _WHOLE = "kept_whole"
 # What is in this dictionary goes with a node when torch traces a program anew.

@@ -10,11 +10,10 @@ from .algorithms import (
     naive,
     portfolio,
 )
-from .graph.lifetimes import compute_lifetimes, update_lifetimes
+from .arenas import pool_of_arenas
+from .graph.specs import compute_lifetimes, update_lifetimes
 from .graph.value_uses import ValueUse, value_uses
-from .methods.arenas import pool_of_arenas
-from .methods.finalize import settle_methods
-from .methods.shared_buffers import refuse_readers
+from .methods import refuse_readers, settle_methods
 from .packing.exact import exact_placement
 from .packing.pools import PooledPlan, PoolWish, plan_pools
 from .planners import PLANNERS, solve

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from .packing.demand import Demand, Placement, lower_bound
 from .packing.exact import ProvedPlacement, exact_placement
-from .packing.search import smallest_placement
-from .packing.shared_objects import pack_shared_objects
+from .packing.packers import Demand, Placement, lower_bound
+from .packing.search import pack_shared_objects, smallest_placement
 from .problem import Alternatives, PlanningProblem, PlanningResult, Pool, Timeline, storage_roots
 
 DemandPlanner = Callable[[Demand], Placement | ProvedPlacement]

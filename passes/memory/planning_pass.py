@@ -17,11 +17,9 @@ from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageEr
 from exirkit.verifiers import check_memory_plan
 
 from .algorithms import ALGORITHMS, MemoryAlgorithm, algorithm_name, check_alignment, portfolio
+from .arenas import check_limits, pool_of_arenas, refuse_overflow, sizes_of
 from .graph.planner import GraphPlanner
-from .graph.selection import AllocationPolicy
-from .graph.specs import node_specs, user_inputs, user_results
-from .methods.arena_limits import check_limits, refuse_overflow
-from .methods.arenas import pool_of_arenas, sizes_of
+from .graph.specs import AllocationPolicy, node_specs, user_inputs, user_results
 from .policy import (
     MemoryPolicy,
     PooledPlanner,

@@ -1,15 +1,10 @@
-"""Take operators apart into core ATen operators, one node at a time.
-
-Each node that has a decomposition is run once, alone, on fake tensors like its own, while a recorder writes down the
-core operators it reaches; the recording is put in the node's place. Nodes that are alike share one recording.
-Everything else in the graph stays as it is.
-"""
+"""Decompose operators into core ATen operators, one node at a time, or by tracing the whole program again."""
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -18,21 +13,34 @@ from typing import Any, ClassVar
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
 from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import disable_fake_tensor_cache
+from torch.export import ExportedProgram, default_decompositions
+from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import Node
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
 
-from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like, is_static, without_machine_libraries
+from exirkit.ir import (
+    CALL_DELEGATE,
+    GraphEditor,
+    control_flow_call,
+    copy_program,
+    fake_like,
+    is_static,
+    without_machine_libraries,
+)
 from exirkit.passes.config.option_types import Overload
 from exirkit.passes.contract import Pass
 from exirkit.passes.delegate.whole_operators import is_kept_whole
+from exirkit.passes.registry import registered
+from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
-from .decomposition_recording import InputRef, Recording, SizeRef, StepRef
 from .further_decompositions import further_decompositions
-from .operator_recorder import Decompositions, OperatorRecorder
-from .whole_graph_needed import WholeGraphNeededError
+from .generate_debug_handles import GenerateDebugHandles
+from .recording import Decompositions, InputRef, OperatorRecorder, Recording, SizeRef, StepRef, WholeGraphNeededError
 
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
@@ -282,3 +290,72 @@ def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors
     editor.erase(node)
     for unused in (*items.values(), *reversed(made)):
         editor.erase_unused(unused)
+
+
+@dataclass(eq=False)
+class DecomposeWholeGraph(ExportedProgramPassBase):
+    """Have torch trace and decompose the whole program.
+
+    Args:
+        preserve: Operators that stay whole.
+    """
+
+    name = "decompose-whole-graph"
+    # torch states the size of some views wrongly when it exports them, and rightly when it traces them again.
+    changes_outputs = True
+
+    preserve: frozenset[Overload] = frozenset()
+
+    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
+        """Return another program; what is given stays as it is."""
+        table: dict[Any, Callable[..., Any]] = default_decompositions()
+        table.update(beyond_core())
+        whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}
+        libraries = {op for op in table if isinstance(op, OpOverload) and is_library_composite(op)}
+        for op in (*self.preserve, *whole, *libraries):
+            table.pop(op, None)
+        # Nobody calls the graphs in between, so no code is generated for them.
+        with _use_lazy_graph_module(True), warnings.catch_warnings():
+            # torch warns of its own internals here, and there is nothing a caller could do about it.
+            warnings.simplefilter("ignore")
+            made = exported_program.run_decompositions(table)
+        if whole:
+            # Of the operators that were left, other calls are to be taken apart after all.
+            DecomposeToCore(self.preserve).run(GraphEditor(made))
+        return ExportedProgramPassResult(made, True)
+
+
+REGISTERED = registered(DecomposeWholeGraph, ensures=("core-operators", "functional"), invalidates=())
+
+
+class _ExposeOperators(DecomposeToCore):
+    """Takes apart what contains certain operators, and leaves these and all else as they are."""
+
+    name = "expose-operators"
+
+    def _is_kept(self, recording: Recording) -> bool:
+        return not any(step.target in self.preserve for step in recording.steps)
+
+
+def expose_operators(program: ExportedProgram, wanted: Iterable[OpOverload]) -> ExportedProgram:
+    """Return a copy of a program in which operators that others consist of are calls.
+
+    Args:
+        program: As torch.export made it; it is not changed.
+        wanted: The operators. What contains none of them stays as it is.
+
+    Returns:
+        The copy, or the program itself if nothing could be done about it.
+    """
+    operators = frozenset(wanted)
+    # What torch itself takes apart before anybody is asked has to be kept by other means.
+    composite = {op: _special_op_to_preserve_cia for op in operators if _is_preservable_cia_op(op)}
+    copied = copy_program(program)
+    # Before anything is taken apart, so that all parts of an operator share a handle.
+    GenerateDebugHandles().run(GraphEditor(copied))
+    try:
+        with _override_composite_implicit_decomp(composite):
+            _ExposeOperators(operators).run(GraphEditor(copied))
+    except WholeGraphNeededError:
+        return program
+    return copied

@@ -14,8 +14,8 @@ from torch.fx import Node
 from exirkit.ir import BodyEditor, GraphEditor, TensorSpec, ops, results_of_graph, same_argument, underlying, view
 from exirkit.passes.contract import Pass
 
-from .subgraph_specs import called_bodies, share_input_specs
-from .write_back_mutations import mutated_outputs
+from .propagate_specs import called_bodies, share_input_specs
+from .separate_memory import mutated_outputs
 
 _ATEN = torch.ops.aten
 

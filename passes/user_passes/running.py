@@ -1,4 +1,4 @@
-"""Running the passes people bring: exirkit passes, `ExportPass`, `PassBase`, plain functions, and lists of these."""
+"""Running the passes that users bring: exirkit passes, `ExportPass`, `PassBase`, functions, and lists of these."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from exirkit.ir import (
     misordered,
     take_foreign_handles,
 )
-from exirkit.passes.contract import Pass
-from exirkit.passes.output_contract import check_outputs, outputs_of
-from exirkit.passes.to_edge.lift_constants import LiftConstants
+from exirkit.passes.contract import Pass, check_outputs, outputs_of
+from exirkit.passes.to_edge.edge_operators import LiftConstants
 
-from .base import ExportedProgramPassBase
+from .base import ExportedProgramPassBase, PassManager
 from .blame import code_of_pass, name_of_pass, raised
-from .manager import PassManager
 from .official import is_official, official_handles, run_official, takes_programs
 
 _HINT = "a pass that adds or removes stored tensors edits the program: derive it from exirkit.Pass"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from tests.official.quantizer_cache import cache_quantizer_patterns
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
@@ -124,6 +125,7 @@ def quantized(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
         warnings.simplefilter("ignore")
         pt2e = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
         xnnpack = importlib.import_module("executorch.backends.xnnpack.quantizer.xnnpack_quantizer")
+        cache_quantizer_patterns()
         quantizer = xnnpack.XNNPACKQuantizer()
         quantizer.set_global(xnnpack.get_symmetric_quantization_config(**chosen.config))
         prepared = pt2e.prepare_pt2e(export(model, example, dynamic_shapes=sizes).module(), quantizer)

@@ -1,10 +1,12 @@
-"""Planning of one graph after the graphs it calls, with one algorithm."""
+"""Planning of one graph after the graphs it calls, which take blocks of its arenas, with one algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
@@ -21,14 +23,78 @@ from exirkit.passes.memory.algorithms import (
 )
 from exirkit.passes.memory.policy import PooledPlanner
 
-from .arena_blocks import SubmodulePlan, make_blocks
-from .control_flow import needs_inputs_planned, submodule_calls
+from .control_flow import SubmoduleCall, needs_inputs_planned, submodule_calls
 from .in_place import Chain, find_chains
-from .lifetimes import update_lifetimes
-from .selection import AllocationPolicy, select_specs
-from .specs import SpecRoles, leave_out, node_specs, settle_aliases, spec_roles
+from .specs import (
+    AllocationPolicy,
+    SpecRoles,
+    leave_out,
+    node_specs,
+    padding_of,
+    select_specs,
+    settle_aliases,
+    spec_roles,
+    update_lifetimes,
+)
 from .tree_plan import PlacedGraph, smaller_without_blocks
-from .xnnpack_padding import padding_of
+
+
+@dataclass(slots=True)
+class SubmodulePlan:
+    """The plan of one called graph, relative to its block.
+
+    Attributes:
+        nbytes: Bytes needed in each arena, by arena number.
+        specs: All that is placed, in called graphs of called graphs as well.
+    """
+
+    nbytes: list[int]
+    specs: list[TensorSpec]
+
+    def shift(self, offsets: Mapping[int, int]) -> None:
+        """Move everything by the offset of the block in each arena."""
+        for spec in self.specs:
+            if spec.mem_offset is not None and spec.mem_id is not None:
+                spec.mem_offset += offsets.get(spec.mem_id, 0)
+
+
+@dataclass(slots=True)
+class ArenaBlock:
+    """Room for graphs that never run at the same time.
+
+    Attributes:
+        plans: The plans that lie in it.
+        specs: A stand-in for the block in each arena that it needs, by arena number: bytes and lifetime, nothing else.
+    """
+
+    plans: list[SubmodulePlan]
+    specs: dict[int, TensorSpec]
+
+    def settle(self) -> None:
+        """Move the plans to where the stand-ins were placed."""
+        offsets = {mem_id: spec.mem_offset or 0 for mem_id, spec in self.specs.items()}
+        for plan in self.plans:
+            plan.shift(offsets)
+
+
+def make_blocks(
+    graph_module: GraphModule, calls: Sequence[SubmoduleCall], plans: Mapping[GraphModule, SubmodulePlan]
+) -> list[ArenaBlock]:
+    """Return a block for each call, in which its graphs take turns."""
+    steps = {node: step for step, node in enumerate(graph_module.graph.nodes)}
+    return [_block([plans[submodule] for submodule in call.submodules], steps[call.node]) for call in calls]
+
+
+def _block(plans: list[SubmodulePlan], step: int) -> ArenaBlock:
+    block = ArenaBlock(plans, {})
+    for mem_id in range(1, max(len(plan.nbytes) for plan in plans)):
+        nbytes = max(plan.nbytes[mem_id] for plan in plans if mem_id < len(plan.nbytes))
+        if nbytes:
+            spec = TensorSpec(torch.uint8, [nbytes])
+            spec.mem_id = mem_id
+            spec.lifetime = [step, step]
+            block.specs[mem_id] = spec
+    return block
 
 
 class GraphPlanner:

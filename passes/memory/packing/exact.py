@@ -9,7 +9,7 @@ from typing import Any
 
 from exirkit.ir import Diagnostic, UsageError
 
-from .demand import Demand, Placement, lower_bound, neighbours
+from .packers import Demand, Placement, lower_bound, neighbours
 from .search import smallest_placement
 
 # Work of the solver, in its own deterministic unit: about seconds on a fast machine, the same on every machine.

@@ -25,6 +25,12 @@ from exirkit.bridge import OfficialPartitioner, edge_from_official, official_pro
 _LISTS = ("_core_aten_ops_exception_list", "preserve_ops")
 
 
+class Steps:
+    """How many steps of the chain were taken, so that a test that takes none is known for one."""
+
+    taken = 0
+
+
 def install() -> None:
     """Replace the official functions."""
     for module in (executorch.exir, executorch.exir.program, official_module):
@@ -65,6 +71,7 @@ class EdgeManager(executorch.exir.EdgeProgramManager):  # type: ignore[misc]
 
     def __init__(self, ours: exirkit.EdgeProgramManager) -> None:
         self._ours = ours
+        Steps.taken += 1
 
     @property
     def _edge_programs(self) -> MutableMapping[str, ExportedProgram]:

@@ -28,16 +28,14 @@ class Group:
     Attributes:
         name: What they are about.
         modules: Their names in `executorch.backends`.
-        deselected: Tests of theirs that are not run by default, with what they cost; `EXIRKIT_TESTS=all` runs them.
         needs: Packages without which the group is not run.
-        only_all: Why the whole group runs with `EXIRKIT_TESTS=all` only; empty if it always runs.
+        lowers: Whether each module takes steps of the chain.
     """
 
     name: str
     modules: tuple[str, ...]
-    deselected: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    only_all: str = ""
+    lowers: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,10 +60,9 @@ def read_table() -> Table:
     groups = tuple(
         Group(
             one["name"],
-            tuple(f"{one['in']}.{module}" for module in one["modules"]),
-            tuple(one.get("deselected", ())),
+            tuple(f"{one['in']}.{module}".removeprefix(".") for module in one["modules"]),
             tuple(one.get("needs", ())),
-            one.get("only_all", ""),
+            one.get("lowers", True),
         )
         for one in data["groups"]
     )
@@ -82,21 +79,20 @@ class Outcome:
         outcome: `passed`, `failed`, `skipped`, or how its module was not collected.
         reason: Why it did not pass.
         cpu_s: What it took, in seconds of a core.
+        steps: How many steps of our chain it took.
     """
 
     outcome: str
     reason: str = ""
     cpu_s: float = 0.0
+    steps: int = 0
 
 
-def run_modules(
-    modules: Sequence[str], deselected: Sequence[str] = (), chain: str = "exirkit"
-) -> tuple[dict[str, Outcome], str]:
+def run_modules(modules: Sequence[str], chain: str = "exirkit") -> tuple[dict[str, Outcome], str]:
     """Run test modules of the wheel.
 
     Args:
         modules: Their names in `executorch.backends`.
-        deselected: Tests to leave out.
         chain: `exirkit`, or `official` to run them as they are.
 
     Returns:
@@ -105,7 +101,6 @@ def run_modules(
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.jsonl")
         names = [f"executorch.backends.{one}" for one in modules]
-        leaving = [f"--deselect=executorch/backends/{one}" for one in deselected]
         environment = {
             **os.environ,
             "UPSTREAM_CHAIN": chain,
@@ -116,7 +111,7 @@ def run_modules(
         # Configuration of ours, such as warnings as errors, is not theirs.
         options = ["-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={_site_packages()}"]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", *leaving, "--pyargs", *names],
+            [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", "--pyargs", *names],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -133,7 +128,8 @@ def _outcomes(lines: Iterator[dict[str, Any]]) -> dict[str, Outcome]:
     for line in lines:
         name = line["test"].removeprefix("executorch/backends/")
         if "cpu_s" in line:
-            found.setdefault(name, Outcome("did not end")).cpu_s = line["cpu_s"]
+            ended = found.setdefault(name, Outcome("did not end"))
+            ended.cpu_s, ended.steps = line["cpu_s"], line["steps"]
         # A test of several parts has failed if one of them has.
         elif name not in found or found[name].outcome in ("passed", "started"):
             found[name] = Outcome(line["outcome"], line["reason"])

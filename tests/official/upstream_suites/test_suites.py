@@ -6,7 +6,6 @@ from importlib.util import find_spec
 
 import pytest
 from tests.official.upstream_suites.running import Group, modules_of, read_table, run_modules
-from tests.thoroughness import TRIES_ALL
 
 TABLE = read_table()
 FOLDERS = ("xnnpack/test", "vulkan/test", "apple/coreml/test", "cadence/aot/tests", "cortex_m/test")
@@ -19,9 +18,7 @@ def test_what_the_official_chain_passes_passes_through_ours(group: Group) -> Non
     missing = [name for name in group.needs if find_spec(name) is None]
     if missing:
         pytest.skip(f"{group.name} needs {', '.join(missing)}")
-    if group.only_all and not TRIES_ALL:
-        pytest.skip(f"{group.only_all}; EXIRKIT_TESTS=all runs it")
-    outcomes, printed = run_modules(group.modules, () if TRIES_ALL else group.deselected)
+    outcomes, printed = run_modules(group.modules)
     assert outcomes, printed[-3000:]
     failed = {name: one.reason for name, one in outcomes.items() if one.outcome != "passed" and name not in TABLE.known}
     assert not failed, "\n\n".join(f"{name}\n{reason}" for name, reason in failed.items())
@@ -29,6 +26,12 @@ def test_what_the_official_chain_passes_passes_through_ours(group: Group) -> Non
     assert not mended, f"these pass now; take them out of suites.yaml: {mended}"
     silent = [module for module in group.modules if not any(_is_in(name, module) for name in outcomes)]
     assert not silent, f"no test of these has run: {silent}"
+    idle = [
+        module
+        for module in group.modules
+        if group.lowers and not any(one.steps for name, one in outcomes.items() if _is_in(name, module))
+    ]
+    assert not idle, f"no test of these has taken a step of our chain: {idle}"
 
 
 def _is_in(test: str, module: str) -> bool:

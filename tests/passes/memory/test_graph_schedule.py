@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 import exirkit
 from exirkit import ExecutorchBackendConfig, MemoryPlanningPass, ModelError
 from exirkit.passes.memory import MemoryAlgoResult, greedy
-from exirkit.passes.memory.graph.selection import AllocationPolicy
+from exirkit.passes.memory.graph.specs import AllocationPolicy
 from exirkit.passes.memory.scheduling.graph_schedule import GraphSchedule
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime

@@ -19,9 +19,7 @@ from exirkit.passes import (
     plan_pools,
     solve_planning_problem,
 )
-from exirkit.passes.memory.packing.bin import Shelf
-from exirkit.passes.memory.packing.fitting import Claim, choose_claims
-from exirkit.passes.memory.packing.gaps import PlacedRanges
+from exirkit.passes.memory.packing.pools import Claim, PlacedRanges, Shelf, choose_claims
 
 
 def live_bytes(claims: Sequence[Claim], numbers: Sequence[int]) -> int:
