@@ -367,9 +367,7 @@ def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Seque
     output = body.graph.output_node()
     inputs = list(body.graph.find_nodes(op="placeholder"))
     more = [
-        body.call(aten.clone.default, (inputs[index],), before=output, origins=call)
-        if value is None
-        else value
+        body.call(aten.clone.default, (inputs[index],), before=output, origins=call) if value is None else value
         for index, value in zip(indices, values, strict=True)
     ]
     body.rewire(output, ((*results_of_graph(body.program.graph_module), *more),))
