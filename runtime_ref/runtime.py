@@ -27,7 +27,7 @@ from .metadata import MethodMetadata
 from .sanitizer.interpreter import SanitizedInterpreter
 from .sanitizer.memory import ShadowMemory
 
-# Comparing names is slow, and a hostile file has any number of wrong ones.
+# Comparing names is slow, and a malformed file has any number of wrong ones.
 UNKNOWN_KERNEL_HINT = (
     "import the library that registers it before loading; of an operator that a rule book defines, load the book: "
     "`--rules BOOK`, or `load_book`"
@@ -171,7 +171,7 @@ class Program:
         Raises:
             UnknownMethodError: EK646 if there is no such method.
             ProgramVerifyError: EK601 to EK626 if the method is wrong; EK620 with one finding for each operator that
-                is not registered, EK621 with one for each delegate whose backend nobody has registered.
+                is not registered, EK621 with one for each delegate whose backend is not registered.
         """
         plan = self._plan(name)
         if name not in self._methods:

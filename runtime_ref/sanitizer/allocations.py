@@ -69,7 +69,7 @@ def map_allocations(
     places.state = {index for index in places.of if has_contents(plan, index)}
     # A buffer of zeros has no contents in the file. Nothing computes into a buffer, it is written back.
     places.state |= {index for index in changed - outs - inputs - facts.rebound if index in places.of}
-    # One that is set to itself is never written to; its name tells what it is.
+    # One that is set to itself is never written to; its name shows what it is.
     places.state |= {index for index in set(places.of) - outs - inputs - facts.rebound if _is_named(plan, index)}
     if views is not None:
         places.base = _followed(views, places)
@@ -173,7 +173,7 @@ def _may_show(plan: ExecutionPlan, places: AllocationMap, index: int, base: int)
 def _choose(index: int, fitting: Sequence[int], useless: set[int]) -> int | None:
     """Return the base of a view: the last value before it, but rather one that would otherwise be of no use.
 
-    Exporters remove what computes only a tensor that nobody reads, so such a tensor is what some view shows.
+    Exporters remove what computes only an unused tensor, so such a tensor is what some view shows.
     """
     before = [one for one in fitting if one < index]
     return max([one for one in before if one in useless] or before or fitting[:1], default=None)

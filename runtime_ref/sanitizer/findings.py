@@ -1,4 +1,4 @@
-"""What is said when a program reads or writes bytes that it should not, with the names of both values."""
+"""Diagnostics of programs that read or write bytes that it should not, with the names of both values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exirkit.runtime_ref.interpreter.cells import StepFailure
 from .memory import Owner, ShadowArena, ShadowMemory
 from .pointers import Pointer, find_damage
 
-_MEND: Final = "plan the memory again, or find what moved or removed an instruction after it was planned"
+_HINT: Final = "plan the memory again, or find what moved or removed an instruction after it was planned"
 
 
 def label_of(plan: ExecutionPlan, index: int) -> str:
@@ -144,7 +144,7 @@ def displaced_view(view: Pointer, base: Pointer, label: str, place: int) -> Step
 
 def _failure(code: str, message: str, pointer: Pointer, notes: list[str], expected: str | None = None) -> StepFailure:
     return StepFailure(
-        code, message, value=pointer.cell.index, expected=expected, notes=tuple(dict.fromkeys(notes)), hint=_MEND
+        code, message, value=pointer.cell.index, expected=expected, notes=tuple(dict.fromkeys(notes)), hint=_HINT
     )
 
 

@@ -141,7 +141,7 @@ class SanitizedInterpreter(Interpreter):
     def _spent_arguments(self, effect: Effect, later: int) -> set[tuple[int, int]]:
         """Return pairs (result, argument): the result lies exactly over an argument that nothing reads any more.
 
-        Only what the kernel is declared to overwrite, laid out alike in every run, and not what is looked at through
+        Only what the kernel is declared to overwrite, laid out alike in every run, and not what is visible through
         values that may come to show other memory.
         """
         found = set()

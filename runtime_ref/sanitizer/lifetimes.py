@@ -198,7 +198,7 @@ class _Lifetimes:
                 for following in effect.following:
                     if after & ~held[following]:
                         held[following] |= after
-                        # What follows in order is still to be looked at in this round.
+                        # What follows in order is still to be visited in this round.
                         changed = changed or following <= number
         return held
 

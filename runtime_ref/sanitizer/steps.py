@@ -1,4 +1,4 @@
-"""Steps that look at the shadow: before an instruction runs, at what it reads; after, at what it has written."""
+"""Steps that check the shadow memory: of what an instruction reads, before it runs; of what it writes, afterwards."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class SanitizedStep:
         self._step = step
         self._site = Site(sanitizer.method, f"instruction {effect.number}, {effect.text}")
         self._endangered = endangered
-        # Where shapes are known beforehand the plan is at fault before the kernel is: torch refuses some overlaps.
+        # Where shapes are known beforehand the plan is at fault before the kernel is: torch rejects some overlaps.
         self._first = [index for index in effect.writes if endangered[index] and keeps(index)]
         fixed = [index for index in effect.reads if index not in sanitizer.moving]
         self._fixed_reads = [(pointer, index) for index in fixed if (pointer := sanitizer.pointers[index]) is not None]
@@ -144,7 +144,7 @@ class SanitizedStep:
         try:
             target = self._step()
         except Exception:
-            # Torch refuses some overlaps of arguments and results; the plan is at fault, not the kernel.
+            # Torch rejects some overlaps of arguments and results; the plan is at fault, not the kernel.
             self._check_results()
             raise
         for neighbour, content in zip(self._neighbours, before, strict=True):

@@ -134,7 +134,6 @@ def test_guessed_views_are_the_true_ones(lowered: Lowered) -> None:
         method.execute(INPUTS)
 
 
-@pytest.mark.slow
 def test_every_pair_that_is_put_into_one_place(lowered: Lowered) -> None:
     """Two values overlap by their last or first four bytes; both are named."""
     classes: dict[tuple[str, ...], int] = {}
@@ -194,7 +193,6 @@ def calls(plan: ExecutionPlan) -> list[KernelCall]:
     return found  # type: ignore[return-value]
 
 
-@pytest.mark.slow
 def test_view_at_every_other_place(lowered: Lowered) -> None:
     for view in lowered.views:
         arena, _ = place(lowered.plan, view)
