@@ -18,7 +18,6 @@ from exirkit.ir import ModelError
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'exirkit[dask]'")
 
 pytestmark = [
-    pytest.mark.slow,
     # Loops and sockets of Dask are closed when they are collected.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
