@@ -1,4 +1,4 @@
-"""The operators that programs are made of, as data: `operators/*.yaml`."""
+"""The operators that programs are made of: `generate` in the entries of the operator catalogue, or files of users."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import torch
 import yaml
 
 from exirkit.fuzz.generation.method.values import DTYPES, FLOATS, INTEGERS
-from exirkit.ir import Diagnostic, Location, UsageError
-
-_HERE = Path(__file__).parent
+from exirkit.ir import Diagnostic, Location, UsageError, generator_entries
 
 _SETS: Mapping[str, tuple[torch.dtype, ...]] = {
     "float": FLOATS,
@@ -62,15 +60,16 @@ class Operator:
 
 @cache
 def shipped_operators() -> tuple[Operator, ...]:
-    """Return the operators that the package knows, in the order of files and lines."""
-    return tuple(one for path in sorted(_HERE.glob("*.yaml")) for one in read_operators(path))
+    """Return the operators that the operator catalogue lists for generated programs, in its order."""
+    place = Path("the operator catalogue")
+    return tuple(_operator(place, family, {"op": name, **row}) for family, name, row in generator_entries())
 
 
 def read_operators(path: Path) -> tuple[Operator, ...]:
     """Read a file of operators.
 
     Args:
-        path: A mapping from families to lists of operators; see those of the package.
+        path: A mapping from families to lists of operators; each with `op`, `dtypes` and options of the family.
 
     Raises:
         UsageError: EK820: it is not such a file.
