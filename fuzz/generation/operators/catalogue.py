@@ -28,7 +28,7 @@ _SETS: Mapping[str, tuple[torch.dtype, ...]] = {
     "all": DTYPES,
 }
 
-_FIELDS = {"op", "dtypes", "weight", "portable", "without", "unsupported"}
+_FIELDS = {"op", "dtypes", "weight", "portable", "without", "refused", "unsupported"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Operator:
         options: All that its family wants to know of it.
         weight: How often it is proposed, against 1 for the common ones.
         is_portable: Whether the official runtime has a portable kernel for what it is lowered to.
-        is_unsupported: Whether our own chain declines programs with it.
+        is_unsupported: Whether our own chain rejects programs with it.
     """
 
     name: str
@@ -100,7 +100,7 @@ def _operator(path: Path, family: str, row: Any) -> Operator:
     dtypes = _dtypes(path, name, row.get("dtypes", "float"))
     left_out = _dtypes(path, name, row["without"]) if "without" in row else ()
     kept = tuple(dtype for dtype in dtypes if dtype not in left_out)
-    flags = bool(row.get("portable", True)), bool(row.get("unsupported", False))
+    flags = bool(row.get("portable", True)), bool(row.get("unsupported", row.get("refused", False)))
     return Operator(name, str(family), kept, options, float(weight), *flags)
 
 
