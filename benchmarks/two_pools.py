@@ -187,7 +187,7 @@ def measure(name: str, kib: int, official: OfficialRuntime | None) -> dict[str, 
 
 def run_everywhere(buffer: bytes, inputs: list[torch.Tensor], official: OfficialRuntime | None) -> Iterator[list[Any]]:
     """Yield the outputs on our interpreter, which fails where bytes are not what they should be, and on the other."""
-    yield list(Runtime.get().load_program(buffer, knowing=True, in_place=True).load_method("forward").execute(inputs))
+    yield list(Runtime.get().load_program(buffer, sanitize=True, in_place=True).load_method("forward").execute(inputs))
     if official is not None:
         yield official.run(buffer, [inputs]).unwrap()[0]
 

@@ -76,6 +76,7 @@ from .legalize.dtypes import (
     parse_dtype_policy,
     read_dtype_policy,
 )
+from .legalize.empties import LegalizeEmpties
 from .legalize.integers import LegalizeIntegers
 from .legalize.library_operators import DecomposeLibraryOperators, has_library_operators
 from .legalize.needed import needs_legalizing
@@ -203,6 +204,7 @@ __all__ = [
     "InlineGradRegions",
     "LegalizeDimOrder",
     "LegalizeDtypes",
+    "LegalizeEmpties",
     "LegalizeIntegers",
     "LegalizePadding",
     "LegalizeReport",

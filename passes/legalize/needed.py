@@ -5,12 +5,13 @@ from __future__ import annotations
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
+from .empties import LegalizeEmpties
 from .integers import LegalizeIntegers
 from .sorts import LegalizeSorts
 from .splits import LegalizeSplits
 from .volumes import LegalizeVolumes
 
-_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers, LegalizeSplits)
+_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers, LegalizeSplits, LegalizeEmpties)
 
 
 def needs_legalizing(program: ExportedProgram) -> bool:

@@ -336,10 +336,10 @@ def hand_out_writes(
     values = [fake_like(editor.fake_mode, operands[index].meta["val"]) for index in written]
     if call.kind == COND:
         for body, found in zip(bodies, writes, strict=True):
-            _return_also(body, [found.get(index) for index in written], written)
+            _return_also(body, [found.get(index) for index in written], written, call.node)
         args: tuple[Any, ...] = call.node.args
     else:
-        _return_also(bodies[-1], [writes[-1][index] for index in written], written)
+        _return_also(bodies[-1], [writes[-1][index] for index in written], written, call.node)
         for body in bodies:
             body.carry(written)
         args = (*call.node.args[:2], *_carried_and_shared(call, written))
@@ -359,14 +359,15 @@ def _carried_and_shared(call: ControlFlowCall, written: Sequence[int]) -> tuple[
     return (*call.carried, *moved), tuple(shared.values())
 
 
-def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Sequence[int]) -> None:
-    """Give a body more results: new values of inputs, or copies of those that it leaves alone."""
+def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Sequence[int], call: Node) -> None:
+    """Give a body more results: new values of inputs, or copies of those that it leaves alone.
+
+    Copies have the debug handle of the call: the inputs of a body have none.
+    """
     output = body.graph.output_node()
     inputs = list(body.graph.find_nodes(op="placeholder"))
     more = [
-        body.call(aten.clone.default, (inputs[index],), before=output, origins=inputs[index])
-        if value is None
-        else value
+        body.call(aten.clone.default, (inputs[index],), before=output, origins=call) if value is None else value
         for index, value in zip(indices, values, strict=True)
     ]
     body.rewire(output, ((*results_of_graph(body.program.graph_module), *more),))

@@ -97,7 +97,7 @@ def test_what_one_method_writes_the_others_read(planner: str) -> None:
     for plan in manager.executorch_program.execution_plan:
         assert plan.non_const_buffer_sizes[next(iter(arenas)) or 0] == 48
     notebook = Notebook()
-    loaded = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True, in_place=True)
+    loaded = Runtime.get().load_program(manager.buffer, share_arenas=True, sanitize=True, in_place=True)
     # Loading a method writes the initial values of its buffers.
     methods = {name: loaded.load_method(name) for name in names}
     for call, name in enumerate(["write", "repeat", "write", "forget", "repeat", "write", "forget"]):
