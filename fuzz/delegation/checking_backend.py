@@ -63,7 +63,7 @@ class _Delegate(LoadedDelegate):
             raise ValueError(f"compile specs {found} are found, and {header['specs']} were given")
         if context.named_data(KEY) != b"a checking backend":
             raise ValueError("its named data is that of somebody else")
-        self._method = Runtime.get().load_program(context.processed[8 + length :], knowing=True).load_method("forward")
+        self._method = Runtime.get().load_program(context.processed[8 + length :], sanitize=True).load_method("forward")
 
     @property
     def result_count(self) -> int:

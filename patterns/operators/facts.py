@@ -10,9 +10,8 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict
 
 from exirkit.ir import catalogue, underlying
+from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Operator
-
-from .table import OperatorTable
 
 Family = Literal[
     "unary_pointwise",

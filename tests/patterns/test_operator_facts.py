@@ -10,10 +10,8 @@ import pytest
 import torch
 from tests.patterns.fact_trials import find, outcome, planted, same, tensor
 
-from exirkit.patterns.operators import argument_meanings
-from exirkit.patterns.operators.argument_binding import default_of
-from exirkit.patterns.operators.argument_meanings import meaning_of
-from exirkit.patterns.operators.argument_view import Arguments
+from exirkit.patterns.operators import arguments as argument_meanings
+from exirkit.patterns.operators.arguments import Arguments, default_of, meaning_of
 from exirkit.patterns.operators.facts import CommutesForm, FactsForm, Traits, shipped_facts, traits_of
 
 SEEDS = range(12)
