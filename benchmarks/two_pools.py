@@ -39,7 +39,7 @@ from exirkit.passes import (
     PlannedValue,
     PlanningProblem,
     Pool,
-    PoolWish,
+    PoolRequest,
     ValueUse,
     parse_memory_policy,
     plan_pools,
@@ -135,9 +135,9 @@ def bound_of(graph_module: GraphModule, graph_signature: Any, limit: int) -> int
         (spec, use) for spec, use in value_uses(graph_module, graph_signature).items() if spec.mem_offset is not None
     ]
     values = [PlannedValue(spec.nbytes(), spec.lifetime[0] or 0, spec.lifetime[1] or 0) for spec, _ in planned]
-    wishes = [PoolWish((FAST, SLOW), use.traffic) for _, use in planned]
+    requests = [PoolRequest((FAST, SLOW), use.traffic) for _, use in planned]
     pools = {FAST: Pool(ALIGNMENT, limit), SLOW: Pool(ALIGNMENT)}
-    plan = plan_pools(PlanningProblem(values, pools), wishes, [FAST, SLOW])
+    plan = plan_pools(PlanningProblem(values, pools), requests, [FAST, SLOW])
     return plan.most_gain.get(FAST) if plan.spilled else sum(use.traffic for _, use in planned)
 
 

@@ -1,4 +1,4 @@
-"""Results in the place of arguments: what is planned, what the verifier refuses, and what a knowing run sees."""
+"""Results instead of arguments: what is planned, what the verifier rejects, and what a knowing run sees."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.official import SessionStep
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
-from exirkit.passes import parse_memory_policy, settle_methods
+from exirkit.passes import finalize_methods, parse_memory_policy
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_method_memory
@@ -220,7 +220,7 @@ def test_a_method_over_the_state_of_another_is_noticed(edge: Any) -> None:
     assert {finding.code for finding in check_method_memory(programs, {"plain"})} == {"EK355"}
     spec.mem_id, spec.mem_offset = 1, 0
     with pytest.raises(ContractError, match="EK3"):
-        settle_methods(programs, dict.fromkeys(programs, Keeping()))
+        finalize_methods(programs, dict.fromkeys(programs, Keeping()))
 
 
 class Keeping(MemoryPlanningPass):
@@ -290,7 +290,7 @@ def test_devices_move_with_the_arenas(edge: Any) -> None:
 
 
 # Planned by itself, the second method keeps its buffer in the second pool: there is room for it in the first one only
-# when it is planned again, and then the first method, which has been looked at, has to leave that room.
+# when it is planned again, and then the first method, which has been examined, has to leave that room.
 STATE_THAT_MOVES = """\
 program(1)
 b5 = buffer("f32[3]", zeros())
