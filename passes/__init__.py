@@ -1,5 +1,9 @@
 """What happens to a program: the pass contract, one file per pass, memory planning, and the passes people bring."""
 
+from typing import TYPE_CHECKING
+
+from exirkit.ir import deprecated_names
+
 from .analysis.graph_calls import graph_call_findings
 from .analysis.live_memory import live_nbytes, peak_nbytes, planned_nbytes
 from .config.lowering_config import (
@@ -36,7 +40,7 @@ from .delegate import (
     WholeOperators,
     WhyNot,
     account_of,
-    circles_among,
+    cycles_among,
     find_backend,
     format_delegated_graph,
     generate_grouped_partitions_from_list_of_nodes,
@@ -52,7 +56,6 @@ from .delegate import (
     leave_writes,
     load_partitioner,
     load_partitioning,
-    obstacle_to_taking,
     parse_partitioning,
     partitioning_schema,
     partitioning_schema_text,
@@ -64,6 +67,7 @@ from .delegate import (
     tag_constant_data,
     tag_kept_state,
     tag_mutated_buffer,
+    why_not_delegable,
 )
 from .export_pass.export_pass import ExportPass
 from .export_pass.values import NodeMetadata, ProxyValue, map_args
@@ -99,7 +103,7 @@ from .memory import (
     PlanningResult,
     Pool,
     PooledPlan,
-    PoolWish,
+    PoolRequest,
     SpecAllocResult,
     ValueUse,
     exact,
@@ -114,9 +118,9 @@ from .memory import (
     portfolio,
     value_uses,
 )
+from .memory import finalize_methods as finalize_methods
 from .memory import pool_of_arenas as pool_of_arenas
-from .memory import refuse_readers as refuse_readers_of_shared_buffers
-from .memory import settle_methods as settle_methods
+from .memory import reject_readers as reject_readers_of_shared_buffers
 from .memory import solve as solve_planning_problem
 from .optimize.apply_rules import ApplyRules, UnfuseOperators
 from .optimize.eliminate_dead_code import EliminateDeadCode, RemoveUnusedInputs
@@ -162,6 +166,18 @@ from .user_passes.base import (
     PassType,
 )
 from .user_passes.running import CompleteMetadata, apply_user_passes
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "PoolWish": "exirkit.passes:PoolRequest",
+            "circles_among": "exirkit.passes:cycles_among",
+            "obstacle_to_taking": "exirkit.passes:why_not_delegable",
+            "refuse_readers_of_shared_buffers": "exirkit.passes:reject_readers_of_shared_buffers",
+            "settle_methods": "exirkit.passes:finalize_methods",
+        },
+    )
 
 __all__ = [
     "DELEGATION_TAG",
@@ -244,7 +260,7 @@ __all__ = [
     "PlanningProblem",
     "PlanningResult",
     "Pool",
-    "PoolWish",
+    "PoolRequest",
     "PooledPlan",
     "PreprocessResult",
     "PromoteTypes",
@@ -279,13 +295,14 @@ __all__ = [
     "account_of",
     "apply_user_passes",
     "beyond_core",
-    "circles_among",
+    "cycles_among",
     "decomposition_passes",
     "edge_settings",
     "exact",
     "exact_placement",
     "executorch_settings",
     "expose_operators",
+    "finalize_methods",
     "find_backend",
     "format_delegated_graph",
     "generate_grouped_partitions_from_list_of_nodes",
@@ -312,7 +329,6 @@ __all__ = [
     "missing_out_variants",
     "naive",
     "needs_legalizing",
-    "obstacle_to_taking",
     "parse_dtype_policy",
     "parse_memory_policy",
     "parse_partitioning",
@@ -327,9 +343,8 @@ __all__ = [
     "print_delegated_graph",
     "print_delegation_info",
     "read_dtype_policy",
-    "refuse_readers_of_shared_buffers",
+    "reject_readers_of_shared_buffers",
     "run_passes",
-    "settle_methods",
     "shipped_pipelines",
     "shipped_text",
     "solve_planning_problem",
@@ -342,4 +357,5 @@ __all__ = [
     "to_executorch_passes",
     "value_uses",
     "watching",
+    "why_not_delegable",
 ]

@@ -91,7 +91,7 @@ def _finding(one: Any, name: str, old: Any, new: Any, node: Node | None) -> Diag
 
 
 def _is_alike(old: Any, new: Any) -> bool:
-    """Tell whether two values have one dtype and shape, as far as that is known."""
+    """Return whether two values have one dtype and shape, as far as that is known."""
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return (
             isinstance(old, torch.Tensor)
@@ -164,7 +164,7 @@ BROKEN_BY_EDITS = frozenset(
 class Pass(ABC):
     """An edit of a program.
 
-    A pass looks at every node at most a few times, changes what it has to through the editor, and never runs the graph.
+    A pass visits every node at most a few times, changes what it has to through the editor, and never runs the graph.
     A pass with options is a dataclass whose fields they are: constructors, pipelines and checks of both follow from the
     fields. Objects carry options only: one object can be used for any number of programs.
 

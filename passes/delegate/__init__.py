@@ -28,7 +28,7 @@ from .delegation_info import (
     print_delegated_graph,
     print_delegation_info,
 )
-from .growing import Partition, circles_among, grown_partitions, partitions_of
+from .growing import Partition, cycles_among, grown_partitions, partitions_of
 from .insertion import (
     Subprogram,
     insert_calls,
@@ -54,10 +54,10 @@ from .partitioning import (
     account_of,
     load_partitioner,
     load_partitioning,
-    obstacle_to_taking,
     parse_partitioning,
     partitioning_schema,
     partitioning_schema_text,
+    why_not_delegable,
 )
 from .whole_operators import is_kept_whole, keep_whole
 
@@ -87,7 +87,7 @@ __all__ = [
     "WholeOperators",
     "WhyNot",
     "account_of",
-    "circles_among",
+    "cycles_among",
     "find_backend",
     "format_delegated_graph",
     "generate_grouped_partitions_from_list_of_nodes",
@@ -104,7 +104,6 @@ __all__ = [
     "leave_writes",
     "load_partitioner",
     "load_partitioning",
-    "obstacle_to_taking",
     "parse_partitioning",
     "partitioning_schema",
     "partitioning_schema_text",
@@ -116,4 +115,5 @@ __all__ = [
     "tag_constant_data",
     "tag_kept_state",
     "tag_mutated_buffer",
+    "why_not_delegable",
 ]

@@ -171,7 +171,7 @@ class DelegateMappingBuilder:
 
         Args:
             nodes: The operators behind the identifier; those without a debug handle do not count.
-            handles: Their debug handles, in the place of `nodes`.
+            handles: Their debug handles, instead of `nodes`.
             identifier: The backend's name for them, where it is not generated.
 
         Returns:

@@ -33,7 +33,7 @@ def grown_partitions(
         graph: The graph.
         takers: What takes a call; calls that are not there stay in the program.
         together: Calls of one taker that are in one partition in any case; no call is in two of these, and
-            `circles_among` finds nothing about them.
+            `cycles_among` finds nothing about them.
         joins: What is put together besides calls of which one reads the other: nothing (`touching`), calls that read
             the same value (`readers`), or whatever can be (`all`), which makes the fewest partitions.
 
@@ -54,7 +54,7 @@ def grown_partitions(
     return _connected(net, whose, counts, joins)
 
 
-def circles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[int]]:
+def cycles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[int]]:
     """Return which sets of calls wait for themselves or for each other if each of them is one call.
 
     Args:
@@ -62,8 +62,8 @@ def circles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list
         together: Sets of calls without a common one.
 
     Returns:
-        Numbers of sets, by circle; sets of different circles do not wait for each other both ways. Without one set of
-        each, fewer circles are left.
+        Numbers of sets, by cycle; sets of different cycles do not wait for each other both ways. Without one set of
+        each, fewer cycles are left.
     """
     net = _net_of(graph, together)
     stuck = set(range(len(net.units))) - set(_sorted(net))
@@ -112,7 +112,7 @@ def _net_of(graph: Graph, together: Sequence[Sequence[Node]]) -> _Net:
 
 
 def _sorted(net: _Net) -> list[int]:
-    """Return units so that each comes after what it waits for; those on circles and behind them are missing."""
+    """Return units so that each comes after what it waits for; those on cycles and behind them are missing."""
     waits = [len(sources) for sources in net.sources]
     order = [place for place, count in enumerate(waits) if not count]
     for place in order:
@@ -341,14 +341,14 @@ def _run_order(graph: Graph, tags: Mapping[Node, str]) -> list[str]:
                 heapq.heappush(ready, places[user])
     if done < len(names):
         stuck = [unit for unit in names if waits[unit]]
-        raise ContractError(_circle(units, stuck, users))
+        raise ContractError(_cycle(units, stuck, users))
     return order
 
 
-def _circle(
+def _cycle(
     units: Mapping[Node, Node | str], stuck: Sequence[Node | str], users: Mapping[Node | str, set[Node | str]]
 ) -> Diagnostic:
-    """Describe one circle among units that wait for each other."""
+    """Describe one cycle among units that wait for each other."""
     remaining = set(stuck)
     sources: dict[Node | str, Node | str] = {}
     for unit in stuck:
@@ -360,17 +360,17 @@ def _circle(
     while at not in seen:
         seen.append(at)
         at = sources[at]
-    circle = seen[seen.index(at) :][::-1]
-    tag = next(unit for unit in circle if isinstance(unit, str))
+    cycle = seen[seen.index(at) :][::-1]
+    tag = next(unit for unit in cycle if isinstance(unit, str))
     first = next(node for node, unit in units.items() if unit == tag)
-    path = [f"partition {unit}" if isinstance(unit, str) else f"%{unit.name}" for unit in circle]
+    path = [f"partition {unit}" if isinstance(unit, str) else f"%{unit.name}" for unit in cycle]
     shown = " -> ".join(_shortened([*path, path[0]]))
     return Diagnostic(
         code="EK492",
         message=f"partition {tag} cannot run in one go: it waits for what it computes itself",
         location=locate(first),
         expected="partitions of which none needs results that are computed from its own results elsewhere",
-        notes=(f"the circle: {shown}",),
+        notes=(f"the cycle: {shown}",),
         hint="give the nodes before and after what lies between them different tags, or tag what lies between as well",
     )
 

@@ -42,7 +42,7 @@ _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def tag_constant_data(edge_program: ExportedProgram) -> None:
-    """Tag stored tensors that tagged calls read and that nobody writes to; each of their delegates keeps a copy."""
+    """Tag stored tensors that tagged calls read and that nothing writes to; each of their delegates keeps a copy."""
     written = {*edge_program.graph_signature.buffers_to_mutate.values()}
     for node, target in _stored(edge_program):
         tags = _tags_of_users(node)
@@ -70,7 +70,7 @@ def tag_kept_state(
     Args:
         program: Its calls are tagged.
         specs: Where the partition of each tag goes.
-        constants: Whether to tag what nobody writes to and delegates of one backend alone read.
+        constants: Whether to tag what nothing writes to and delegates of one backend alone read.
         mutable: Whether to tag buffers that one partition alone reads and writes.
     """
     results = program.graph.output_node().args[0]
@@ -91,7 +91,7 @@ def tag_kept_state(
             is_call = isinstance(value, Node) and value.op == "call_function"
             keeps = mutable and is_call and len(tags) == 1 and value.meta.get(TAG) in tags
         if keeps:
-            # The first reader's; whoever else reads it keeps it as well.
+            # The first reader's; every other reader keeps it as well.
             node.meta[TAG] = next(iter(node.users)).meta[TAG]
 
 
@@ -142,8 +142,8 @@ def subprogram_of(source: ExportedProgram, module: GraphModule, partition: Parti
         partition: What to take out.
 
     Raises:
-        ContractError: EK491, others read something of it that is no tensor; EK493, an input of the user is tagged, or a
-            buffer that others use while the partition writes it.
+        ContractError: EK491, others read something of it that is not a tensor; EK493, an input of the user is tagged,
+            or a buffer that others use while the partition writes it.
     """
     is_body = module is not source.graph_module
     specs = {} if is_body else {spec.arg.name: spec for spec in source.graph_signature.input_specs}
@@ -204,7 +204,7 @@ def _arguments(partition: Partition, owned: Mapping[Node, InputSpec]) -> tuple[N
 
 
 def _is_result(node: Node, partition: Partition, written: Iterable[Node]) -> bool:
-    """Tell whether somebody outside reads a value; what is only written to owned state is not handed back."""
+    """Return whether anything outside reads a value; what is only written to owned state is not handed back."""
     inside = set(partition.calls)
     outside = [user for user in node.users if user not in inside]
     if node in set(written):
@@ -323,7 +323,7 @@ def _no_state(node: Node, tag: str) -> Diagnostic:
 def _no_tensor(node: Node, tag: str) -> Diagnostic:
     return Diagnostic(
         code="EK491",
-        message=f"%{node.name} is tagged {tag!r}, is no tensor, and is read by others",
+        message=f"%{node.name} is tagged {tag!r}, is not a tensor, and is read by others",
         location=locate(node),
         expected="delegates that hand back tensors",
         hint="leave its tag away: delegates can be handed numbers",

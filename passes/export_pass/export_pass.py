@@ -138,7 +138,7 @@ class ExportPass(PassBase):
         return [_recorded_input(node) for node in graph_module.graph.nodes if node.op == "placeholder"]
 
     def should_preserve_symbolic_input_metadata(self) -> bool:
-        """Tell whether losing the symbolic size of an input is an error; override for passes that mean to."""
+        """Return whether losing the symbolic size of an input is an error; override for passes that mean to."""
         return True
 
     @staticmethod

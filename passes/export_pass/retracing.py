@@ -74,7 +74,7 @@ class Inference:
             return torch.select_copy(self._operand(tensor), 0, 0)
 
     def bindings(self, value: Any, old: Any) -> dict[Any, Any] | None:
-        """Tell where a fresh result binds new data-dependent symbols, as `meta["unbacked_bindings"]` wants it.
+        """Return where a fresh result binds new data-dependent symbols, as `meta["unbacked_bindings"]` wants it.
 
         Args:
             value: What `run` just returned.
@@ -170,14 +170,14 @@ class ExportTracer(GraphAppendingTracer):
         self._source = source
         self._names = _Names(node.name for node in source.graph.nodes)
 
-    def settle(self, value: Any, reader: Node) -> None:
+    def finalize(self, value: Any, reader: Node) -> None:
         """Say which node of the old graph read a value: it keeps its attribute name."""
         self._homes.setdefault(id(value), (value, reader))
 
     def succeed(self, old: Any, new: Any) -> None:
         """Give the attribute name of one value to another that takes its place."""
         if id(old) in self._homes:
-            self.settle(new, self._homes[id(old)][1])
+            self.finalize(new, self._homes[id(old)][1])
 
     def operands(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Turn values into arguments for a node of this target; nodes are made for constants, submodules and sizes.
@@ -328,7 +328,7 @@ class ExportTracer(GraphAppendingTracer):
         node.meta.pop("tensor_meta", None)
 
     def finish(self, source: GraphModule) -> GraphModule:
-        """Return the graph as a module; its code is generated when somebody calls or prints it."""
+        """Return the graph as a module; its code is generated when something calls or prints it."""
         with _use_lazy_graph_module(True):
             result = _make_graph_module(self.root, self.graph, class_name=type(source).__name__)
         result.meta.update(source.meta)
@@ -542,7 +542,7 @@ class GraphWalk:
     def _read(self, node: Node) -> Any:
         value = attribute(self.module, str(node.target))
         tracer = self._hooks.active_tracer
-        tracer.settle(value, node)
+        tracer.finalize(value, node)
         # Submodules reach the hooks as they are; a node is made for what the hook then uses.
         return tracer.read(value) if isinstance(value, torch.Tensor) else value
 
@@ -562,7 +562,7 @@ class GraphWalk:
         return recorded is None or inference is None or same_value(inference.fake(result.data), recorded)
 
     def reuses(self, target: Any, args: Any, kwargs: Any) -> bool:
-        """Tell whether a node about to be made is the visited one again, on values with equal metadata."""
+        """Return whether a node about to be made is the visited one again, on values with equal metadata."""
         return (
             self._is_reusable
             and self.node is not None

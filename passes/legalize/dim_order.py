@@ -106,7 +106,7 @@ WITH_NUMBER_FIRST: dict[OpOverload, OpOverload] = {
     _ATEN.le.Tensor: _ATEN.ge.Scalar,
     _ATEN.ge.Tensor: _ATEN.le.Scalar,
 }
-"""For an operator on two tensors, the one that takes the second tensor, and a number in the place of the first."""
+"""For an operator on two tensors, the one that takes the second tensor, and a number instead of the first."""
 
 
 DimOrder = tuple[int, ...]
@@ -124,14 +124,14 @@ class LegalizeDimOrder(Pass):
 
     Elementwise kernels want one layout and one shape for all their tensors, convolution and pooling one layout for
     input and output, all others row-major tensors. What a kernel always writes row-major (`nonzero`) is recorded as
-    such. Constants are laid out anew instead of being copied at run time, and a constant number becomes a plain one,
+    such. Constants are laid out again instead of being copied at run time, and a constant number becomes a plain one,
     which has no layout. Results of branches and loops are row-major. Results of the program keep the layout they had.
 
-    A graph of row-major tensors, the usual case, is only looked at.
+    A graph of row-major tensors, the usual case, is only examined.
 
     Args:
         skip_dim_order: Introduce no operators of `dim_order_ops`: only inputs, constants and recorded layouts are
-            mended.
+            fixed.
 
     Before: `%sum = sum.dim_IntList(%x, [1])` where x is channels last
     After: `%copy = _to_dim_order_copy(%x, dim_order=[0, 1, 2, 3])`; `%sum = sum.dim_IntList(%copy, [1])`
@@ -144,7 +144,7 @@ class LegalizeDimOrder(Pass):
     skip_dim_order: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every node once, in graph order; then at those of the bodies of control flow."""
+        """Visit every node once, in graph order; then at those of the bodies of control flow."""
         graphs = [one.graph for one in all_editors(editor)]
         every = (value for graph in graphs for node in graph.nodes for value in _tensors(node))
         inputs = (node for graph in graphs for node in graph.find_nodes(op="placeholder"))
@@ -258,7 +258,7 @@ class _Legalizer:
             self._set_value(node, value)
 
     def _is_uniform(self, node: Node, op: OpOverload) -> bool:
-        """Tell whether all operands have the shape of the result, if need be after making a constant a plain number."""
+        """Return whether all operands have the shape of the result, once a constant became a plain number if needed."""
         operands = [one for one in node.all_input_nodes if _is_tensor(one)]
         odd = [one for one in operands if not _same_shape(one.meta["val"], node.meta["val"])]
         return not odd or (len(odd) == 1 and self._use_number(node, op, odd[0]))
@@ -268,16 +268,16 @@ class _Legalizer:
             return False
         left, right = node.args[:2]
         is_first = left is operand
-        twin = (WITH_NUMBER_FIRST if is_first else WITH_NUMBER).get(op)
+        variant = (WITH_NUMBER_FIRST if is_first else WITH_NUMBER).get(op)
         tensor = self._lookup(self._constants[operand])
         # A factor (`alpha`) belongs to the second operand, whichever that is.
-        if twin is None or tensor.numel() != 1 or (is_first and node.kwargs):
+        if variant is None or tensor.numel() != 1 or (is_first and node.kwargs):
             return False
         args = (right if is_first else left, tensor.item(), *node.args[2:])
-        value, known = infer_value(self._editor.fake_mode, twin, args, node.kwargs), node.meta["val"]
+        value, known = infer_value(self._editor.fake_mode, variant, args, node.kwargs), node.meta["val"]
         if value.dtype != known.dtype or not _same_shape(value, known):
             return False
-        target = edge_operator(twin) if isinstance(node.target, EdgeOpOverload) else twin
+        target = edge_operator(variant) if isinstance(node.target, EdgeOpOverload) else variant
         self._editor.retarget(node, target, args, dict(node.kwargs), val=known)
         self._set_value(node, value)
         return True
@@ -412,7 +412,7 @@ class _BodyLegalizer(_Legalizer):
 
 
 def same_value_and_layout(left: Any, right: Any) -> bool:
-    """Tell whether two values, or sequences of them, agree in dtype, shape and strides."""
+    """Return whether two values, or sequences of them, agree in dtype, shape and strides."""
     return same_argument(_described(left), _described(right))
 
 
@@ -440,7 +440,7 @@ def _is_row_major(value: torch.Tensor) -> bool:
 
 
 def _is_dense(node: Node) -> bool:
-    """Tell whether the recorded strides are those of the dim order: no gaps, and nothing repeated."""
+    """Return whether the recorded strides are those of the dim order: no gaps, and nothing repeated."""
     return all(
         same_argument(tuple(value.stride()), tuple(stride_from_dim_order(value.shape, _order(node))))
         for value in _tensors(node)

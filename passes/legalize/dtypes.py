@@ -119,7 +119,7 @@ def read_dtype_policy(path: str | Path) -> DtypePolicy:
     """Read a policy from a YAML file.
 
     Raises:
-        ModelError: EK441, the file is no policy; EK442, it names operators or arguments that do not exist.
+        ModelError: EK441, the file is not a policy; EK442, it names operators or arguments that do not exist.
         OSError: It cannot be read.
     """
     return parse_dtype_policy(read_text(path, "EK441"), str(path))

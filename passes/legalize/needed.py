@@ -15,6 +15,6 @@ _PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers, LegalizeSplits, Leg
 
 
 def needs_legalizing(program: ExportedProgram) -> bool:
-    """Tell whether a pass of the shipped pipeline `legalize` would change an Edge program; few programs need it."""
+    """Return whether a pass of the shipped pipeline `legalize` would change an Edge program; few programs need it."""
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
     return any(one.concerns(node) for graph in graphs for node in graph.nodes for one in _PASSES)

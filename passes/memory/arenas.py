@@ -27,7 +27,7 @@ def check_limits(limits: Mapping[int, int]) -> None:
             raise UsageError(
                 Diagnostic(
                     code="EK467",
-                    message=f"{limit!r} is no limit of arena {arena!r}",
+                    message=f"{limit!r} is not a limit of arena {arena!r}",
                     expected="a number of bytes for the number of an arena, which is counted from 1",
                 )
             )
@@ -44,7 +44,7 @@ def taken_note(limit: int, taken: Mapping[str, int]) -> str:
     return f"of {limit} bytes, {sum(taken.values())} are other methods': {listed}"
 
 
-def refuse_overflow(
+def reject_overflow(
     graph_module: GraphModule,
     sizes: Sequence[int],
     limits: Mapping[int, int],
@@ -131,13 +131,13 @@ class _State:
 
 
 def arrange_arenas(
-    programs: Mapping[str, ExportedProgram], separate: Collection[str], pools: int, wished: Collection[str] = ()
+    programs: Mapping[str, ExportedProgram], separate: Collection[str], pools: int, requested: Collection[str] = ()
 ) -> None:
     """Let no method overwrite what another one needs, where one set of arenas is there for all of them.
 
     Methods that take turns use arenas of the same numbers, each of which is as large as the method needs that needs
     most of it. What outlives a call, the buffers that a method writes to, moves out of arenas that others use to one of
-    its own, or if somebody has wished for that arena, to its end, behind the buffers of other methods.
+    its own, or if a user has requested that arena, to its end, behind the buffers of other methods.
 
     Methods that are separate have numbers that no other method has: with n pools, the first of them those of the pools,
     the next one these plus n, and so on. (If there are others as well, these come first.)
@@ -146,7 +146,7 @@ def arrange_arenas(
         programs: Planned programs of all methods by name. Places and sizes are written, and `POOLS_KEY`.
         separate: Names of those that are separate.
         pools: The highest number of a pool that a policy of theirs has.
-        wished: Names of methods of which nothing lies in an arena from 2 unless somebody has wished for that.
+        requested: Names of methods of which nothing lies in an arena from 2 unless a user has requested that.
     """
     if len(programs) < 2:
         return
@@ -170,7 +170,7 @@ def arrange_arenas(
             if _move_state_out(programs[name], arena, free):
                 moved[name] = free
                 free += 1
-        if arena > 1 and any(name in wished for name in using):
+        if arena > 1 and any(name in requested for name in using):
             _line_up(programs, arena, using, moved)
             free -= len(moved)
 

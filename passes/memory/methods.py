@@ -35,8 +35,8 @@ class _SharedBuffer:
     first: tuple[str, Node] = field(compare=False)
 
 
-def refuse_readers(programs: Mapping[str, ExportedProgram]) -> None:
-    """Refuse methods that only read what another one writes: what they read may have become a constant in them.
+def reject_readers(programs: Mapping[str, ExportedProgram]) -> None:
+    """Reject methods that only read what another one writes: what they read may have become a constant in them.
 
     Args:
         programs: Programs of all methods by name, before they are lowered.
@@ -145,7 +145,7 @@ def _place_views(program: ExportedProgram) -> None:
 _ROUNDS = 4
 
 
-def settle_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[str, MemoryPlanningPass]) -> None:
+def finalize_methods(programs: Mapping[str, ExportedProgram], planners: Mapping[str, MemoryPlanningPass]) -> None:
     """Arrange the arenas of all methods so that all may run in one set of them, and check the plans again.
 
     Args:

@@ -37,7 +37,7 @@ class ApplyRules(ReportingPass[RewriteReport]):
         """Rewrite.
 
         Raises:
-            ContractError: EK250, the rules rewrite in a circle; EK251, one broke its word and must not.
+            ContractError: EK250, the rules rewrite in a cycle; EK251, one violated its contract and must not.
         """
         self.reports.append(self.engine.run(editor, self.options))
 
@@ -45,7 +45,7 @@ class ApplyRules(ReportingPass[RewriteReport]):
 class UnfuseOperators(ApplyRules):
     """Replace operators that a book defines by their definitions, for targets that do not have them.
 
-    Definitions may call operators that books define; these are taken apart as well.
+    Definitions may call operators that books define; these are decomposed as well.
 
     Args:
         book: A loaded book.

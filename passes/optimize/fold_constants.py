@@ -50,7 +50,7 @@ class KnownValues:
                 parts = [self.sources[one] for one in node.all_input_nodes]
                 self.sources[node] = parts[0].union(*parts[1:]) if parts else frozenset()
         for node in self.sources:
-            self._look_at_users(node)
+            self._visit_users(node)
 
     def values(self, wanted: Sequence[Node]) -> tuple[dict[Node, torch.Tensor], list[Node]]:
         """Compute nodes.
@@ -70,7 +70,7 @@ class KnownValues:
                 failed.append(node)
             for source in node.all_input_nodes:
                 waiting[source] -= 1
-                # A failed node makes what needs it unknown, and then nobody reads the rest.
+                # A failed node makes what needs it unknown, and then nothing reads the rest.
                 if not waiting[source] and source not in kept and not failed:
                     del found[source]
         return {node: found[node] for node in wanted if node in found}, failed
@@ -91,7 +91,7 @@ class KnownValues:
             return False
         return all(source in self.sources for source in node.all_input_nodes) and is_small(node.meta.get("val"))
 
-    def _look_at_users(self, node: Node) -> None:
+    def _visit_users(self, node: Node) -> None:
         is_used_elsewhere = not all(user in self.sources for user in node.users)
         is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
         if node.op == "call_function" and is_used_elsewhere and is_tensor:

@@ -134,9 +134,9 @@ class Pipeline(ExportedProgramPassBase):
         Raises:
             UsageError: EK478, the program has another dialect, or there is no such setting or stage.
             ModelError: A check of the pipeline has findings, or a pass cannot handle the program.
-            ContractError: EK476, a repetition hits its bound; or a pass broke its word.
+            ContractError: EK476, a repetition hits its bound; or a pass violated its contract.
         """
-        self._refuse_other_dialect(program)
+        self._reject_other_dialect(program)
         run = PipelineRun(
             program,
             self._all_settings(settings),
@@ -198,7 +198,7 @@ class Pipeline(ExportedProgramPassBase):
                 raise _misuse(f"{self.file} has no setting {name!r}", expected=f"one of {', '.join(self._settings)}")
         return {**self._settings, **(given or {})}
 
-    def _refuse_other_dialect(self, program: ExportedProgram) -> None:
+    def _reject_other_dialect(self, program: ExportedProgram) -> None:
         wanted, found = self.model.dialect.from_, _dialect_of(program)
         if found is not None and found != wanted:
             raise _misuse(

@@ -83,7 +83,7 @@ class ResolvedStage:
         return own | frozenset(self.stage.invalidates) | (BROKEN_BY_EDITS if self.rules is not None else frozenset())
 
     def answers_to(self, name: str) -> bool:
-        """Tell whether constraints and callers mean this stage by a name."""
+        """Return whether constraints and callers mean this stage by a name."""
         return name in (self.stage.label, self.stage.pass_)
 
     def walk(self) -> Iterator[ResolvedStage]:
@@ -262,7 +262,7 @@ def setting_of(value: Any) -> str | None:
 
 
 def option_values(options: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the values of settings in the place of their names."""
+    """Return options with the values of settings instead of their names."""
     named = {key: setting_of(value) for key, value in options.items()}
     return {key: value if named[key] is None else settings[named[key] or ""] for key, value in options.items()}
 
@@ -335,7 +335,7 @@ def initial_knowledge(model: PipelineModel) -> Knowledge:
 
 
 def is_active(one: ResolvedStage, settings: Mapping[str, object]) -> bool:
-    """Tell whether a stage runs with certain settings."""
+    """Return whether a stage runs with certain settings."""
     condition = one.stage.condition
     return condition is None or settings.get(condition[0]) is condition[1]
 

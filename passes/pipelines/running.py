@@ -85,7 +85,7 @@ class StageEvent:
         moment: The run starts, a stage is about to work, it has worked, or the run ends.
         run: Identity of the run, a number that no other run of the process has.
         pipeline: File of the pipeline.
-        position: How many stages of the run have worked so far. A group that starts anew goes back to an earlier one.
+        position: How many stages of the run have worked so far. A group that starts again goes back to an earlier one.
         number: Place of the stage in the file; nothing at start and end.
         name: What the stage is called; nothing at start and end.
         program: The program as it is now. It is edited further: who wants to keep it copies it.
@@ -113,7 +113,7 @@ class Watch:
 
     Attributes:
         watcher: Called with every event.
-        verify: `each`, `end` or `none`, in the place of what the pipelines say; None: as they say.
+        verify: `each`, `end` or `none`, instead of what the pipelines state; None: as they say.
     """
 
     watcher: Watcher | None = None
@@ -130,7 +130,7 @@ def watching(watcher: Watcher | None = None, *, verify: str | None = None) -> It
 
     Args:
         watcher: Called with every event; what it raises ends the run.
-        verify: When to check what should hold, in the place of what the pipelines say: `each`, `end` or `none`.
+        verify: When to check what should hold, instead of what the pipelines state: `each`, `end` or `none`.
     """
     token = _WATCH.set(Watch(watcher, verify))
     try:
@@ -198,7 +198,7 @@ class PipelineRun:
         # There is an editor where the program is a copy of our own, which may be edited.
         self._editor: GraphEditor | None = None
         self._round = 0
-        # Checks without findings since the last edit: what has not changed need not be looked at again.
+        # Checks without findings since the last edit: what has not changed need not be examined again.
         self._confirmed: set[str] = set()
 
     def run(self, stages: tuple[ResolvedStage, ...]) -> None:
@@ -206,7 +206,7 @@ class PipelineRun:
 
         Raises:
             ModelError: A check stage has findings, or a pass cannot handle the program.
-            ContractError: EK476, a repetition hits its bound; or a pass broke its word.
+            ContractError: EK476, a repetition hits its bound; or a pass violated its contract.
         """
         self._tell("start", None)
         try:
@@ -225,7 +225,7 @@ class PipelineRun:
         edit: Any = None,
         is_modified: bool = False,
     ) -> None:
-        """Tell whoever watches."""
+        """Notify the watcher."""
         if self._watcher is not None:
             number, name = ("", "") if one is None else (one.number, one.stage.label)
             self._watcher(

@@ -117,21 +117,21 @@ class DecomposeToCore(Pass):
         return op in self._table or (op._can_decompose() and not is_library_composite(op))
 
     def _is_kept(self, recording: Recording) -> bool:
-        """Whether a call stays although it can be taken apart like this."""
+        """Whether a call stays although it can be decomposed like this."""
         del recording
         return False
 
     def _record(self, mode: FakeTensorMode, op: OpOverload, pattern: Any, tensors: list[Node]) -> Recording:
         recorder = OperatorRecorder(mode, self._table, self._preserved)
         # Copies, because two nodes may carry one and the same fake tensor, and the recorder tells tensors by identity.
-        inputs = [_twin_of(mode, node.meta["val"]) for node in tensors]
+        inputs = [_variant_of(mode, node.meta["val"]) for node in tensors]
         recorder.know(inputs)
         args, kwargs = map_aggregate(pattern, lambda leaf: inputs[leaf.index] if isinstance(leaf, InputRef) else leaf)
         try:
             with (
                 mode,
                 _uncached_where_sizes_vary(mode, inputs),
-                # A size that only data decides must not be left behind for whoever decomposes after a refusal.
+                # A size that only data decides must not be left behind for another decomposition after a rejection.
                 mode.shape_env.ignore_fresh_unbacked_symbols() if mode.shape_env else nullcontext(),
                 # A decomposition that compares sizes that vary would fix them in every copy of the program.
                 mode.shape_env.error_on_new_guards() if mode.shape_env else nullcontext(),
@@ -199,7 +199,7 @@ def _torch_beyond_core() -> Decompositions:
     return table
 
 
-def _twin_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
+def _variant_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
     if isinstance(value, torch.SymInt):
         return value
     if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
@@ -208,7 +208,7 @@ def _twin_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
 
 
 def _pattern(node: Node, tensors: list[Node]) -> Any:
-    """Return args and kwargs with `InputRef`s in the place of nodes, and collect the nodes."""
+    """Return args and kwargs with `InputRef`s instead of nodes, and collect the nodes."""
     places: dict[Node, InputRef] = {}
 
     def refer(argument: Node) -> Any:
@@ -248,7 +248,7 @@ def _frozen(argument: Any) -> Any:
 
 
 def _give_way(editor: GraphEditor, node: Node, result: Any) -> None:
-    """Use a result in the place of a node: another node, or the number that `sym_size` of a fixed size gives."""
+    """Use a result instead of a node: another node, or the number that `sym_size` of a fixed size gives."""
     if isinstance(result, Node):
         editor.replace(node, result)
         return
@@ -314,13 +314,13 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
         libraries = {op for op in table if isinstance(op, OpOverload) and is_library_composite(op)}
         for op in (*self.preserve, *whole, *libraries):
             table.pop(op, None)
-        # Nobody calls the graphs in between, so no code is generated for them.
+        # Nothing calls the graphs in between, so no code is generated for them.
         with _use_lazy_graph_module(True), warnings.catch_warnings():
             # torch warns of its own internals here, and there is nothing a caller could do about it.
             warnings.simplefilter("ignore")
             made = exported_program.run_decompositions(table)
         if whole:
-            # Of the operators that were left, other calls are to be taken apart after all.
+            # Of the operators that were left, other calls are to be decomposed after all.
             DecomposeToCore(self.preserve).run(GraphEditor(made))
         return ExportedProgramPassResult(made, True)
 
@@ -329,7 +329,7 @@ REGISTERED = registered(DecomposeWholeGraph, ensures=("core-operators", "functio
 
 
 class _ExposeOperators(DecomposeToCore):
-    """Takes apart what contains certain operators, and leaves these and all else as they are."""
+    """Decomposes what contains certain operators, and leaves these and all else as they are."""
 
     name = "expose-operators"
 
@@ -348,10 +348,10 @@ def expose_operators(program: ExportedProgram, wanted: Iterable[OpOverload]) -> 
         The copy, or the program itself if nothing could be done about it.
     """
     operators = frozenset(wanted)
-    # What torch itself takes apart before anybody is asked has to be kept by other means.
+    # What torch itself decomposes first has to be kept by other means.
     composite = {op: _special_op_to_preserve_cia for op in operators if _is_preservable_cia_op(op)}
     copied = copy_program(program)
-    # Before anything is taken apart, so that all parts of an operator share a handle.
+    # Before anything is decomposed, so that all parts of an operator share a handle.
     GenerateDebugHandles().run(GraphEditor(copied))
     try:
         with _override_composite_implicit_decomp(composite):

@@ -49,7 +49,7 @@ class AliasFamilies:
     """Values by the memory that they show.
 
     Of each piece of memory one node is the base, and the others are views, of it or of views. After a write to any of
-    them, what the base holds is computed, and a view is shown anew when it is used next.
+    them, what the base holds is computed, and a view is shown again when it is used next.
 
     Attributes:
         editor: Editor of the graph.
@@ -75,7 +75,7 @@ class AliasFamilies:
         return node
 
     def is_stale(self, node: Node) -> bool:
-        """Tell whether memory that a node shows was written to after it was computed."""
+        """Return whether memory that a node shows was written to after it was computed."""
         return node in self._shown and self._at(node, self._writes.get(self.base(node), 0)) is not node
 
     def now(self, node: Node, before: Node) -> Node:
@@ -105,9 +105,9 @@ class AliasFamilies:
             WholeGraphNeededError: EK426, it cannot be said what the base holds then.
             ModelError: What the memory was sealed with.
         """
-        refusal = self._sealed.get(self.base(node))
-        if refusal is not None:
-            raise refusal
+        rejection = self._sealed.get(self.base(node))
+        if rejection is not None:
+            raise rejection
         chain = [node]
         values = [value]
         while (shown := chain[-1]) in self._source:
@@ -122,9 +122,9 @@ class AliasFamilies:
             if not isinstance(member.meta.get("val"), list | tuple):
                 self._shown[member] = _Shown(new, writes)
 
-    def seal(self, node: Node, refusal: ModelError) -> None:
-        """Have every later write to the memory of a node, which may not have been taken in yet, refused."""
-        self._sealed.setdefault(self.base(node), refusal)
+    def seal(self, node: Node, rejection: ModelError) -> None:
+        """Have every later write to the memory of a node, which may not have been taken in yet, rejected."""
+        self._sealed.setdefault(self.base(node), rejection)
 
     def rename(self, node: Node, target: Node) -> None:
         """Let a node be another name for `target`, as the result of a write is for what was written to."""
@@ -152,7 +152,7 @@ def _source_of(node: Node) -> Node | None:
 
 
 def _shown_again(editor: GraphEditor, node: Node, source: Node, before: Node) -> Node:
-    """Compute a view anew, from what the value that it shows holds now."""
+    """Compute a view again, from what the value that it shows holds now."""
     target, args = node.target, (source, *node.args[1:])
     if target is aten.as_strided.default:
         raise WholeGraphNeededError("what as_strided shows of a value that was written to depends on its strides", node)
@@ -196,7 +196,7 @@ def source_after_write(editor: GraphEditor, view: Node, source: Node, value: Nod
 
 
 def is_in_place(node: Node) -> bool:
-    """Tell whether a call writes to an argument."""
+    """Return whether a call writes to an argument."""
     return node.op == "call_function" and isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
@@ -260,7 +260,7 @@ def _diagonal(given: Mapping[str, Any], source: Node, value: Node) -> Call:
 # Views that show all of their source, element by element.
 _SAME = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
 
-# Views of all elements in the order of the source: of `expand`, torch refuses writes where it repeats any.
+# Views of all elements in the order of the source: of `expand`, torch rejects writes where it repeats any.
 _RESHAPED = frozenset(
     {
         aten.view.default,
@@ -287,8 +287,8 @@ Writes = Sequence[Mapping[int, Node]]
 """For each body of a call, what its inputs hold in the end, where they are written to, by their number."""
 
 
-def refuse_writes_to_carried(call: ControlFlowCall, writes: Writes) -> None:
-    """Refuse writes that no result of a call can stand for.
+def reject_writes_to_carried(call: ControlFlowCall, writes: Writes) -> None:
+    """Reject writes that no result of a call can stand for.
 
     Raises:
         ModelError: EK427, the condition of a loop writes; or the body of one writes to what it carries, or to rows;
@@ -297,11 +297,11 @@ def refuse_writes_to_carried(call: ControlFlowCall, writes: Writes) -> None:
     if not any(writes):
         return
     if call.kind not in (COND, WHILE):
-        raise _refusal(call, f"the body of {call.kind} writes to one of its operands")
+        raise _rejection(call, f"the body of {call.kind} writes to one of its operands")
     if call.kind == WHILE and writes[0]:
-        raise _refusal(call, "the condition of a loop writes to one of its operands")
+        raise _rejection(call, "the condition of a loop writes to one of its operands")
     if any(index < len(call.carried) for index in writes[-1]):
-        raise _refusal(call, "the body of a loop writes to a value that it carries")
+        raise _rejection(call, "the body of a loop writes to a value that it carries")
 
 
 def hand_out_writes(
@@ -332,7 +332,7 @@ def hand_out_writes(
             # Which operands are written to: none, as far as the graphs tell.
             editor.rewire(call.node, None, {}, val=call.node.meta["val"])
         return
-    _refuse_shared_memory(call, operands, written, families)
+    _reject_shared_memory(call, operands, written, families)
     values = [fake_like(editor.fake_mode, operands[index].meta["val"]) for index in written]
     if call.kind == COND:
         for body, found in zip(bodies, writes, strict=True):
@@ -376,8 +376,8 @@ def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Seque
 def seal_shared_results(
     call: ControlFlowCall, bodies: Sequence[BodyEditor], operands: Sequence[Any], families: AliasFamilies
 ) -> None:
-    """Let nobody write to results of a call that may be its operands, or one value: it would be seen through both."""
-    refusal = _refusal(call, "a value is written to that a branch may have returned under another name")
+    """Reject writes to results of a call that may be its operands, or one value: it would be seen through both."""
+    rejection = _rejection(call, "a value is written to that a branch may have returned under another name")
     for body in bodies:
         inputs = list(body.graph.find_nodes(op="placeholder"))
         bases = [
@@ -388,21 +388,21 @@ def seal_shared_results(
                 continue
             for user in call.node.users:
                 if user.args[1:] == (place,):
-                    families.seal(user, refusal)
+                    families.seal(user, rejection)
             if base in inputs and isinstance(operands[inputs.index(base)], Node):
-                families.seal(operands[inputs.index(base)], refusal)
+                families.seal(operands[inputs.index(base)], rejection)
 
 
-def _refuse_shared_memory(
+def _reject_shared_memory(
     call: ControlFlowCall, operands: Sequence[Any], written: Sequence[int], families: AliasFamilies
 ) -> None:
     bases = [families.base(one) if isinstance(one, Node) else None for one in operands]
     for index in written:
         if bases.count(bases[index]) > 1:
-            raise _refusal(call, "a body writes to an operand that shares memory with another one")
+            raise _rejection(call, "a body writes to an operand that shares memory with another one")
 
 
-def _refusal(call: ControlFlowCall, message: str) -> ModelError:
+def _rejection(call: ControlFlowCall, message: str) -> ModelError:
     return ModelError(
         Diagnostic(
             code="EK427",
@@ -415,9 +415,9 @@ def _refusal(call: ControlFlowCall, message: str) -> ModelError:
 
 
 class Functionalize(Pass):
-    """Replace in-place operators by their functional twins, and let later uses see what was written.
+    """Replace in-place operators by their functional variants, and let later uses see what was written.
 
-    A write to a view becomes a new value of what it is a view of; other views of that are computed anew when they are
+    A write to a view becomes a new value of what it is a view of; other views of that are computed again when they are
     used next. What an input or a buffer holds in the end becomes a mutation of the program. What a branch or the body
     of a loop writes to one of its operands becomes one more result of the call.
 
@@ -437,7 +437,7 @@ class Functionalize(Pass):
         """Replace in-place operators, in graph order.
 
         Raises:
-            WholeGraphNeededError: EK426, an operator has no functional twin, or writes to an unusual view.
+            WholeGraphNeededError: EK426, an operator has no functional variant, or writes to an unusual view.
             ModelError: EK427, a body writes to what it is given in a way that cannot be a result.
         """
         if not _has_writes(editor):
@@ -469,7 +469,7 @@ def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
         _take_present(editor, node, families)
         if call is not None:
             writes = [_functionalize_body(bodies[module]) for module in call.bodies]
-            refuse_writes_to_carried(call, writes)
+            reject_writes_to_carried(call, writes)
             hand_out_writes(editor, call, operands, [bodies[module] for module in call.bodies], writes, families)
     for node in reversed(replaced):
         editor.erase(node)
@@ -490,7 +490,7 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     written = node.args[0] if node.args else None
     op = cast(OpOverload, node.target)
     if not isinstance(written, Node):
-        raise WholeGraphNeededError(f"{op} has no functional twin", node)
+        raise WholeGraphNeededError(f"{op} has no functional variant", node)
     if torch.Tag.inplace_view in op.tags:
         if op is not aten.detach_.default:
             raise WholeGraphNeededError(f"{op} changes the shape of a value that has other names", node)
@@ -502,11 +502,11 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     )
     if op is aten.copy_.default and same_value(args[0].meta["val"], _value_of(args[1])):
         new: Node = args[1]
-    elif (twin := _functional_twin(op)) is not None:
-        new = editor.call(twin, args, kwargs, before=node, origins=node)
+    elif (variant := _functional_variant(op)) is not None:
+        new = editor.call(variant, args, kwargs, before=node, origins=node)
     else:
-        raise WholeGraphNeededError(f"{op} has no functional twin", node)
-    new = _as_in_its_place(editor, node, new, written.meta["val"])
+        raise WholeGraphNeededError(f"{op} has no functional variant", node)
+    new = _with_layout_of(editor, node, new, written.meta["val"])
     families.write(written, new, node)
     families.rename(node, written)
 
@@ -515,7 +515,7 @@ def _value_of(argument: Any) -> Any:
     return argument.meta.get("val") if isinstance(argument, Node) else argument
 
 
-def _as_in_its_place(editor: GraphEditor, node: Node, value: Node, wanted: torch.Tensor) -> Node:
+def _with_layout_of(editor: GraphEditor, node: Node, value: Node, wanted: torch.Tensor) -> Node:
     """Give what is written the dtype of its place."""
     if tuple(value.meta["val"].shape) != tuple(wanted.shape):
         raise WholeGraphNeededError(f"{node.target} computes another shape than it was given", node)
@@ -537,17 +537,17 @@ def _take_present(editor: GraphEditor, node: Node, families: AliasFamilies) -> N
             raise WholeGraphNeededError("what as_strided shows depends on the strides of what was written", node)
 
 
-def _functional_twin(op: OpOverload) -> OpOverload | None:
+def _functional_variant(op: OpOverload) -> OpOverload | None:
     """Return the overload that computes what an in-place one writes: same arguments, no underscore in the name."""
     namespace, _, name = op._schema.name.partition("::")
     written = [argument for argument in op._schema.arguments if argument.alias_info and argument.alias_info.is_write]
     if not name.endswith("_") or name.endswith("__") or len(written) != 1 or op._schema.arguments[0] != written[0]:
         return None
     packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
-    twin = getattr(packet, op._overloadname, None)
-    if twin is None or twin._schema.is_mutable:
+    variant = getattr(packet, op._overloadname, None)
+    if variant is None or variant._schema.is_mutable:
         return None
-    same = [argument.name for argument in twin._schema.arguments] == [
+    same = [argument.name for argument in variant._schema.arguments] == [
         argument.name for argument in op._schema.arguments
     ]
-    return twin if same else None
+    return variant if same else None

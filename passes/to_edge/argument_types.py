@@ -124,7 +124,7 @@ def computed_dtype(node: Node, number: Any) -> torch.dtype:
 def _constant(node: Node, number: bool | int | float | complex) -> torch.Tensor:
     try:
         dtype = computed_dtype(node, number)
-        # Two steps, because a number that does not fit wraps in torch's arithmetic, while tensor() refuses it. The
+        # Two steps, because a number that does not fit wraps in torch's arithmetic, while tensor() rejects it. The
         # first keeps all digits of a float, which the default dtype does not.
         exact = torch.float64 if isinstance(number, float) else None
         return torch.tensor(number, dtype=exact).to(dtype)

@@ -42,7 +42,7 @@ class LiftConstants(Pass):
                 editor.erase(node)
 
 
-_TWINS: dict[OpOverload | DefinedOperator, Any] = {
+_VARIANTS: dict[OpOverload | DefinedOperator, Any] = {
     torch.ops.aten._to_copy.default: ops.edge.dim_order_ops._to_dim_order_copy.default,
     torch.ops.aten.clone.default: ops.edge.dim_order_ops._clone_dim_order.default,
     torch.ops.aten.empty.memory_format: ops.edge.dim_order_ops._empty_dim_order.default,
@@ -68,14 +68,14 @@ class UseDimOrderOperators(Pass):
         for node in list(editor.graph.nodes):
             if node.op != "call_function":
                 continue
-            twin = _TWINS.get(underlying(node.target)) if callable(node.target) else None
-            if twin is None:
+            variant = _VARIANTS.get(underlying(node.target)) if callable(node.target) else None
+            if variant is None:
                 continue
             value = node.meta["val"]
             kwargs = {key: node.kwargs[key] for key in _KEPT_ARGUMENTS if key in node.kwargs}
             kwargs["dim_order"] = list(dim_order_from_stride(value.stride(), value.shape))
-            editor.retarget(node, twin, node.args, kwargs, val=value)
-            editor.rename(node, editor.graph._target_to_str(twin))
+            editor.retarget(node, variant, node.args, kwargs, val=value)
+            editor.rename(node, editor.graph._target_to_str(variant))
 
 
 # Assertions are no operators of the Edge dialect: they stay as they are until the graph is lowered further.

@@ -34,7 +34,7 @@ _IDENTITIES = frozenset(
     }
 )
 
-# Twins whose name is not the view's name with `_copy` behind it.
+# Variants whose name is not the view's name with `_copy` behind it.
 _IRREGULAR: dict[OpOverload, OpOverload] = {
     torch.ops.aten.reshape.default: torch.ops.aten.view_copy.default,
     torch.ops.aten._reshape_alias.default: torch.ops.aten.view_copy.default,
@@ -83,18 +83,18 @@ class ReplaceViewsWithCopies(Pass):
                 editor.replace(node, node.args[0])
                 editor.erase(node)
             elif isinstance(op, OpOverload) and _returns_view(op):
-                twin = _twin(op)
-                if twin is None:
-                    raise ModelError(_no_twin(node, op))
+                variant = _variant(op)
+                if variant is None:
+                    raise ModelError(_no_variant(node, op))
                 args, kwargs = node.args, node.kwargs
                 if op is torch.ops.aten._reshape_alias.default:
                     args = args[:2]
                 value = INFER if _may_be_misstated(op, node) else _copied(editor, node.meta["val"], copies)
-                editor.retarget(node, twin, args, kwargs, val=value)
+                editor.retarget(node, variant, args, kwargs, val=value)
 
 
 def _may_be_misstated(op: OpOverload, node: Node) -> bool:
-    """Tell whether torch may have recorded another shape than that of the view.
+    """Return whether torch may have recorded another shape than that of the view.
 
     It finds the strides of a view by splitting and merging dims of the source, and rounds where a size that varies is
     split: rows of four, seen as `[-1, 2 * s]`, have the size `4 * (s // 2)`, for it. Of the copy it states the sizes.
@@ -113,7 +113,7 @@ def _returns_view(op: OpOverload) -> bool:
 _VIEW_CACHE: dict[OpOverload, bool] = {}
 
 
-def _twin(op: OpOverload) -> OpOverload | None:
+def _variant(op: OpOverload) -> OpOverload | None:
     if op in _IRREGULAR:
         return _IRREGULAR[op]
     namespace, _, name = op._schema.name.partition("::")
@@ -142,10 +142,10 @@ def _copied(editor: GraphEditor, value: Any, known: dict[Any, Any]) -> Any:
     return made
 
 
-def _no_twin(node: Node, op: OpOverload) -> Diagnostic:
+def _no_variant(node: Node, op: OpOverload) -> Diagnostic:
     return Diagnostic(
         code="EK422",
-        message=f"view operator {op.name()} has no copying twin",
+        message=f"view operator {op.name()} has no copy variant",
         location=locate(node),
         expected=f"an operator {op._schema.name}_copy with the overload {op._overloadname}",
         hint="write the model without this view, or decompose it",

@@ -37,7 +37,7 @@ _ASSERTS = frozenset(
 
 
 def is_assertion(node: Node) -> bool:
-    """Tell whether a node asserts something, so that lowering removes it."""
+    """Return whether a node asserts something, so that lowering removes it."""
     return node.op == "call_function" and underlying(node.target) in _ASSERTS
 
 

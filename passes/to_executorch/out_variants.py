@@ -58,7 +58,7 @@ class OutVariantTable:
             given: Names of overloads (`library.name.out`) by names of operators (`library.name.default`).
 
         Raises:
-            UsageError: EK436, a name is no operator, or the overload does not take what the operator gives it.
+            UsageError: EK436, a name is not an operator, or the overload does not take what the operator gives it.
         """
         if not given:
             return self
@@ -144,7 +144,7 @@ def _operator(name: str) -> Any:
 
 
 def _checked(op: Any, name: str, other: str) -> OutVariant:
-    """Return the overload of an override after a look at the two schemas."""
+    """Return the overload of an override after an examination the two schemas."""
     found: OutVariant = _operator(other)
     results = len(op._schema.returns)
     outs = [argument for argument in found._schema.arguments if argument.is_out]

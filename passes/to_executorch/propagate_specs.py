@@ -24,7 +24,7 @@ from exirkit.ir import (
     results_of_graph,
     same_argument,
 )
-from exirkit.passes.analysis.graph_calls import refuse_graph_calls
+from exirkit.passes.analysis.graph_calls import reject_graph_calls
 from exirkit.passes.contract import Pass
 
 from .separate_memory import mutated_outputs
@@ -98,7 +98,7 @@ class PropagateSpecs(Pass):
     mutates are `const`.
 
     An input of a branch or a loop's body has the spec of what it is given, one that is carried from round to round that
-    of the loop's result, and a result of a branch that of the call's result: it is computed in its place.
+    of the loop's result, and a result of a branch that of the call's result: it is computed at its place.
 
     Requires: mutations are written back; strides of values are what kernels produce.
     """
@@ -114,7 +114,7 @@ class PropagateSpecs(Pass):
         Raises:
             ModelError: EK432, for each operator that calls other graphs.
         """
-        refuse_graph_calls(editor.program.graph_module)
+        reject_graph_calls(editor.program.graph_module)
         self._placeholders(editor)
         _set_specs(editor, {})
 
@@ -153,7 +153,7 @@ def _set_specs(editor: GraphEditor, given: Destinations) -> None:
 
 
 def _set_given(editor: GraphEditor, node: Node, given: Destinations) -> bool:
-    """Set the spec of a node of whose memory the graph around it has a part; tell whether it is such a node."""
+    """Set the spec of a node of whose memory the graph around it has a part; return whether it is such a node."""
     if (node, None) in given:
         editor.set_meta(node, "spec", given[node, None])
         return True

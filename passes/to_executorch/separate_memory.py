@@ -52,8 +52,8 @@ class WriteBackMutations(Pass):
 
     All computation reads old values, since every write stands behind it. What is left to go wrong is a write-back or
     an output that is itself the old value of another mutated placeholder. Write-backs are put in an order in which
-    each reads its source before that is overwritten; where they form a circle (two buffers change places) or where a
-    user output is an old value, a copy of the old value is made first: one for each circle, and one for each returned
+    each reads its source before that is overwritten; where they form a cycle (two buffers change places) or where a
+    user output is an old value, a copy of the old value is made first: one for each cycle, and one for each returned
     old value.
 
     Args:
@@ -112,7 +112,7 @@ def mutated_outputs(program: ExportedProgram) -> dict[int, Node]:
 
 
 def _is_written(owner: Node, value: Node) -> bool:
-    """Tell whether a value is in its place already: it never left, or was written back before."""
+    """Return whether a value is at its place already: it never left, or was written back before."""
     return value is owner or (value.target is torch.ops.aten.copy_.default and value.args[0] is owner)
 
 
@@ -137,7 +137,7 @@ class _Saved:
 def _order(sources: Mapping[Node, Node], saved: _Saved) -> list[Node]:
     """Return the owners in an order in which no write precedes a read of the value it destroys.
 
-    Each owner has one source, so the reads among owners form trees that end in at most one circle each.
+    Each owner has one source, so the reads among owners form trees that end in at most one cycle each.
     """
     unread = dict.fromkeys(sources, 0)
     for source in sources.values():
@@ -157,7 +157,7 @@ def _order(sources: Mapping[Node, Node], saved: _Saved) -> list[Node]:
                 if not unread[source]:
                     ready.append(source)
         if start in remaining:
-            # Only circles are left, and this owner is on one: with its old value saved, it can be written at once.
+            # Only cycles are left, and this owner is on one: with its old value saved, it can be written at once.
             saved.value_of(start)
             ready.append(start)
     return ordered
@@ -173,7 +173,7 @@ class SeparateOutputs(Pass):
     """Copy an output that is an input, a constant or another output, if inputs or outputs are not planned.
 
     A value has one place. Where the caller names the place of an output, that output must be nothing else: the
-    runtime refuses a place for a constant, and would redirect the input, or the other output, to it. Where both
+    runtime rejects a place for a constant, and would redirect the input, or the other output, to it. Where both
     inputs and outputs lie in planned memory, such outputs need no copy.
 
     Args:
@@ -226,7 +226,7 @@ class SeparateBodyResults(Pass):
 
     The branches of a `cond` compute their results right into the memory of the result, so that none may be an input, a
     constant or another result. What a loop carries is copied from round to round, one after the other, so that a result
-    may be anything but what the round began with, unless that stays in its place.
+    may be anything but what the round began with, unless that stays at its place.
 
     Args:
         skip_dim_order: Introduce no operators of `dim_order_ops`.

@@ -166,7 +166,7 @@ class PassManager:
                 f"pass {_name(pass_)} works on exported programs", "passes over graph modules", "give it to `transform`"
             )
         if not callable(pass_) or isinstance(pass_, type):
-            raise _misuse(f"{pass_!r} is no pass", "an object or function that is called with a graph module")
+            raise _misuse(f"{pass_!r} is not a pass", "an object or function that is called with a graph module")
         self.passes.append(pass_)
 
     def add_checks(self, check: Any) -> None:
@@ -225,7 +225,7 @@ class PassManager:
         return [_name(one) for one in self.passes]
 
     def check_input(self, module: GraphModule) -> None:
-        """Look at a graph before the first pass, if checks run after each pass.
+        """Examine a graph before the first pass, if checks run after each pass.
 
         Raises:
             ModelError: EK414, the graph is malformed.
@@ -245,7 +245,7 @@ class PassManager:
             ) from error
 
     def check_after(self, position: int, module: GraphModule) -> None:
-        """Look at what a pass left behind, if checks run after each pass.
+        """Examine what a pass left behind, if checks run after each pass.
 
         Args:
             position: Of the pass, from 0.
@@ -259,7 +259,7 @@ class PassManager:
             self._run_checks(module, f"pass {names[position]}", names[:position])
 
     def check_result(self, module: GraphModule) -> None:
-        """Look at what the last pass left behind, if there are checks that have not just looked at it.
+        """Examine what the last pass left behind, if there are checks that have not just examined it.
 
         Raises:
             ContractError: EK413, a check failed.

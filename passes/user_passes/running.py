@@ -64,7 +64,7 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
         The new program; its signature agrees with its graph, and every node has a recorded value.
 
     Raises:
-        UsageError: EK424, something in `passes` is no pass.
+        UsageError: EK424, something in `passes` is not a pass.
         ContractError: EK425, a pass failed, returned something else, changed the number of inputs or outputs, or left
             nodes in front of their arguments; EK446, it changed the dtype or shape of an output without declaring it;
             EK413, a check of a pass manager failed. Those of `Pass.run` too.
@@ -80,7 +80,7 @@ def run_user_pass(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, 
         The program, which is another one where a pass over programs made one, and whether it differs.
 
     Raises:
-        UsageError: EK424, it is no pass.
+        UsageError: EK424, it is not a pass.
         ContractError: EK425, as for `apply_user_passes`; EK413, a check of a pass manager failed.
     """
     return _run_all(program, one)
@@ -100,7 +100,7 @@ def _run_all(program: ExportedProgram, passes: Any) -> tuple[ExportedProgram, bo
     raise UsageError(
         Diagnostic(
             code="EK424",
-            message=f"{type(passes).__name__} is no pass",
+            message=f"{type(passes).__name__} is not a pass",
             expected="a Pass, an ExportPass, a function of a graph module, or a list of these",
         )
     )

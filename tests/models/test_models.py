@@ -144,8 +144,8 @@ class ModelUnderTest:
 
     def on_reference_runtime(self, plan: str, manager: ExecutorchProgramManager) -> None:
         ways: list[dict[str, Any]] = [
-            {"knowing": True, "in_place": plan == "in place"},
-            {"knowing": True, "in_place": plan == "in place", "views": manager.view_bases},
+            {"sanitize": True, "in_place": plan == "in place"},
+            {"sanitize": True, "in_place": plan == "in place", "views": manager.view_bases},
         ]
         for way in [{}, *ways] if plan == "O1" else ways:
             program = Runtime.get().load_program(manager.buffer, **way)

@@ -28,7 +28,7 @@ _SETS: Mapping[str, tuple[torch.dtype, ...]] = {
     "all": DTYPES,
 }
 
-_FIELDS = {"op", "dtypes", "weight", "portable", "without", "refused"}
+_FIELDS = {"op", "dtypes", "weight", "portable", "without", "refused", "unsupported"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Operator:
         options: All that its family wants to know of it.
         weight: How often it is proposed, against 1 for the common ones.
         is_portable: Whether the official runtime has a portable kernel for what it is lowered to.
-        is_refused: Whether our own chain declines programs with it.
+        is_unsupported: Whether our own chain rejects programs with it.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Operator:
     options: Mapping[str, Any]
     weight: float = 1.0
     is_portable: bool = True
-    is_refused: bool = False
+    is_unsupported: bool = False
 
     def option(self, name: str, default: Any = None) -> Any:
         """Return one of the options."""
@@ -72,7 +72,7 @@ def read_operators(path: Path) -> tuple[Operator, ...]:
         path: A mapping from families to lists of operators; each with `op`, `dtypes` and options of the family.
 
     Raises:
-        UsageError: EK820: it is no such file.
+        UsageError: EK820: it is not such a file.
     """
     try:
         content = yaml.safe_load(path.read_text())
@@ -100,7 +100,7 @@ def _operator(path: Path, family: str, row: Any) -> Operator:
     dtypes = _dtypes(path, name, row.get("dtypes", "float"))
     left_out = _dtypes(path, name, row["without"]) if "without" in row else ()
     kept = tuple(dtype for dtype in dtypes if dtype not in left_out)
-    flags = bool(row.get("portable", True)), bool(row.get("refused", False))
+    flags = bool(row.get("portable", True)), bool(row.get("unsupported", row.get("refused", False)))
     return Operator(name, str(family), kept, options, float(weight), *flags)
 
 

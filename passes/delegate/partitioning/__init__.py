@@ -1,7 +1,7 @@
 """Partitioning as data: which calls a backend takes, stated as rules in a YAML file that gives a partitioner."""
 
 from .data_partitioner import DataPartitioner, PartitionAccount, TakenPartition, WhyNot, account_of, load_partitioner
-from .deciding import obstacle_to_taking
+from .deciding import why_not_delegable
 from .model import (
     Maximum,
     Minimum,
@@ -31,8 +31,8 @@ __all__ = [
     "check_partitioning",
     "load_partitioner",
     "load_partitioning",
-    "obstacle_to_taking",
     "parse_partitioning",
     "partitioning_schema",
     "partitioning_schema_text",
+    "why_not_delegable",
 ]

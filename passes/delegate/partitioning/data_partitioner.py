@@ -16,10 +16,10 @@ from exirkit.passes.delegate.backend import TAG, DelegationSpec, Partitioner, Pa
 from exirkit.passes.delegate.insertion import tag_kept_state
 from exirkit.patterns import OperatorTable, ProgramFacts, SourceText, compile_condition
 
-from .deciding import CallFacts, Claim, Decider, Decision, FoundPartition, fewest, nearest_refusals, obstacle_to_taking
+from .deciding import CallFacts, Claim, Decider, Decision, FoundPartition, fewest, nearest_rejections, why_not_delegable
 from .model import CONDITION_NAMES, Partitioning, WholeOperators, check_partitioning, load_partitioning
 
-Kind = Literal["no_rule", "refused", "left", "circle", "too_small", "too_large", "too_many", "untakable"]
+Kind = Literal["no_rule", "rejected", "left", "cycle", "too_small", "too_large", "too_many", "untakable"]
 """Why a call stays: no rule speaks of its operator; those that do ask for something else; a rule says that it stays; a
 match was given up since it would wait for itself; the partition is too small, or too large and cannot be cut; there are
 too many partitions; no delegate can take such a call."""
@@ -165,7 +165,7 @@ class _Reasons:
         self.decision = decision
         self.decider = decider
         self._staying = {node: one.stays for one in decision.partitions if one.stays for node in one.nodes}
-        self._circles = {node: one for one in decision.circles for node in one.nodes}
+        self._cycles = {node: one for one in decision.cycles for node in one.nodes}
 
     def of(self, node: Node) -> tuple[Kind, str, str | None, tuple[str, ...]]:
         """Return the sort of reason, the reason, the rule that it is about, and what other rules say."""
@@ -176,19 +176,19 @@ class _Reasons:
             return cast(Kind, kind), text, title(claim.place), ()
         if claim is not None:
             return "left", "a rule says that it stays", title(claim.place), ()
-        if node in self._circles:
-            return "circle", _circle(self._circles[node]), title(self._circles[node].place), ()
-        obstacle = obstacle_to_taking(node)
-        if obstacle is not None:
-            return "untakable", obstacle, None, ()
-        refusals = nearest_refusals(self.decision, self.decider, node)
-        if not refusals:
+        if node in self._cycles:
+            return "cycle", _cycle(self._cycles[node]), title(self._cycles[node].place), ()
+        reason = why_not_delegable(node)
+        if reason is not None:
+            return "untakable", reason, None, ()
+        rejections = nearest_rejections(self.decision, self.decider, node)
+        if not rejections:
             return "no_rule", "no rule speaks of its operator", None, ()
-        others = tuple(f"{title(other.place)}: {other.reason}" for other in refusals[1 : 1 + _SHOWN])
-        return "refused", refusals[0].reason, title(refusals[0].place), others
+        others = tuple(f"{title(other.place)}: {other.reason}" for other in rejections[1 : 1 + _SHOWN])
+        return "rejected", rejections[0].reason, title(rejections[0].place), others
 
 
-def _circle(claim: Claim) -> str:
+def _cycle(claim: Claim) -> str:
     names = [f"%{node.name}" for node in claim.nodes]
     return f"the match of {', '.join(names)} would wait for itself, or for another match that waits for it"
 
@@ -279,7 +279,7 @@ def load_partitioner(path: str | Path) -> DataPartitioner:
     """Return a partitioner that does what a YAML file says.
 
     Raises:
-        ModelError: EK494, it is no YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
+        ModelError: EK494, it is not YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
             it.
         OSError: The file cannot be read.
     """
@@ -287,7 +287,7 @@ def load_partitioner(path: str | Path) -> DataPartitioner:
 
 
 def _graphs(program: ExportedProgram) -> Iterator[tuple[str, GraphEditor, ProgramFacts]]:
-    """Yield the graphs of a program, with editors that nobody edits with, and facts about them."""
+    """Yield the graphs of a program, with editors that nothing edits with, and facts about them."""
     editor = GraphEditor(program)
     pending: list[tuple[str, GraphEditor, ProgramFacts]] = [("", editor, ProgramFacts(editor))]
     while pending:

@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 
 from exirkit.ir import ModelError, delegate_of, module_paths, underlying
 from exirkit.passes.config.node_names import agree, full_names, operator_names
-from exirkit.passes.delegate.growing import circles_among, grown_partitions
+from exirkit.passes.delegate.growing import cycles_among, grown_partitions
 from exirkit.patterns import (
     DTYPES,
     Condition,
@@ -92,19 +92,19 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _SHORT.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def obstacle_to_taking(node: Node) -> str | None:
+def why_not_delegable(node: Node) -> str | None:
     """Return why no delegate can take a call, whatever rules say; None if one can."""
     if delegate_of(node) is not None:
         return "it calls a delegate"
     if not hasattr(underlying(node.target), "_schema"):
-        return "it is no call of an operator"
+        return "it is not a call of an operator"
     if next(_tensors(node.meta.get("val")), None) is None:
         return "it computes no tensor, and delegates hand back nothing else"
     return None
 
 
 def is_result_of_several(node: Node) -> bool:
-    """Tell whether a node takes a result out of several: it goes where they are computed."""
+    """Return whether a node takes a result out of several: it goes where they are computed."""
     return node.target is operator.getitem
 
 
@@ -122,7 +122,7 @@ Check = Callable[[CallFacts], str | None]
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """How near a rule came to a call.
 
     Attributes:
@@ -154,18 +154,18 @@ class CompiledDemands:
         self._checks = list(_checks_of(rule, title))
 
     def names_operator(self, name: str) -> bool:
-        """Tell whether calls of an operator can be meant; of a rule with a pattern, whether a match starts there."""
+        """Return whether calls of an operator can be meant; of a rule with a pattern, whether a match starts there."""
         if self.pattern is not None:
             return not self.pattern.anchor_names or name in self.pattern.anchor_names
         return not self._names or self._means(name)
 
     def speaks_of(self, name: str) -> bool:
-        """Tell whether a rule names an operator at all, be it inside a pattern."""
+        """Return whether a rule names an operator at all, be it inside a pattern."""
         if self.pattern is not None:
             return name in self.pattern.operators
         return self.names_operator(name)
 
-    def refusal(self, call: CallFacts) -> Refusal | None:
+    def rejection(self, call: CallFacts) -> Rejection | None:
         """Return the first demand that a call does not meet, or None if it meets all; the operator is not asked.
 
         Raises:
@@ -174,7 +174,7 @@ class CompiledDemands:
         for met, check in enumerate(self._checks):
             found = check(call)
             if found is not None:
-                return Refusal(self.place, met + 1, found)
+                return Rejection(self.place, met + 1, found)
         return None
 
 
@@ -442,7 +442,7 @@ def _stored_nbytes(calls: Sequence[CallFacts]) -> dict[Node, int]:
     return found
 
 
-# After so many rounds in which one match of each circle is given up, all that are on circles are.
+# After so many rounds in which one match of each cycle is given up, all that are on cycles are.
 _ROUNDS = 8
 
 
@@ -466,13 +466,13 @@ class Decision:
     Attributes:
         calls: All calls, but for those that take a result out of several.
         claims: Which rule has a call, be it to take it or to leave it.
-        circles: Matches that were given up, since they would wait for themselves or for other matches.
+        cycles: Matches that were given up, since they would wait for themselves or for other matches.
         partitions: What goes to backends, and what would if it were of another size, in the order of first calls.
     """
 
     calls: dict[Node, CallFacts] = field(default_factory=dict)
     claims: dict[Node, Claim] = field(default_factory=dict)
-    circles: list[Claim] = field(default_factory=list)
+    cycles: list[Claim] = field(default_factory=list)
     partitions: list[FoundPartition] = field(default_factory=list)
 
 
@@ -504,14 +504,14 @@ class Decider:
         for round_number in range(_ROUNDS + 1):
             claims = list(self._claims(decision, facts, given_up))
             matches = [one for one in claims if len(one.nodes) > 1 and not self._leaves(one)]
-            circles = circles_among(graph, [one.nodes for one in matches])
-            if not circles:
+            cycles = cycles_among(graph, [one.nodes for one in matches])
+            if not cycles:
                 break
-            # The last one of a circle is the one that was found by the rule that is asked last.
-            dropped = [circle if round_number == _ROUNDS - 1 else circle[-1:] for circle in circles]
-            lost = [matches[number] for circle in dropped for number in circle]
+            # The last one of a cycle is the one that was found by the rule that is asked last.
+            dropped = [cycle if round_number == _ROUNDS - 1 else cycle[-1:] for cycle in cycles]
+            lost = [matches[number] for cycle in dropped for number in cycle]
             given_up.update((one.place, one.nodes[0]) for one in lost)
-            decision.circles += lost
+            decision.cycles += lost
         decision.claims = {node: one for one in claims for node in one.nodes}
         takers = {node: self._way_of(one) for node, one in decision.claims.items() if not self._leaves(one)}
         grown = grown_partitions(graph, takers, [one.nodes for one in matches], joins=self.partitioning.join)
@@ -525,7 +525,7 @@ class Decider:
 
     def _claims(self, decision: Decision, facts: ProgramFacts, given_up: set[tuple[int, Node]]) -> Iterator[Claim]:
         """Yield what each rule has, in the order in which rules are asked."""
-        free = {node: None for node in decision.calls if obstacle_to_taking(node) is None}
+        free = {node: None for node in decision.calls if why_not_delegable(node) is None}
         by_operator: dict[str, list[Node]] = {}
         for node in free:
             by_operator.setdefault(decision.calls[node].operator, []).append(node)
@@ -539,7 +539,7 @@ class Decider:
                 nodes = tuple(one for one in found if not is_result_of_several(one))
                 if not nodes or any(one not in free for one in nodes):
                     continue
-                if all(rule.refusal(decision.calls[one]) is None for one in nodes):
+                if all(rule.rejection(decision.calls[one]) is None for one in nodes):
                     for one in nodes:
                         del free[one]
                     yield Claim(rule.place, nodes)
@@ -565,18 +565,18 @@ def _inside(matches: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[Se
     return [one for one in matches if one[0] in members]
 
 
-def nearest_refusals(decision: Decision, decider: Decider, node: Node) -> list[Refusal]:
+def nearest_rejections(decision: Decision, decider: Decider, node: Node) -> list[Rejection]:
     """Return how near each rule came that names the operator of a call, the nearest first."""
     call = decision.calls[node]
-    found: list[Refusal] = []
+    found: list[Rejection] = []
     for rule in decider.rules:
         if rule.rule.leave or not rule.speaks_of(call.operator):
             continue
-        refusal = rule.refusal(call)
-        if rule.pattern is not None and refusal is None:
-            refusal = Refusal(rule.place, 1, _mismatch(rule, decision, call))
-        if refusal is not None:
-            found.append(refusal)
+        rejection = rule.rejection(call)
+        if rule.pattern is not None and rejection is None:
+            rejection = Rejection(rule.place, 1, _mismatch(rule, decision, call))
+        if rejection is not None:
+            found.append(rejection)
     return sorted(found, key=lambda one: -one.met)
 
 

@@ -74,7 +74,7 @@ class TakingRule(Strict):
     Attributes:
         name: What messages call the rule.
         op: Operators, with `*` for any part of a name: `aten.convolution.*`.
-        match: A pattern of the rule language; takes the place of `op`.
+        match: A pattern of the rule language; replaces `op`.
         vars: Types of the pattern's variables.
         dtype: Types of elements that every result has: `f32`, `i8`.
         argument_dtype: Types of elements that every tensor argument has.
@@ -181,8 +181,8 @@ class Partitioning(Strict):
         maximum: What a partition may have, and how many there may be.
         join: What goes to one partition besides calls of which one reads the other: nothing (`touching`), calls that
             read the same value (`readers`), or whatever can (`all`), which makes the fewest partitions.
-        state: What becomes of parameters, constants, and buffers that nobody writes to: a delegate can `keep` what only
-            delegates of one backend read, or is `handed` all of it at each call.
+        state: What becomes of parameters, constants, and buffers that nothing writes to: a delegate can `keep` what
+            only delegates of one backend read, or is `handed` all of it at each call.
         mutable_state: The same for buffers that are written to: a delegate can `keep` one that it alone reads and
             writes, or is `handed` the value and hands back the new one.
         keep_whole: Operators that are not decomposed in `to_edge_transform_and_lower`.
@@ -220,7 +220,7 @@ def load_partitioning(path: str | Path) -> Partitioning:
     """Read what a partitioner takes from a YAML file.
 
     Raises:
-        ModelError: EK494, it is no YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
+        ModelError: EK494, it is not YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
             it.
         OSError: The file cannot be read.
     """
@@ -239,7 +239,7 @@ def parse_partitioning(text: str, file: str = "<partitioning>") -> Partitioning:
 
 
 def check_partitioning(partitioning: Partitioning, text_at: TextAt | None = None) -> None:
-    """Refuse what names an operator, dtype or word that does not exist.
+    """Reject what names an operator, dtype or word that does not exist.
 
     Args:
         partitioning: What was read.
@@ -287,7 +287,7 @@ def _whole_findings(place: int, whole: WholeOperators, at: TextAt) -> Iterator[D
             yield wrong(at(path, name), "EK496", "operators that stay whole are named one by one")
         elif not (found := list(operator_findings([(path, name)], at, "EK496"))):
             if not isinstance(OperatorTable().find(name), OpOverload):
-                yield wrong(at(path, name), "EK496", f"{name} is no operator of torch, and is never decomposed")
+                yield wrong(at(path, name), "EK496", f"{name} is not an operator of torch, and is never decomposed")
         else:
             yield from found
     conditions: list[tuple[YamlPath, str]] = [

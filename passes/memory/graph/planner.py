@@ -28,11 +28,11 @@ from .in_place import Chain, find_chains
 from .specs import (
     AllocationPolicy,
     SpecRoles,
+    finalize_aliases,
     leave_out,
     node_specs,
     padding_of,
     select_specs,
-    settle_aliases,
     spec_roles,
     update_lifetimes,
 )
@@ -70,7 +70,7 @@ class ArenaBlock:
     plans: list[SubmodulePlan]
     specs: dict[int, TensorSpec]
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         """Move the plans to where the stand-ins were placed."""
         offsets = {mem_id: spec.mem_offset or 0 for mem_id, spec in self.specs.items()}
         for plan in self.plans:
@@ -166,7 +166,7 @@ class GraphPlanner:
             outer: Specs of the graphs around this one, which place them.
             inside: Whether it is a graph that is called.
         """
-        settle_aliases(graph_module.graph)
+        finalize_aliases(graph_module.graph)
         spans = update_lifetimes(graph_module, graph_signature, outer)
         roles = spec_roles(graph_module.graph, graph_signature)
         leave_out(roles, outer)
@@ -190,16 +190,16 @@ class GraphPlanner:
         cost = _size_of if self._pools is None else self._pools.cost_of
         result, requested, chains = _smaller_plan(run, [*selected, *stand_ins], chains, cost)
         if self._pools is not None:
-            self._pools.refuse_overflow(result, requested)
+            self._pools.reject_overflow(result, requested)
         sizes = _Outcome(result, pins, algorithm_name(self._algorithm)).write(requested)
         for chain in chains:
-            chain.settle()
+            chain.finalize()
         for spec in selected:
             spec.alignment = self._alignment if self._pools is None else self._pools.alignment_of(arena_of(spec))
         self._graphs.append(PlacedGraph(selected, chains))
         placed = [*selected, *_place_views(roles, selected)]
         for block in blocks:
-            block.settle()
+            block.finalize()
             for plan in block.plans:
                 placed.extend(plan.specs)
                 # Tensors without elements lie in arenas that need no bytes.
@@ -263,7 +263,7 @@ class _Outcome:
                     raise self._broken("left out a tensor", spec)
                 write_place(spec, place)
             self._check_place(spec)
-            # Only a pinned spec has no group, which tells a wish from the result of an earlier run.
+            # Only a pinned spec has no group, which tells a request from the result of an earlier run.
             spec.mem_obj_id = None if spec in self._pins else spec.mem_obj_id or 0
         return self._sizes(self._result if places is None else self._result.bufsizes)
 
@@ -292,10 +292,10 @@ class _Outcome:
 
 
 def _forget_old_places(roles: SpecRoles, selected: Sequence[TensorSpec], inside: bool) -> None:
-    """Take back what an earlier run wrote; a `mem_offset` without `mem_obj_id` is a wish of the user and stays.
+    """Take back what an earlier run wrote; a `mem_offset` without `mem_obj_id` is a request of the user and stays.
 
     Raises:
-        UsageError: EK453, if a wish for an arena is no arena number; EK460, if a graph that is called wishes for a
+        UsageError: EK453, if a requested arena is not an arena number; EK460, if a graph that is called requests a
             place.
     """
     kept = set(selected)

@@ -86,10 +86,10 @@ class SpecRoles:
 
 
 def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> SpecRoles:
-    """Look at every node once and sort its specs.
+    """Visit every node once and sort its specs.
 
     Raises:
-        ContractError: EK458, if bases of views form a circle.
+        ContractError: EK458, if bases of views form a cycle.
     """
     roles = SpecRoles({}, set(), set(), set(), set(), {}, [])
     for node in graph.nodes:
@@ -111,7 +111,7 @@ def leave_out(roles: SpecRoles, outer: frozenset[TensorSpec]) -> None:
     roles.views = {spec: node for spec, node in roles.views.items() if spec not in outer}
 
 
-def settle_aliases(graph: Graph) -> bool:
+def finalize_aliases(graph: Graph) -> bool:
     """Let specs say which values share memory, where passes before have not; return whether anything changed.
 
     The result of an operator that writes to its argument (`copy_`) has the spec of that argument, and the spec of a
@@ -286,7 +286,7 @@ def select_specs(roles: SpecRoles, policy: AllocationPolicy) -> list[TensorSpec]
 
 
 def _is_left_to_the_runtime(spec: TensorSpec) -> bool:
-    # Sizes without a bound are 0 once they have been looked at.
+    # Sizes without a bound are 0 once they have been examined.
     return spec.is_dynamic_unbound_tensor and has_integer_sizes(spec) and 0 in spec.shape
 
 

@@ -25,7 +25,7 @@ class TreeConflicts:
 
     Args:
         planned: Values with a place, each with the one that stands for all in the same bytes: itself, or the first one
-            of a chain of results in the place of arguments.
+            of a chain of results instead of arguments.
         kept: Values that outlive the call.
         nbytes: Bytes of each of the values that stand for others.
 
@@ -239,7 +239,7 @@ def smaller_without_blocks(
     alignment: int,
     padding: int,
 ) -> list[int]:
-    """Place all values anew if that takes fewer bytes, and return the bytes of each arena.
+    """Place all values again if that takes fewer bytes, and return the bytes of each arena.
 
     Args:
         graph_module: The outermost graph of a planned program.

@@ -19,7 +19,7 @@ from .exact import ProvedPlacement
 from .packers import Demand, Placement, lower_bound
 from .search import smallest_placement
 
-# Choices that are looked at in all: enough to choose from about a dozen ranges that are live at once exactly.
+# Choices that are examined in all: enough to choose from about a dozen ranges that are live at once exactly.
 _CHOICES = 300_000
 _FEWEST_STATES, _MOST_STATES = 64, 16_384
 
@@ -298,9 +298,9 @@ class PlacedRanges:
 
     def copy(self) -> PlacedRanges:
         """Return the same ranges, to try something."""
-        twin = PlacedRanges()
-        twin.offset, twin._claims = dict(self.offset), dict(self._claims)
-        return twin
+        variant = PlacedRanges()
+        variant.offset, variant._claims = dict(self.offset), dict(self._claims)
+        return variant
 
     def live_bytes(self, claim: Claim) -> int:
         """Return the most bytes of ranges that are needed at one step at which a claim is needed too."""
@@ -325,7 +325,7 @@ _EXCHANGES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class Bin:
     """A memory and what wants to be in it.
 
     Attributes:
@@ -421,7 +421,7 @@ _TRIED_VALUES = 6_000
 
 
 @dataclass(frozen=True, slots=True)
-class PoolWish:
+class PoolRequest:
     """Where a value may lie, and what is won.
 
     Attributes:
@@ -455,35 +455,35 @@ class PooledPlan:
 
 def plan_pools(
     problem: PlanningProblem,
-    wishes: Sequence[PoolWish],
+    requests: Sequence[PoolRequest],
     order: Sequence[int],
     planner: str | DemandPlanner = "portfolio",
 ) -> PooledPlan:
     """Choose a pool for every value, and place the values of every pool.
 
-    A value lies in the first pool of its wish unless that has a limit and cannot hold all that want to be in it. Then
-    those stay that gain most, and the others try the next pool of their wish. Values with a base lie where their base
-    does; their own wish counts for nothing.
+    A value lies in the first pool of its request unless that has a limit and cannot hold all that want to be in it.
+    Then those stay that gain most, and the others try the next pool of their request. Values with a base lie where
+    their base does; their own request counts for nothing.
 
     Args:
-        problem: What to place; the pools of its values are not looked at. Pinned values must wish for one pool only.
-        wishes: One for each value. Their pools come in the order in which pools are filled.
+        problem: What to place; the pools of its values are not examined. Pinned values must request one pool only.
+        requests: One for each value. Their pools come in the order in which pools are filled.
         order: Numbers of the pools in the order in which they are filled.
         planner: One of `PLANNERS`, or a function that places the ranges of one pool.
 
     Returns:
-        A plan in which no value is in a pool that it does not wish for. Values for which a pool is the last one of
-        their wish stay even if they are more than its limit: see `result.over_limit`.
+        A plan in which no value is in a pool that it does not request. Values for which a pool is the last one of
+        their request stay even if they are more than its limit: see `result.over_limit`.
 
     Raises:
         UsageError: EK465, if the exact planner is asked for and OR-tools is not installed.
         KeyError: If there is no planner of that name.
     """
-    plan = PooledPlan(problem, PlanningResult([0] * len(wishes), {}, {}, {}), [wish.gain for wish in wishes])
-    filling = _Filling(problem, wishes, planner_named(planner), plan)
+    plan = PooledPlan(problem, PlanningResult([0] * len(requests), {}, {}, {}), [request.gain for request in requests])
+    filling = _Filling(problem, requests, planner_named(planner), plan)
     waiting: dict[int, list[int]] = {number: [] for number in order}
     for number in filling.claims:
-        waiting[wishes[number].pools[0]].append(number)
+        waiting[requests[number].pools[0]].append(number)
     pool_of = [0] * len(problem.values)
     for pool in order:
         wanting = sorted(waiting[pool])
@@ -492,9 +492,9 @@ def plan_pools(
             if number in staying:
                 pool_of[number] = pool
                 continue
-            wished = wishes[number].pools
+            requested = requests[number].pools
             plan.spilled.setdefault(number, pool)
-            waiting[wished[wished.index(pool) + 1]].append(number)
+            waiting[requested[requested.index(pool) + 1]].append(number)
     roots = storage_roots(problem.values)
     for number, (root, offset) in enumerate(roots):
         plan.result.offsets[number] = plan.result.offsets[root] + offset
@@ -503,7 +503,9 @@ def plan_pools(
     return plan
 
 
-def _claims(problem: PlanningProblem, wishes: Sequence[PoolWish], roots: Sequence[tuple[int, int]]) -> dict[int, Claim]:
+def _claims(
+    problem: PlanningProblem, requests: Sequence[PoolRequest], roots: Sequence[tuple[int, int]]
+) -> dict[int, Claim]:
     """Return what every owner of bytes claims of a memory, views included."""
     timeline = Timeline(problem.bodies, problem.values)
     claims: dict[int, Claim] = {}
@@ -514,7 +516,7 @@ def _claims(problem: PlanningProblem, wishes: Sequence[PoolWish], roots: Sequenc
             problem.values[root].nbytes,
             first if known is None else min(first, known.first),
             last if known is None else max(last, known.last),
-            wishes[root].gain,
+            requests[root].gain,
         )
     return claims
 
@@ -538,19 +540,19 @@ class _Filling:
     """Fills one pool after the other, and writes the places into the plan."""
 
     def __init__(
-        self, problem: PlanningProblem, wishes: Sequence[PoolWish], place: DemandPlanner, plan: PooledPlan
+        self, problem: PlanningProblem, requests: Sequence[PoolRequest], place: DemandPlanner, plan: PooledPlan
     ) -> None:
         self._problem = problem
-        self._wishes = wishes
+        self._requests = requests
         self._place = place
         self._plan = plan
         self._roots = storage_roots(problem.values)
-        self.claims = _claims(problem, wishes, self._roots)
+        self.claims = _claims(problem, requests, self._roots)
 
     def fill(self, number: int, wanting: Sequence[int]) -> set[int]:
         """Place the values that stay in a pool, and return them."""
         pool = self._problem.pools.get(number, Pool())
-        may_leave = {one for one in wanting if self._wishes[one].pools[-1] != number and self._size(one, pool)}
+        may_leave = {one for one in wanting if self._requests[one].pools[-1] != number and self._size(one, pool)}
         if pool.limit is not None and may_leave and self._planned(wanting, number, pool.limit).height > pool.limit:
             ranges = self._chosen(number, pool, pool.limit, wanting, may_leave)
             if ranges is not None:
@@ -575,32 +577,32 @@ class _Filling:
         if choice.is_best:
             self._plan.most_gain[number] = choice.gain
         claims = {one: self._claim(one, pool, must=one not in may_leave) for one in listed}
-        shelf = Shelf(claims, {one: self._unit(one, pool) for one in listed}, limit)
+        bin = Bin(claims, {one: self._unit(one, pool) for one in listed}, limit)
         trials: list[PlacedRanges] = []
         for members in ({listed[place] for place in choice.chosen}, {one for one in listed if one not in may_leave}):
-            ranges = shelf.ranges(self._planned(members, number, limit).offsets)
-            shelf.cut(ranges)
-            trials += shelf.filled(ranges)
-        trials = [ranges for ranges in trials if shelf.holds_what_must(ranges)]
+            ranges = bin.ranges(self._planned(members, number, limit).offsets)
+            bin.cut(ranges)
+            trials += bin.filled(ranges)
+        trials = [ranges for ranges in trials if bin.holds_what_must(ranges)]
         if not trials:
             return None
-        best = shelf.exchanged(max(trials, key=lambda ranges: ranges.gain))
-        return self._with_more(best, number, shelf)
+        best = bin.exchanged(max(trials, key=lambda ranges: ranges.gain))
+        return self._with_more(best, number, bin)
 
-    def _with_more(self, ranges: PlacedRanges, number: int, shelf: Shelf) -> PlacedRanges:
+    def _with_more(self, ranges: PlacedRanges, number: int, bin: Bin) -> PlacedRanges:
         """Plan the pool again with one value more, where enough bytes are free at each step, as long as that works."""
-        trials = min(_TRIALS, _TRIED_VALUES // len(shelf.claims) + 2)
-        for one in shelf.missing(ranges):
-            claim = shelf.claims[one]
+        trials = min(_TRIALS, _TRIED_VALUES // len(bin.claims) + 2)
+        for one in bin.missing(ranges):
+            claim = bin.claims[one]
             if trials <= 0:
                 break
-            if ranges.live_bytes(claim) + claim.size > shelf.limit:
+            if ranges.live_bytes(claim) + claim.size > bin.limit:
                 continue
             trials -= 1
-            again = shelf.ranges(self._planned([*ranges.offset, one], number, shelf.limit).offsets)
-            if not again.beyond(shelf.limit):
+            again = bin.ranges(self._planned([*ranges.offset, one], number, bin.limit).offsets)
+            if not again.beyond(bin.limit):
                 ranges = again
-        shelf.fill(ranges, shelf.missing(ranges))
+        bin.fill(ranges, bin.missing(ranges))
         return ranges
 
     def _claim(self, one: int, pool: Pool, *, must: bool = False) -> Claim:

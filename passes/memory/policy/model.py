@@ -123,8 +123,9 @@ class MemoryPolicy(Strict):
         inputs: Whether inputs are `planned`, or `provided` by the caller: for all of them, or by name, with `*` for any
             part of it; the first that agrees decides, and what nothing is said about is planned.
         outputs: The same for outputs, whose names are their numbers from 0.
-        buffers: Whether buffers that the program writes to are `planned` like other values, `provided` by whoever loads
-            the program, or `shared`: those of one name have one place in all methods, in an arena after the pools.
+        buffers: Whether buffers that the program writes to are `planned` like other values, `provided` by the caller
+            that loads the program, or `shared`: those of one name have one place in all methods, in an arena after the
+            pools.
         methods: What several methods do in one set of arenas. If `shared` they take turns: what one computes lies over
             what another has computed, and only buffers that a method writes to have bytes of their own. If `separate`
             no byte is used by two methods; a limit of a pool is one for all methods together.
@@ -185,7 +186,7 @@ def load_memory_policy(path: str | Path) -> MemoryPolicy:
     """Read a memory policy from a YAML file.
 
     Raises:
-        ModelError: EK480, it is no YAML that is read here; EK481, EK482, EK220, all that is wrong with it.
+        ModelError: EK480, it is not YAML that is read here; EK481, EK482, EK220, all that is wrong with it.
         OSError: The file cannot be read.
     """
     return parse_memory_policy(read_text(path, _CODES.syntax), str(path))
@@ -203,7 +204,7 @@ def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
 
 
 def check_policy(policy: MemoryPolicy, text_at: TextAt | None = None) -> None:
-    """Refuse a policy that names what does not exist or says two things at once.
+    """Reject a policy that names what does not exist or says two things at once.
 
     Args:
         policy: The policy.
@@ -226,10 +227,12 @@ def _is_echo(error: Any, errors: Sequence[Any]) -> bool:
     """Whether an error about one form of a key follows from errors about another form."""
     path, kind = error["loc"], error["type"]
     # `inputs` is a word or a mapping, and pydantic complains about both.
-    twins = [each for each in errors if each is not error and path and each["loc"][:1] == path[:1] and len(path) == 2]
+    variants = [
+        each for each in errors if each is not error and path and each["loc"][:1] == path[:1] and len(path) == 2
+    ]
     if kind == "dict_type":
-        return any(each["type"] == "literal_error" for each in twins)
-    return kind == "literal_error" and any(len(each["loc"]) > 2 for each in twins)
+        return any(each["type"] == "literal_error" for each in variants)
+    return kind == "literal_error" and any(len(each["loc"]) > 2 for each in variants)
 
 
 def _pool_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:

@@ -28,7 +28,7 @@ from exirkit.passes.memory.arenas import left_of, taken_note
 from exirkit.passes.memory.graph.in_place import Chain
 from exirkit.passes.memory.graph.specs import SpecRoles
 from exirkit.passes.memory.graph.value_uses import ValueUse, value_uses
-from exirkit.passes.memory.packing.pools import Claim, Load, PooledPlan, PoolWish, choose_claims, plan_pools
+from exirkit.passes.memory.packing.pools import Claim, Load, PooledPlan, PoolRequest, choose_claims, plan_pools
 from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool
 from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition
 
@@ -118,7 +118,7 @@ class GraphAnswers:
         roles: What the specs of the graph are.
         uses: What the graph does with them.
         signature: Names of buffers and parameters.
-        inside: Whether it is a branch or loop body: what goes in and out of it is no input and no output.
+        inside: Whether it is a branch or loop body: what goes in and out of it is neither input nor output.
     """
 
     def __init__(
@@ -313,15 +313,15 @@ def _what_has_to_leave(pool: Pool, values: Sequence[PlannedValue]) -> list[int]:
 
 
 @dataclass(slots=True)
-class _GraphWishes:
+class _GraphRequests:
     """What the policy says about one graph.
 
     Attributes:
-        wishes: Of every value, and of every chain of values.
+        requests: Of every value, and of every chain of values.
         members: What messages say about each of them.
     """
 
-    wishes: dict[TensorSpec, PoolWish] = field(default_factory=dict)
+    requests: dict[TensorSpec, PoolRequest] = field(default_factory=dict)
     members: dict[TensorSpec, PoolMember] = field(default_factory=dict)
 
 
@@ -352,7 +352,7 @@ class PooledPlanner:
         self._taken = taken
         self._limits = left_of(self._said, taken)
         self._bodies_are_out = False
-        self._graph = _GraphWishes()
+        self._graph = _GraphRequests()
         self._plans: list[tuple[Any, PooledPlan]] = []
 
     def keep_bodies_out(self) -> None:
@@ -380,7 +380,7 @@ class PooledPlanner:
         *,
         inside: bool,
     ) -> None:
-        """Ask the rules about every value of a graph, and set the arena that each one wishes for first.
+        """Ask the rules about every value of a graph, and set the arena that each one requests first.
 
         A value that is pinned to an offset stays in its arena.
 
@@ -389,7 +389,7 @@ class PooledPlanner:
         """
         uses = value_uses(graph_module, graph_signature)
         answers = GraphAnswers(roles, uses, graph_signature, inside=inside)
-        self._graph = graph = _GraphWishes()
+        self._graph = graph = _GraphRequests()
         for spec in selected:
             value = PlacedValue(spec, uses[spec], answers)
             if pinned_offset(spec) is not None:
@@ -401,16 +401,16 @@ class PooledPlanner:
                     pools = tuple(number for number in pools if number not in self._limits) or pools
                 found = self._rules.rule_of(value)
                 rule = "no rule means it" if found is None else f"rule {found.name or found.pool!r}"
-            graph.wishes[spec] = PoolWish(pools, value.use.traffic)
+            graph.requests[spec] = PoolRequest(pools, value.use.traffic)
             graph.members[spec] = PoolMember(value.use.holder, spec, rule)
             spec.mem_id = pools[0]
 
     def join(self, chains: Iterable[Chain]) -> None:
-        """Learn which values will lie in one place: they go together, to a pool that all of them wish for."""
+        """Learn which values will lie in one place: they go together, to a pool that all of them request."""
         for chain in chains:
-            wishes = [self._graph.wishes[member] for member in chain.members]
-            pools = tuple(pool for pool in wishes[0].pools if all(pool in wish.pools for wish in wishes))
-            self._graph.wishes[chain.spec] = PoolWish(pools, sum(wish.gain for wish in wishes))
+            requests = [self._graph.requests[member] for member in chain.members]
+            pools = tuple(pool for pool in requests[0].pools if all(pool in request.pools for request in requests))
+            self._graph.requests[chain.spec] = PoolRequest(pools, sum(request.gain for request in requests))
             self._graph.members[chain.spec] = self._graph.members[chain.members[0]]
 
     def __call__(
@@ -427,11 +427,11 @@ class PooledPlanner:
             PlannedValue(spec.nbytes(), spec.lifetime[0] or 0, spec.lifetime[1] or 0, pinned=pinned_offset(spec))
             for spec in listed
         ]
-        wishes = [self._graph.wishes.get(spec) or PoolWish((arena_of(spec),)) for spec in listed]
-        order = [*self._order, *sorted({wish.pools[0] for wish in wishes} - set(self._order))]
+        requests = [self._graph.requests.get(spec) or PoolRequest((arena_of(spec),)) for spec in listed]
+        order = [*self._order, *sorted({request.pools[0] for request in requests} - set(self._order))]
         pools = {number: self._pool(number, extra_padding) for number in order}
         named = self._algorithm if isinstance(self._algorithm, str) else "portfolio"
-        plan = plan_pools(PlanningProblem(values, pools), wishes, order, named)
+        plan = plan_pools(PlanningProblem(values, pools), requests, order, named)
         if isinstance(self._algorithm, str):
             result: Any = result_of(plan.result, plan.problem.values, listed, extra_padding)
         else:
@@ -455,7 +455,7 @@ class PooledPlanner:
             served[value.pool] = served.get(value.pool, 0) - gain
         return (sum(plan.result.over_limit.values()), *(served[number] for number in self._order), sum(sizes))
 
-    def refuse_overflow(self, result: Any, specs: Sequence[TensorSpec]) -> None:
+    def reject_overflow(self, result: Any, specs: Sequence[TensorSpec]) -> None:
         """Raise ModelError EK484 if what must lie in a pool is more than its limit.
 
         Args:

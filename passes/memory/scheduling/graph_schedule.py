@@ -19,9 +19,9 @@ from exirkit.passes.memory.graph.specs import (
     AllocationPolicy,
     SpecRoles,
     compute_lifetimes,
+    finalize_aliases,
     node_specs,
     select_specs,
-    settle_aliases,
     spec_roles,
 )
 from exirkit.passes.memory.packing.packers import Demand, peak_bytes
@@ -137,8 +137,8 @@ def _roots(nodes: Sequence[Node]) -> list[TensorSpec]:
     """Return the owners of the memory that nodes have or take, in order of appearance."""
     found: dict[TensorSpec, None] = {}
     for node in nodes:
-        takes_apart = node.target is operator.getitem and node_specs(node)
-        for one in (node, *(() if takes_apart else node.all_input_nodes)):
+        is_getitem = node.target is operator.getitem and node_specs(node)
+        for one in (node, *(() if is_getitem else node.all_input_nodes)):
             found.update((storage_root(spec)[0], None) for spec in node_specs(one))
     return list(found)
 
@@ -158,7 +158,7 @@ def _written(node: Node) -> Iterator[TensorSpec]:
 
 
 def _is_fence(node: Node) -> bool:
-    """Return whether nothing may pass a node: it runs other graphs, or nobody knows what it does."""
+    """Return whether nothing may pass a node: it runs other graphs, or its effects are unknown."""
     if node.op != "call_function" or node.target in (alloc, view, operator.getitem):
         return node.op not in ("get_attr", "call_function")
     target = underlying(node.target)
@@ -236,7 +236,7 @@ class GraphSchedule:
     ) -> int:
         """Reorder one graph if that helps, and return what it needed before."""
         graph = graph_module.graph
-        settle_aliases(graph)
+        finalize_aliases(graph)
         roles = spec_roles(graph, signature)
         planned = select_specs(roles, policy)
         units = graph_units(graph, planned, self._alignment, state=roles.state, in_place=self._in_place)

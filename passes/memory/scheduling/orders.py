@@ -150,7 +150,7 @@ class Found:
 
     Attributes:
         order: An order that needs less than the bound; None if there is none, or none was found.
-        steps: How many sets of units were looked at.
+        steps: How many sets of units were examined.
         is_exact: Whether the search was not cut short: the order is the best one, or there is none below the bound.
     """
 
@@ -171,7 +171,7 @@ def best_order(problem: OrderProblem, *, bound: int, floor: int, most_steps: int
         problem: The units.
         bound: Only orders that need less than this many bytes are of use.
         floor: Below this many bytes orders are equally good.
-        most_steps: How many sets to look at before giving up.
+        most_steps: How many sets to examine before giving up.
     """
     return _Search(problem, bound, floor, most_steps).found()
 
@@ -284,7 +284,7 @@ def _bits(units: Iterable[int]) -> int:
     return found
 
 
-# So many units after one are looked at to see what running it leads to.
+# So many units after one are examined to see what running it leads to.
 _AHEAD = 6
 
 
@@ -381,7 +381,7 @@ def _promise(run: Run, unit: int) -> tuple[int, int]:
 
 # Units around the highest point that are put into a better order, in this sequence of sizes.
 _WINDOWS = (16, 40, 96)
-# Sets of units that a search in one window looks at, at most.
+# Sets of units that a search in one window visits, at most.
 _WINDOW_STEPS = 1500
 # All searches in windows together, for each unit of the problem and in any case.
 _STEPS_PER_UNIT, _LEAST_STEPS = 4, 20_000

@@ -15,7 +15,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils import _pytree as pytree
 
 from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, alloc, free, locate, view
-from exirkit.passes import MemoryPlanningPass, settle_methods
+from exirkit.passes import MemoryPlanningPass, finalize_methods
 
 _OURS = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
 
@@ -84,7 +84,7 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
     def run_multimethod(self) -> None:
         """Give buffers of one name one place in all methods, if the planner is to."""
         programs: Any = {str(number): method for number, (*_, method) in enumerate(self._methods)}
-        settle_methods(programs, dict.fromkeys(programs, self._planner))
+        finalize_methods(programs, dict.fromkeys(programs, self._planner))
         for module, twin, method in self._methods:
             twin.write_back(module, method.graph_module)
         self._methods.clear()

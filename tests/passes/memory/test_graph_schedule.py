@@ -209,7 +209,7 @@ def test_a_model_with_state_answers_bit_for_bit(in_place: bool) -> None:
     plain = Runtime.get().load_program(given.buffer).load_method("forward")
     knowing = (
         Runtime.get()
-        .load_program(better.buffer, knowing=True, views=better.view_bases, in_place=in_place)
+        .load_program(better.buffer, sanitize=True, views=better.view_bases, in_place=in_place)
         .load_method("forward")
     )
     for _ in range(3):

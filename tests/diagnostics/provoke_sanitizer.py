@@ -1,4 +1,4 @@
-"""Programs that use memory wrongly, run knowingly."""
+"""Programs that use memory wrongly, run under the memory sanitizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from exirkit.runtime_ref import Runtime
 
 
 def run(made: Assembly, *inputs: Any) -> None:
-    Runtime.get().load_program(made.file(), knowing=True).load_method("forward").execute(inputs)
+    Runtime.get().load_program(made.file(), sanitize=True).load_method("forward").execute(inputs)
 
 
 def negate(made: Assembly, x: int, out: int) -> None:
@@ -89,8 +89,8 @@ def kernel_that_writes_too_much(_: Path) -> None:
 
     made = Assembly()
     x, out = made.tensor([4]), made.tensor([4])
-    with registered("provoke_shadow::overflow.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", overflow):
-        made.call("provoke_shadow::overflow.out", x, out, out)
+    with registered("provoke_sanitizer::overflow.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", overflow):
+        made.call("provoke_sanitizer::overflow.out", x, out, out)
         made.program([x], [out])
         run(made, torch.ones(4))
 

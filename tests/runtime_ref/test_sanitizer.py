@@ -1,4 +1,4 @@
-"""The knowing interpreter: every wrong use of a byte is found, by name, and a right one never."""
+"""The memory sanitizer: every wrong use of a byte is found, by name, and a right one never."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.runtime_ref.byte_painting import Painter, is_right
 from exirkit.emit import AllocationDetails, Buffer, ExtraTensorInfo, Program, PteFile, lay_out
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.runtime_ref import Method, Runtime
-from exirkit.runtime_ref.sanitizer.memory import Holder, ShadowMemory
-from exirkit.runtime_ref.sanitizer.places import Place
+from exirkit.runtime_ref.sanitizer.allocations import Allocation
+from exirkit.runtime_ref.sanitizer.memory import Owner, ShadowMemory
 
 
 def add(asm: Assembly, a: int, b: int, out: int) -> None:
@@ -32,8 +32,8 @@ def copy(asm: Assembly, target: int, source: int) -> None:
     asm.call("aten::copy_", target, source, asm.argument(False), target)
 
 
-def knowing(asm: Assembly, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Method:
-    program = Runtime.get().load_program(asm.file(inputs, outputs), knowing=True)
+def sanitized(asm: Assembly, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Method:
+    program = Runtime.get().load_program(asm.file(inputs, outputs), sanitize=True)
     return program.load_method("forward")
 
 
@@ -57,7 +57,7 @@ def test_overwritten_while_still_to_be_read() -> None:
     neg(asm, x, a)
     neg(asm, x, b)
     add(asm, a, b, c)
-    found = finding(knowing(asm, [x], [c]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [c]), [torch.ones(4)])
     assert found.code == "EK663"
     assert "bytes 28 to 32 of arena 1" in found.message
     assert found.location.node == "instruction 1"
@@ -76,7 +76,7 @@ def test_found_even_if_the_numbers_are_right() -> None:
     add(asm, a, b, c)
     plain = asm.load([x], [c])
     assert plain.execute([torch.ones(4)])[0].tolist() == [-2.0] * 4
-    assert finding(knowing(asm), [torch.ones(4)]).code == "EK663"
+    assert finding(sanitized(asm), [torch.ones(4)]).code == "EK663"
 
 
 def test_output_overwritten() -> None:
@@ -84,7 +84,7 @@ def test_output_overwritten() -> None:
     x, a, b = asm.tensor([4]), asm.tensor([4]), asm.tensor([4], at=16)
     neg(asm, x, a)
     neg(asm, x, b)
-    found = finding(knowing(asm, [x], [a, b]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [a, b]), [torch.ones(4)])
     assert found.code == "EK663"
     assert names(found, a, b)
     assert "output 0" in found.message
@@ -95,7 +95,7 @@ def test_input_overwritten() -> None:
     x, y, a, b = asm.tensor([4]), asm.tensor([4]), asm.tensor([4], at=16), asm.tensor([4], at=32)
     neg(asm, x, a)
     add(asm, a, y, b)
-    found = finding(knowing(asm, [x, y], [b]), [torch.ones(4), torch.ones(4)])
+    found = finding(sanitized(asm, [x, y], [b]), [torch.ones(4), torch.ones(4)])
     assert found.code == "EK663"
     assert names(found, y, a)
 
@@ -104,7 +104,7 @@ def test_input_over_input() -> None:
     asm = Assembly()
     x, y, a = asm.tensor([4]), asm.tensor([4], at=8), asm.tensor([4], at=32)
     add(asm, x, y, a)
-    found = finding(knowing(asm, [x, y], [a]), [torch.ones(4), torch.ones(4)])
+    found = finding(sanitized(asm, [x, y], [a]), [torch.ones(4), torch.ones(4)])
     assert (found.code, found.location.node) == ("EK663", "input 1")
     assert names(found, x, y)
 
@@ -114,7 +114,7 @@ def test_result_over_an_argument() -> None:
     x, a, b = asm.tensor([4]), asm.tensor([4]), asm.tensor([4], at=16)
     neg(asm, x, a)
     neg(asm, a, b)
-    found = finding(knowing(asm, [x], [b]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [b]), [torch.ones(4)])
     assert found.code == "EK664"
     assert names(found, a, b)
 
@@ -125,7 +125,7 @@ def test_result_over_another_result() -> None:
     values, places = asm.tensor([2]), asm.tensor([2], torch.int64, at=32)
     results = asm.tensor_list([values, places])
     asm.call("aten::max.dim_max", x, asm.argument(1), asm.argument(False), values, places, results)
-    found = finding(knowing(asm, [x], [values, places]), [torch.ones(2, 4)])
+    found = finding(sanitized(asm, [x], [values, places]), [torch.ones(2, 4)])
     assert found.code == "EK664"
     assert names(found, values, places)
 
@@ -134,7 +134,7 @@ def test_read_before_anything_was_written() -> None:
     asm = Assembly()
     x, a, b = asm.tensor([4]), asm.tensor([4]), asm.tensor([4])
     add(asm, x, a, b)
-    found = finding(knowing(asm, [x], [b]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [b]), [torch.ones(4)])
     assert found.code == "EK661"
     assert names(found, a)
 
@@ -146,7 +146,7 @@ def test_garbage_of_the_run_before() -> None:
     asm.jump_if_false(n, 2)
     neg(asm, x, a)
     neg(asm, a, b)
-    method = knowing(asm, [x, n], [b])
+    method = sanitized(asm, [x, n], [b])
     method.execute([torch.ones(4), torch.tensor([True])])
     found = finding(method, [torch.ones(4), torch.tensor([False])])
     assert found.code == "EK661"
@@ -157,13 +157,13 @@ def test_bytes_of_another_value() -> None:
     asm = Assembly()
     x, a, b = asm.tensor([4]), asm.tensor([6], at=16), asm.tensor([2], at=20)
     asm.call("aten::cat.out", asm.tensor_list([x, b]), asm.argument(0), a, a)
-    found = finding(knowing(asm, [x], [a]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [a]), [torch.ones(4)])
     assert found.code == "EK661"
     asm = Assembly()
     x, a, b, c = asm.tensor([4]), asm.tensor([4]), asm.tensor([4], at=20), asm.tensor([4], at=48)
     neg(asm, x, a)
     add(asm, a, b, c)
-    found = finding(knowing(asm, [x], [c]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [c]), [torch.ones(4)])
     assert found.code == "EK662"
     assert names(found, a, b)
 
@@ -181,7 +181,7 @@ def test_stale_after_jumps_that_liveness_cannot_follow() -> None:
     asm.jump_if_false(done, 0)
     asm.call("executorch_prim::sub.Scalar", at, count, at)
     neg(asm, ys, out)
-    found = finding(knowing(asm, [xs], [out]), [torch.ones(3, 4)])
+    found = finding(sanitized(asm, [xs], [out]), [torch.ones(3, 4)])
     assert found.code in {"EK660", "EK664"}
     assert names(found, row, ys)
 
@@ -200,9 +200,9 @@ def test_kernel_that_writes_beyond_its_tensor(name: str, where: str) -> None:
     x, a = asm.tensor([4]), asm.tensor([4])
     if name == "neighbour":
         neg(asm, x, asm.tensor([4]))
-    with registered(f"knowing_{name}::beyond.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", beyond):
-        asm.call(f"knowing_{name}::beyond.out", x, a, a)
-        found = finding(knowing(asm, [x], [a]), [torch.ones(4)])
+    with registered(f"sanitized_{name}::beyond.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", beyond):
+        asm.call(f"sanitized_{name}::beyond.out", x, a, a)
+        found = finding(sanitized(asm, [x], [a]), [torch.ones(4)])
     assert found.code == "EK665"
     assert where in found.message
     assert names(found, a)
@@ -214,7 +214,7 @@ def test_view_planned_elsewhere() -> None:
     neg(asm, x, a)
     asm.call("executorch_prim::et_view.default", a, asm.argument([2, 2]), view)
     neg(asm, view, b)
-    found = finding(knowing(asm, [x], [b]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [b]), [torch.ones(4)])
     assert found.code == "EK666"
     assert names(found, a, view)
 
@@ -225,9 +225,9 @@ def test_view_without_instruction_planned_elsewhere() -> None:
     view, b = asm.tensor([2, 2], at=16), asm.tensor([2, 2])
     neg(asm, x, a)
     neg(asm, view, b)
-    assert knowing(asm, [x], [b]).execute([torch.ones(4)])[0].tolist() == [[1.0, 1.0]] * 2
+    assert sanitized(asm, [x], [b]).execute([torch.ones(4)])[0].tolist() == [[1.0, 1.0]] * 2
     asm.declared(view).allocation_info = AllocationDetails.at(1, 12)
-    found = finding(knowing(asm), [torch.ones(4)])
+    found = finding(sanitized(asm), [torch.ones(4)])
     assert found.code == "EK662"
     assert names(found, view)
 
@@ -238,7 +238,7 @@ def test_rows_left_from_an_earlier_round() -> None:
     for at in (0, 1, 0, 2):
         asm.call("executorch_prim::et_copy_index.tensor", rows, row, asm.argument(at))
     neg(asm, rows, out)
-    found = finding(knowing(asm, [row], [out]), [torch.ones(4)])
+    found = finding(sanitized(asm, [row], [out]), [torch.ones(4)])
     assert found.code == "EK660"
     assert "left from an earlier write to it" in found.message
     assert "bytes 32 to 48" in found.message
@@ -247,7 +247,7 @@ def test_rows_left_from_an_earlier_round() -> None:
 def test_state_that_is_loaded_over_what_another_method_has_left() -> None:
     """Fresh memory is zero, but this is not fresh any more."""
     file = PteFile(two_methods(state_at=64, temporary_at=68), None, [])
-    program = Runtime.get().load_program(file, share_arenas=True, knowing=True)
+    program = Runtime.get().load_program(file, share_arenas=True, sanitize=True)
     program.load_method("negate").execute([torch.ones(4)])
     found = finding(program.load_method("count"), [torch.ones(4)])
     assert found.code in {"EK661", "EK662"}
@@ -264,7 +264,7 @@ def test_views_share_what_is_known_of_their_base() -> None:
     asm.call("executorch_prim::et_view.default", a, asm.argument([2, 2]), shown)
     neg(asm, shown, b)
     neg(asm, a, c)
-    method = knowing(asm, [x], [b, c])
+    method = sanitized(asm, [x], [b, c])
     for _ in range(3):
         assert method.execute([torch.ones(4)])[1].tolist() == [1.0] * 4
 
@@ -277,7 +277,7 @@ def test_base_overwritten_while_its_view_is_still_to_be_read() -> None:
         neg(asm, x, a)
         neg(asm, x, other)
         neg(asm, shown, b)
-        found = finding(knowing(asm, [x], [b, other]), [torch.ones(4)])
+        found = finding(sanitized(asm, [x], [b, other]), [torch.ones(4)])
         assert found.code == "EK663"
         assert names(found, a, other)
 
@@ -288,7 +288,7 @@ def test_view_of_a_part() -> None:
     asm.declared(part).storage_offset = 2
     neg(asm, x, a)
     neg(asm, part, b)
-    assert knowing(asm, [x], [b, a]).execute([torch.arange(4.0)])[0].tolist() == [2.0, 3.0]
+    assert sanitized(asm, [x], [b, a]).execute([torch.arange(4.0)])[0].tolist() == [2.0, 3.0]
 
 
 def test_in_place_operators_read_and_write() -> None:
@@ -296,7 +296,7 @@ def test_in_place_operators_read_and_write() -> None:
     x, a = asm.tensor([4]), asm.tensor([4])
     neg(asm, x, a)
     asm.call("aten::add_.Tensor", a, x, asm.argument(1), a)
-    assert knowing(asm, [x], [a]).execute([torch.ones(4)])[0].tolist() == [0.0] * 4
+    assert sanitized(asm, [x], [a]).execute([torch.ones(4)])[0].tolist() == [0.0] * 4
 
 
 def test_memory_may_be_used_again_when_it_is_free() -> None:
@@ -305,7 +305,7 @@ def test_memory_may_be_used_again_when_it_is_free() -> None:
     neg(asm, x, a)
     neg(asm, a, b)
     neg(asm, b, c)
-    method = knowing(asm, [x], [c])
+    method = sanitized(asm, [x], [c])
     for _ in range(3):
         assert method.execute([torch.ones(4)])[0].tolist() == [-1.0] * 4
 
@@ -322,7 +322,7 @@ def test_branches_may_use_the_same_memory() -> None:
     asm.jump_if_false(asm.argument(False), 6)
     add(asm, x, x, no)
     asm.move(no, y)
-    method = knowing(asm, [p, x], [y])
+    method = sanitized(asm, [p, x], [y])
     for truth in (True, False, False, True):
         assert method.execute([torch.tensor(truth), torch.ones(4)])[0].tolist() == [-1.0 if truth else 2.0] * 4
 
@@ -333,7 +333,7 @@ def test_moved_tensor_is_alive_under_its_new_name() -> None:
     neg(asm, x, a)
     asm.move(a, y)
     neg(asm, x, b)
-    found = finding(knowing(asm, [x], [y, b]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [y, b]), [torch.ones(4)])
     assert found.code == "EK663"
     assert names(found, y, b, a)
 
@@ -343,7 +343,7 @@ def test_dynamic_shapes_use_their_first_bytes_only() -> None:
     x, a, b = (asm.tensor([8], dynamism=BOUND) for _ in range(3))
     neg(asm, x, a)
     neg(asm, a, b)
-    method = knowing(asm, [x], [b])
+    method = sanitized(asm, [x], [b])
     for size in (8, 1, 5, 2, 8):
         assert torch.equal(method.execute([torch.arange(float(size))])[0], torch.arange(float(size)))
 
@@ -357,7 +357,7 @@ def test_dynamic_tensor_that_grows_into_another() -> None:
     neg(asm, x, a)
     neg(asm, x, b)
     add(asm, a, b, c)
-    method = knowing(asm, [x], [c])
+    method = sanitized(asm, [x], [c])
     assert method.execute([torch.ones(4)])[0].tolist() == [-2.0] * 4
     found = finding(method, [torch.ones(5)])
     assert found.code == "EK663"
@@ -378,7 +378,7 @@ def counter(asm: Assembly, *, at: int | None = None) -> tuple[int, int, int]:
 def test_state_lives_on() -> None:
     asm = Assembly()
     x, _, total = counter(asm)
-    method = knowing(asm, [x], [total])
+    method = sanitized(asm, [x], [total])
     assert [method.execute([torch.ones(4)])[0].tolist()[0] for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
@@ -388,7 +388,7 @@ def test_state_with_contents() -> None:
     asm.declared(state).data_buffer_idx = 1
     start = Buffer(storage=torch.full([4], 5.0).numpy().tobytes())
     image = lay_out(asm.program([x], [total]), mutable_data=[Buffer(), start])
-    method = Runtime.get().load_program(image.to_bytes(), knowing=True).load_method("forward")
+    method = Runtime.get().load_program(image.to_bytes(), sanitize=True).load_method("forward")
     assert [method.execute([torch.ones(4)])[0].tolist()[0] for _ in range(2)] == [6.0, 7.0]
 
 
@@ -399,7 +399,7 @@ def test_state_overwritten_after_its_last_use() -> None:
     out = asm.tensor([4])
     neg(asm, total, late)
     neg(asm, late, out)
-    found = finding(knowing(asm, [x], [out]), [torch.ones(4)])
+    found = finding(sanitized(asm, [x], [out]), [torch.ones(4)])
     assert found.code == "EK663"
     assert names(found, state, late)
 
@@ -422,7 +422,7 @@ def two_methods(*, state_at: int, temporary_at: int) -> Program:
 def test_state_overwritten_by_another_method(count_first: bool) -> None:
     def run(temporary_at: int) -> None:
         file = PteFile(two_methods(state_at=64, temporary_at=temporary_at), None, [])
-        program = Runtime.get().load_program(file, share_arenas=True, knowing=True)
+        program = Runtime.get().load_program(file, share_arenas=True, sanitize=True)
         order = ["count", "negate"] if count_first else ["negate", "count"]
         methods = [program.load_method(name) for name in order]
         for method in [*methods, *methods]:
@@ -449,7 +449,7 @@ def test_methods_that_share_a_buffer() -> None:
         plan.name = name
         plans.append(plan)
     file = PteFile(Program(execution_plan=plans, constant_buffer=asm.constants), None, [])
-    program = Runtime.get().load_program(file, share_arenas=True, knowing=True)
+    program = Runtime.get().load_program(file, share_arenas=True, sanitize=True)
     got = [program.load_method(name).execute([torch.ones(4)])[0].tolist()[0] for name in ("one", "two", "one", "two")]
     assert got == [1.0, 2.0, 3.0, 4.0]
 
@@ -512,8 +512,8 @@ def programs(draw: st.DrawFn) -> tuple[Assembly, set[int], dict[int, int]]:
 
 
 def alarm(program: Program, inputs: Sequence[torch.Tensor], views: dict[int, int], runs: int = 3) -> str | None:
-    """Return the code with which a knowing run fails, or None."""
-    loaded = Runtime.get().load_program(PteFile(program, None, []), knowing=True, views={"forward": views})
+    """Return the code with which a sanitized run fails, or None."""
+    loaded = Runtime.get().load_program(PteFile(program, None, []), sanitize=True, views={"forward": views})
     method = loaded.load_method("forward")
     try:
         for _ in range(runs):
@@ -552,7 +552,7 @@ def test_alarm_over_methods_that_share_arenas(
     states = {name: state for name, (_, state, _) in made.items()}
     views = {name: shown for name, (_, _, shown) in made.items()}
     file = PteFile(Program(execution_plan=list(plans.values()), constant_buffer=longest_constants(made)), None, [])
-    program = Runtime.get().load_program(file, share_arenas=True, knowing=True, views=views)
+    program = Runtime.get().load_program(file, share_arenas=True, sanitize=True, views=views)
     methods = {name: program.load_method(name) for name in names}
     painter = Painter(plans, states, views)
     # A buffer that is loaded over another one is found when its own method runs, so both do.
@@ -615,7 +615,7 @@ def test_alarm_depends_on_the_shapes_of_the_run(
     made: tuple[Assembly, list[list[int]], list[dict[int, int]]],
 ) -> None:
     asm, given_lengths, lengths = made
-    method = knowing(asm)
+    method = sanitized(asm)
     found = None
     for row in given_lengths:
         try:
@@ -638,11 +638,11 @@ def test_old_records_are_let_go_and_state_stays(monkeypatch: pytest.MonkeyPatch)
     late, out = asm.tensor([4], dynamism=BOUND), asm.tensor([4])
     neg(asm, total, late)
     neg(asm, late, out)
-    method = knowing(asm, [x], [total])
+    method = sanitized(asm, [x], [total])
     for step in range(20):
         assert method.execute([torch.ones(4)])[0].tolist()[0] == step + 1
     asm.declared(late).allocation_info = asm.declared(state).allocation_info
-    assert finding(knowing(asm, [x], [total, out]), [torch.ones(4)]).code == "EK663"
+    assert finding(sanitized(asm, [x], [total, out]), [torch.ones(4)]).code == "EK663"
 
 
 @pytest.mark.parametrize("start", range(4))
@@ -650,7 +650,7 @@ def test_old_records_are_let_go_and_state_stays(monkeypatch: pytest.MonkeyPatch)
 def test_poison_is_wrong_in_every_dtype_and_spares_state(start: int, end: int) -> None:
     memory = ShadowMemory([0, 16], method="forward")
     memory.arenas.bytes_of[1].fill_(0)
-    memory.states.append(Holder("forward", 0, Place(1, start, end), "value 0", key=(None,)))
+    memory.states.append(Owner("forward", 0, Allocation(1, start, end), "value 0", key=(None,)))
     memory.start_run([])
     content = memory.arenas.bytes_of[1]
     assert not content[start:end].any()

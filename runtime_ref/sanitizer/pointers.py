@@ -1,4 +1,4 @@
-"""Tracks: where the memory of each tensor cell is at present, and whose it is."""
+"""Pointers: where the memory of each tensor cell is at present, and whose it is."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ import torch
 
 from exirkit.runtime_ref.interpreter.cells import TensorCell
 
-from .memory import GUARD_NBYTES, Holder, ShadowArena
+from .memory import GUARD_NBYTES, Owner, ShadowArena
 
 _SMALL_NBYTES = 4096
 
 
-class Track:
+class Pointer:
     """The memory of one cell.
 
     Attributes:
         cell: The cell.
-        holder: Whose bytes it shows, or None if they are in no arena.
+        owner: Whose bytes it shows, or None if they are in no arena.
         shadow: The arena that they are in.
         start: First byte of what it shows at present.
         end: Byte after the last one.
         writer: The shadow of these bytes.
     """
 
-    __slots__ = ("_bytes", "_seen", "cell", "end", "holder", "shadow", "start", "writer")
+    __slots__ = ("_bytes", "_seen", "cell", "end", "owner", "shadow", "start", "writer")
 
-    def __init__(self, cell: TensorCell, holder: Holder | None, shadow: ShadowArena | None) -> None:
+    def __init__(self, cell: TensorCell, owner: Owner | None, shadow: ShadowArena | None) -> None:
         self.cell = cell
         self._seen: torch.Tensor | None = None
         self.start = self.end = 0
         self.writer = np.zeros(0, dtype=np.int32)
         self._bytes = memoryview(b"")
-        self.holder: Holder | None = None
+        self.owner: Owner | None = None
         self.shadow: ShadowArena | None = None
-        self.show(holder, shadow)
+        self.show(owner, shadow)
 
-    def show(self, holder: Holder | None, shadow: ShadowArena | None) -> None:
-        """Come to show the memory of a holder, or none that is in an arena."""
+    def show(self, owner: Owner | None, shadow: ShadowArena | None) -> None:
+        """Show the memory of a owner, or none that is in an arena."""
         self._seen = None
-        self.holder, self.shadow = holder, shadow
+        self.owner, self.shadow = owner, shadow
 
     def locate(self) -> None:
-        """Find out where the tensor is that the cell shows now."""
+        """Determine where the tensor is that the cell shows now."""
         current = self.cell.current
         if current is self._seen:
             return
@@ -61,29 +61,29 @@ class Track:
         # An empty array has no bytes to cast; what stands for them must take an empty write all the same.
         self._bytes = self.writer.data.cast("B") if len(self.writer) else memoryview(bytearray())
 
-    def paint(self, holder: Holder, number: int) -> None:
-        """Note that all bytes that the cell shows are from that write to their holder."""
+    def mark(self, owner: Owner, number: int) -> None:
+        """Note that all bytes that the cell shows are from that write to their owner."""
         self.locate()
-        holder.record = number
+        owner.record = number
         if len(self.writer) <= _SMALL_NBYTES:
             # Bytes of Python are compared faster than arrays of NumPy as long as there are few of them.
-            holder.pattern = number.to_bytes(4, sys.byteorder) * len(self.writer)
-            self._bytes[:] = holder.pattern
+            owner.pattern = number.to_bytes(4, sys.byteorder) * len(self.writer)
+            self._bytes[:] = owner.pattern
         else:
-            holder.pattern = None
+            owner.pattern = None
             self.writer.fill(number)
 
     def is_intact(self) -> bool:
         """Return whether all bytes that the cell shows are from the last write to its tensor."""
-        holder = self.holder
-        if holder is None:
+        owner = self.owner
+        if owner is None:
             return True
         if self.cell.current is not self._seen:
             self.locate()
-        pattern = holder.pattern
+        pattern = owner.pattern
         if pattern is not None and len(pattern) == len(self._bytes) and self._bytes.tobytes() == pattern:
             return True
-        return holder.record > 0 and b"\x01" not in (self.writer != holder.record).tobytes()
+        return owner.record > 0 and b"\x01" not in (self.writer != owner.record).tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +101,20 @@ class Neighbour:
     content: memoryview
 
 
-def neighbours_of(tracks: Sequence[Track | None]) -> list[Neighbour]:
-    """Return what lies up to `GUARD_NBYTES` around the places of the holders of these tracks, and is none of them."""
+def neighbours_of(pointers: Sequence[Pointer | None]) -> list[Neighbour]:
+    """Return what lies up to `GUARD_NBYTES` around the places of the owners of these pointers, and is none of them."""
     written: dict[ShadowArena, set[tuple[int, int]]] = {}
-    for track in tracks:
-        if track is not None and track.holder is not None and track.shadow is not None:
-            place = track.holder.place
-            written.setdefault(track.shadow, set()).add((place.start, place.end))
+    for pointer in pointers:
+        if pointer is not None and pointer.owner is not None and pointer.shadow is not None:
+            place = pointer.owner.place
+            written.setdefault(pointer.shadow, set()).add((place.start, place.end))
     found: list[Neighbour] = []
     for shadow, unsorted_places in written.items():
         places = sorted(unsorted_places)
         gaps: list[tuple[int, int]] = []
         behind = places[0][0] - GUARD_NBYTES
         for start, end in [*places, (places[-1][1] + GUARD_NBYTES,) * 2]:
-            # Far from both neighbours nothing is looked at.
+            # Far from both neighbours nothing is checked.
             near = [(behind, behind + GUARD_NBYTES), (start - GUARD_NBYTES, start)]
             gaps += [(behind, start)] if start - behind <= 2 * GUARD_NBYTES else near
             behind = max(behind, end)
@@ -140,28 +140,32 @@ class Damage:
     record: int
 
 
-def find_damage(track: Track) -> Damage | None:
+def find_damage(pointer: Pointer) -> Damage | None:
     """Return the first run of bytes of a tensor that are not from the last write to it."""
-    track.locate()
-    assert track.holder is not None
-    wrong = np.flatnonzero(track.writer != track.holder.record) if track.holder.record else np.arange(len(track.writer))
+    pointer.locate()
+    assert pointer.owner is not None
+    wrong = (
+        np.flatnonzero(pointer.writer != pointer.owner.record)
+        if pointer.owner.record
+        else np.arange(len(pointer.writer))
+    )
     if len(wrong) == 0:
         return None
     first = int(wrong[0])
-    record = int(track.writer[first])
-    following = np.flatnonzero(track.writer[first:] != record)
-    length = int(following[0]) if len(following) else len(track.writer) - first
-    return Damage(track.start + first, track.start + first + length, record)
+    record = int(pointer.writer[first])
+    following = np.flatnonzero(pointer.writer[first:] != record)
+    length = int(following[0]) if len(following) else len(pointer.writer) - first
+    return Damage(pointer.start + first, pointer.start + first + length, record)
 
 
-def track_of(tracks: Sequence[Track | None], entry: Any) -> Track | None:
-    """Return the track of an entry of the value table, or None if it is nothing in an arena."""
-    return tracks[entry.index] if isinstance(entry, TensorCell) else None
+def pointer_of(pointers: Sequence[Pointer | None], entry: Any) -> Pointer | None:
+    """Return the pointer of an entry of the value table, or None if it is nothing in an arena."""
+    return pointers[entry.index] if isinstance(entry, TensorCell) else None
 
 
-def overwritten(writer: Track, victim: Holder, start: int, end: int) -> tuple[int, int] | None:
+def overwritten(writer: Pointer, victim: Owner, start: int, end: int) -> tuple[int, int] | None:
     """Return which bytes from `start` to `end` hold what was last written to `victim`, if `writer` is another."""
-    if victim is writer.holder or victim.record == 0 or start >= end:
+    if victim is writer.owner or victim.record == 0 or start >= end:
         return None
     assert writer.shadow is not None
     hit = np.flatnonzero(writer.shadow.writer[start:end] == victim.record)

@@ -13,17 +13,17 @@ from tests.runtime_ref.assembly import Assembly
 
 from exirkit import ExecutorchBackendConfig, ModelError, ProgramVerifyError, to_edge
 from exirkit.emit import JumpFalseCall, KernelCall, Tensor, read_program
-from exirkit.runtime_ref import PlannedLife, lives_of_program
+from exirkit.runtime_ref import PlannedLifetime, lifetimes_of_program
 
 
 def lives(
     made: Assembly, inputs: list[int], outputs: list[int], views: Mapping[str, Mapping[int, int]] | None = None
-) -> dict[int, PlannedLife]:
-    found = lives_of_program(made.file(inputs, outputs), views=views)["forward"]
+) -> dict[int, PlannedLifetime]:
+    found = lifetimes_of_program(made.file(inputs, outputs), views=views)["forward"]
     return {life.value: life for life in found}
 
 
-def covered(life: PlannedLife) -> set[int]:
+def covered(life: PlannedLifetime) -> set[int]:
     return {step for first, last in life.spans for step in range(first, last + 1)}
 
 
@@ -287,7 +287,7 @@ class Branching(torch.nn.Module):
 
 def test_lives_of_a_lowered_program_do_not_overlap_in_memory() -> None:
     lowered = to_edge(torch.export.export(Branching(), (torch.randn(3, 8),))).to_executorch(ExecutorchBackendConfig())
-    found = lives_of_program(read_program(lowered.buffer), views=lowered.view_bases)["forward"]
+    found = lifetimes_of_program(read_program(lowered.buffer), views=lowered.view_bases)["forward"]
     assert {life.kind for life in found} == {"input", "output", "state", "activation"}
     for index, one in enumerate(found):
         for other in found[index + 1 :]:

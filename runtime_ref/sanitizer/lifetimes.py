@@ -14,11 +14,11 @@ from exirkit.runtime_ref.checks.program import check_program
 from exirkit.runtime_ref.kernels.registry import default_registry
 from exirkit.runtime_ref.limits import Limits
 
+from .allocations import Allocation, has_contents, map_allocations
 from .effects import VIEW, Effect, effects_of
 from .liveness import Liveness, bits, members
-from .places import Place, find_places, has_contents
 
-LifeKind = Literal["input", "output", "state", "activation"]
+LifetimeKind = Literal["input", "output", "state", "activation"]
 
 # Bits that liveness may hold and touch; an honest program of 20,000 instructions needs a thousandth of it.
 _MAX_LIVENESS_BITS: Final = 1 << 32
@@ -27,7 +27,7 @@ _MAX_RENAMES: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedLife:
+class PlannedLifetime:
     """When a planned tensor needs its memory.
 
     Attributes:
@@ -45,19 +45,19 @@ class PlannedLife:
     arena: int
     start: int
     end: int
-    kind: LifeKind
+    kind: LifetimeKind
     spans: tuple[tuple[int, int], ...]
     producer: int | None
     readers: tuple[int, ...]
 
 
-def lives_of_program(
+def lifetimes_of_program(
     file: PteFile, *, views: Mapping[str, Mapping[int, int]] | None = None
-) -> dict[str, list[PlannedLife]]:
+) -> dict[str, list[PlannedLifetime]]:
     """Return the lives of the planned tensors of every method, by value.
 
     They follow from what instructions read and write, along all their jumps. Inputs that are read are there from the
-    first instruction, those that are not are needed by nobody and are left out; state is there all the time. Of a
+    first instruction, those that are not read are left out; state is there all the time. Of a
     delegate or operator that is not known here, arguments that nothing has written before are taken for results, and
     all others for read.
 
@@ -71,12 +71,12 @@ def lives_of_program(
     """
     facts = check_program(file, default_registry(), Limits())
     return {
-        plan.name: _Lives(plan, facts[plan.name], (views or {}).get(plan.name)).found()
+        plan.name: _Lifetimes(plan, facts[plan.name], (views or {}).get(plan.name)).found()
         for plan in file.program.execution_plan
     }
 
 
-class _Lives:
+class _Lifetimes:
     """The lives of one method."""
 
     def __init__(self, plan: ExecutionPlan, facts: PlanFacts, views: Mapping[int, int] | None) -> None:
@@ -85,15 +85,15 @@ class _Lives:
         self._first_use = _first_uses(plan)
         self._effects = effects_of(plan, facts, unknown=self._foreign_effect)
         self._names = {target for _, target in facts.handles}
-        _refuse_giants(plan, self._effects, len(self._names) * len(facts.handles))
-        self._places = find_places(plan, facts, self._effects, views=views)
+        _reject_giants(plan, self._effects, len(self._names) * len(facts.handles))
+        self._places = map_allocations(plan, facts, self._effects, views=views)
         self._owners_of: dict[int, tuple[int, ...]] = {}
         self._inputs = {tensor for index in plan.inputs for tensor in tensors_in(plan, index)}
         self._outputs = {tensor for index in plan.outputs for tensor in tensors_in(plan, index)}
         self._written = {index for effect in self._effects for index in effect.writes}
         self._show_views()
 
-    def found(self) -> list[PlannedLife]:
+    def found(self) -> list[PlannedLifetime]:
         """Return the life of every tensor that has bytes of its own, in the order of values."""
         producers, readers = self._producers(), self._readers()
         becomes_output = self._facts.may_have_been(self._outputs)
@@ -101,12 +101,14 @@ class _Lives:
         for index, spans in sorted(self._spans().items()):
             place = self._places.of[index]
             if index in self._places.state:
-                kind: LifeKind = "state"
+                kind: LifetimeKind = "state"
             else:
                 kind = "input" if index in self._inputs else "output" if index in becomes_output else "activation"
             read = tuple(sorted(readers.get(index, ())))
             lives.append(
-                PlannedLife(index, place.arena, place.start, place.end, kind, tuple(spans), producers.get(index), read)
+                PlannedLifetime(
+                    index, place.arena, place.start, place.end, kind, tuple(spans), producers.get(index), read
+                )
             )
         return lives
 
@@ -196,7 +198,7 @@ class _Lives:
                 for following in effect.following:
                     if after & ~held[following]:
                         held[following] |= after
-                        # What follows in order is still to be looked at in this round.
+                        # What follows in order is still to be visited in this round.
                         changed = changed or following <= number
         return held
 
@@ -239,7 +241,7 @@ def _first_uses(plan: ExecutionPlan) -> dict[int, int]:
     return found
 
 
-def _refuse_giants(plan: ExecutionPlan, effects: Sequence[Effect], renames: int) -> None:
+def _reject_giants(plan: ExecutionPlan, effects: Sequence[Effect], renames: int) -> None:
     """Raise ModelError EK667 if liveness would take minutes or gigabytes."""
     jumps_back = sum(1 for effect in effects if any(one <= effect.number for one in effect.following))
     nbits = len(plan.values) * len(effects) * (jumps_back + 1)
@@ -263,5 +265,5 @@ def _union(sets: Iterable[int]) -> int:
     return found
 
 
-def _lies_in(inner: Place, outer: Place) -> bool:
+def _lies_in(inner: Allocation, outer: Allocation) -> bool:
     return inner.arena == outer.arena and outer.start <= inner.start and inner.end <= outer.end

@@ -1,4 +1,4 @@
-"""Bugs planted in the file of a real model: the knowing interpreter sees each of them that painting by hand sees."""
+"""Bugs planted in the file of a real model: the memory sanitizer sees each of them that painting by hand sees."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Lowered:
         file = PteFile(program, self.file.header, self.file.segments)
         try:
             method = (
-                Runtime.get().load_program(file, knowing=True, views={"forward": self.views}).load_method("forward")
+                Runtime.get().load_program(file, sanitize=True, views={"forward": self.views}).load_method("forward")
             )
             for _ in range(runs):
                 method.execute(INPUTS)
@@ -129,12 +129,11 @@ def test_the_file_itself_is_right(lowered: Lowered) -> None:
 
 
 def test_guessed_views_are_the_true_ones(lowered: Lowered) -> None:
-    method = Runtime.get().load_program(lowered.file, knowing=True).load_method("forward")
+    method = Runtime.get().load_program(lowered.file, sanitize=True).load_method("forward")
     for _ in range(3):
         method.execute(INPUTS)
 
 
-@pytest.mark.slow
 def test_every_pair_that_is_put_into_one_place(lowered: Lowered) -> None:
     """Two values overlap by their last or first four bytes; both are named."""
     classes: dict[tuple[str, ...], int] = {}
@@ -194,7 +193,6 @@ def calls(plan: ExecutionPlan) -> list[KernelCall]:
     return found  # type: ignore[return-value]
 
 
-@pytest.mark.slow
 def test_view_at_every_other_place(lowered: Lowered) -> None:
     for view in lowered.views:
         arena, _ = place(lowered.plan, view)

@@ -1,4 +1,4 @@
-"""A knowing run lets a result overwrite an argument that dies there, and nothing else."""
+"""A sanitized run lets a result overwrite an argument that dies there, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exirkit.runtime_ref import Runtime
 
 
 def run(asm: Assembly, inputs: Sequence[int], outputs: Sequence[int], *tensors: torch.Tensor) -> list[torch.Tensor]:
-    method = Runtime.get().load_program(asm.file(inputs, outputs), knowing=True, in_place=True).load_method("forward")
+    method = Runtime.get().load_program(asm.file(inputs, outputs), sanitize=True, in_place=True).load_method("forward")
     results: list[torch.Tensor] = method.execute(list(tensors))
     return results
 
@@ -39,7 +39,7 @@ def test_not_in_a_program_that_was_not_planned_so() -> None:
     x = asm.tensor([4])
     total = asm.tensor([4], at=0)
     add(asm, x, x, total)
-    method = Runtime.get().load_program(asm.file([x], [total]), knowing=True).load_method("forward")
+    method = Runtime.get().load_program(asm.file([x], [total]), sanitize=True).load_method("forward")
     with pytest.raises(ModelError, match="EK664"):
         method.execute([torch.ones(4)])
 

@@ -17,20 +17,20 @@ from .effects import Effect
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Allocation:
     """Bytes of an arena: `start` and `end` (exclusive) bound all that a tensor may ever use."""
 
     arena: int
     start: int
     end: int
 
-    def overlaps(self, other: Place) -> bool:
+    def overlaps(self, other: Allocation) -> bool:
         """Return whether two places have a byte in common."""
         return self.arena == other.arena and self.start < other.end and other.start < self.end
 
 
 @dataclass
-class Places:
+class AllocationMap:
     """Where the tensors of one method lie.
 
     Attributes:
@@ -39,7 +39,7 @@ class Places:
         base: For each view without instruction the value whose memory it shows.
     """
 
-    of: dict[int, Place] = field(default_factory=dict)
+    of: dict[int, Allocation] = field(default_factory=dict)
     state: set[int] = field(default_factory=set)
     base: dict[int, int] = field(default_factory=dict)
 
@@ -48,9 +48,9 @@ class Places:
         return self.base.get(index, index)
 
 
-def find_places(
+def map_allocations(
     plan: ExecutionPlan, facts: PlanFacts, effects: Sequence[Effect], *, views: Mapping[int, int] | None = None
-) -> Places:
+) -> AllocationMap:
     """Return where the tensors of a checked plan lie.
 
     Args:
@@ -60,14 +60,16 @@ def find_places(
         views: The value that each view without instruction shows, where the caller knows; otherwise it is guessed:
             the latest value before the view that was written to the same place.
     """
-    places = Places({index: place for index in range(len(plan.values)) if (place := _place(plan, index)) is not None})
+    places = AllocationMap(
+        {index: place for index in range(len(plan.values)) if (place := _place(plan, index)) is not None}
+    )
     outs = {index for effect in effects for index in effect.out_writes}
     changed = {index for effect in effects for index in effect.writes}
     inputs = set(plan.inputs)
     places.state = {index for index in places.of if has_contents(plan, index)}
     # A buffer of zeros has no contents in the file. Nothing computes into a buffer, it is written back.
     places.state |= {index for index in changed - outs - inputs - facts.rebound if index in places.of}
-    # One that is set to itself is never written to; its name tells what it is.
+    # One that is set to itself is never written to; its name shows what it is.
     places.state |= {index for index in set(places.of) - outs - inputs - facts.rebound if _is_named(plan, index)}
     if views is not None:
         places.base = _followed(views, places)
@@ -82,7 +84,7 @@ def _tensor(plan: ExecutionPlan, index: int) -> Tensor:
     return value
 
 
-def _place(plan: ExecutionPlan, index: int) -> Place | None:
+def _place(plan: ExecutionPlan, index: int) -> Allocation | None:
     tensor = plan.values[index].val
     if not isinstance(tensor, Tensor) or tensor.allocation_info is None:
         return None
@@ -91,7 +93,7 @@ def _place(plan: ExecutionPlan, index: int) -> Place | None:
         return None
     at = tensor.allocation_info
     offset = tensor.storage_offset * tensor.scalar_type.itemsize
-    return Place(at.memory_id, at.memory_offset + offset, at.memory_offset + reach)
+    return Allocation(at.memory_id, at.memory_offset + offset, at.memory_offset + reach)
 
 
 def has_contents(plan: ExecutionPlan, index: int) -> bool:
@@ -105,7 +107,7 @@ def _is_named(plan: ExecutionPlan, index: int) -> bool:
     return extra is not None and bool(extra.fully_qualified_name)
 
 
-def _followed(views: Mapping[int, int], places: Places) -> dict[int, int]:
+def _followed(views: Mapping[int, int], places: AllocationMap) -> dict[int, int]:
     """Return the views of planned tensors, each with the tensor at the end of its chain of views."""
     found = {}
     for index, base in views.items():
@@ -131,7 +133,7 @@ def _outputs(plan: ExecutionPlan) -> Iterable[int]:
 
 
 def _guess_views(
-    plan: ExecutionPlan, facts: PlanFacts, effects: Sequence[Effect], places: Places, changed: set[int]
+    plan: ExecutionPlan, facts: PlanFacts, effects: Sequence[Effect], places: AllocationMap, changed: set[int]
 ) -> dict[int, int]:
     used = _first_uses(plan, effects)
     written = dict.fromkeys([*plan.inputs, *places.state], -1)
@@ -162,7 +164,7 @@ def _allocation(plan: ExecutionPlan, index: int) -> tuple[int, int]:
     return at.memory_id, at.memory_offset
 
 
-def _may_show(plan: ExecutionPlan, places: Places, index: int, base: int) -> bool:
+def _may_show(plan: ExecutionPlan, places: AllocationMap, index: int, base: int) -> bool:
     view, shown = places.of[index], places.of[base]
     is_part = _tensor(plan, index).storage_offset > 0 and shown.start <= view.start and view.end <= shown.end
     return _tensor(plan, index).scalar_type == _tensor(plan, base).scalar_type and (view == shown or is_part)
@@ -171,7 +173,7 @@ def _may_show(plan: ExecutionPlan, places: Places, index: int, base: int) -> boo
 def _choose(index: int, fitting: Sequence[int], useless: set[int]) -> int | None:
     """Return the base of a view: the last value before it, but rather one that would otherwise be of no use.
 
-    Exporters remove what computes only a tensor that nobody reads, so such a tensor is what some view shows.
+    Exporters remove what computes only an unused tensor, so such a tensor is what some view shows.
     """
     before = [one for one in fitting if one < index]
     return max([one for one in before if one in useless] or before or fitting[:1], default=None)
