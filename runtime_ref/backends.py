@@ -67,14 +67,6 @@ class BackendRegistry:
         """Let delegates of a backend run: `load` is called with each of them, once per loaded method."""
         self._backends[backend_id] = load
 
-    def loader_of(self, backend_id: str) -> LoadDelegate:
-        """Return what loads delegates of a registered backend, for another one that compiles alike.
-
-        Raises:
-            KeyError: It is not registered.
-        """
-        return self._backends[backend_id]
-
     @property
     def registered_backend_names(self) -> list[str]:
         """Names of the registered backends."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,9 +158,3 @@ def _seeds_hint(is_read: bool, first: int, last: int) -> str:
     if first >= last > 0:
         return f"the second number is the one behind the last seed: {first}:{first + last} are {last} seeds"
     return "ask for at least one seed"
-
-
-def split_batches(seeds: Iterable[int], size: int) -> list[tuple[int, ...]]:
-    """Return seeds in pieces of at most `size`, in order."""
-    listed = list(seeds)
-    return [tuple(listed[start : start + size]) for start in range(0, len(listed), size)]

@@ -12,7 +12,6 @@ from exirkit.emit import (
     ExecutionPlan,
     FreeCall,
     Int,
-    IntList,
     KernelCall,
     MoveCall,
     OptionalTensorList,
@@ -109,14 +108,6 @@ def tensors_in(plan: ExecutionPlan, index: int) -> Iterator[int]:
     if isinstance(value, Tensor):
         yield index
     elif isinstance(value, TensorList | OptionalTensorList):
-        yield from (item for item in value.items if item >= 0)
-
-
-def values_in(plan: ExecutionPlan, index: int) -> Iterator[int]:
-    """Yield the value and what it lists."""
-    yield index
-    value = plan.values[index].val
-    if isinstance(value, IntList | TensorList | OptionalTensorList):
         yield from (item for item in value.items if item >= 0)
 
 
