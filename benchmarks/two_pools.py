@@ -39,7 +39,7 @@ from exirkit.passes import (
     PlannedValue,
     PlanningProblem,
     Pool,
-    PoolWish,
+    PoolRequest,
     ValueUse,
     parse_memory_policy,
     plan_pools,
@@ -135,9 +135,9 @@ def bound_of(graph_module: GraphModule, graph_signature: Any, limit: int) -> int
         (spec, use) for spec, use in value_uses(graph_module, graph_signature).items() if spec.mem_offset is not None
     ]
     values = [PlannedValue(spec.nbytes(), spec.lifetime[0] or 0, spec.lifetime[1] or 0) for spec, _ in planned]
-    wishes = [PoolWish((FAST, SLOW), use.traffic) for _, use in planned]
+    requests = [PoolRequest((FAST, SLOW), use.traffic) for _, use in planned]
     pools = {FAST: Pool(ALIGNMENT, limit), SLOW: Pool(ALIGNMENT)}
-    plan = plan_pools(PlanningProblem(values, pools), wishes, [FAST, SLOW])
+    plan = plan_pools(PlanningProblem(values, pools), requests, [FAST, SLOW])
     return plan.most_gain.get(FAST) if plan.spilled else sum(use.traffic for _, use in planned)
 
 
@@ -187,7 +187,7 @@ def measure(name: str, kib: int, official: OfficialRuntime | None) -> dict[str, 
 
 def run_everywhere(buffer: bytes, inputs: list[torch.Tensor], official: OfficialRuntime | None) -> Iterator[list[Any]]:
     """Yield the outputs on our interpreter, which fails where bytes are not what they should be, and on the other."""
-    yield list(Runtime.get().load_program(buffer, knowing=True, in_place=True).load_method("forward").execute(inputs))
+    yield list(Runtime.get().load_program(buffer, sanitize=True, in_place=True).load_method("forward").execute(inputs))
     if official is not None:
         yield official.run(buffer, [inputs]).unwrap()[0]
 

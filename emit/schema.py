@@ -97,7 +97,7 @@ class ExtraTensorInfo(Table):
 class Tensor(Table):
     """A tensor value; `sizes` are upper bounds unless static, `dim_order` runs from outermost to innermost.
 
-    `data_buffer_idx` and `allocation_info` tell what it is: only the index, a constant; only the allocation,
+    `data_buffer_idx` and `allocation_info` determine its role: only the index, a constant; only the allocation,
     an activation or a buffer that starts undefined; both, a buffer with an initial value; neither, memory
     that the caller supplies.
     """
@@ -125,7 +125,7 @@ class Int(Table):
 
 
 class Bool(Table):
-    """A truth value."""
+    """A bool."""
 
     bool_val: Flag
 
@@ -155,7 +155,7 @@ class DoubleList(Table):
 
 
 class BoolList(Table):
-    """A list of truth values, by value."""
+    """A list of bools, by value."""
 
     items: list[Flag]
 

@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--exirkit-seeds",
         metavar="N|A:B",
-        help="Seeds of generated programs, in the place of those that tests ask for.",
+        help="Seeds of generated programs, instead of those that tests ask for.",
     )
     group.addoption(
         "--exirkit-repro-dir",

@@ -31,9 +31,6 @@ from .dim_order import (
     contiguous_stride,
     dim_order_from_memory_format,
     dim_order_from_stride,
-    is_channels_last_dim_order,
-    is_contiguous_dim_order,
-    memory_format_from_dim_order,
     sample_ints,
     stride_from_dim_order,
 )
@@ -58,17 +55,20 @@ from .documents import (
     validated,
 )
 from .graph.control_flow import (
+    CALL_DELEGATE,
     COND,
     MAP,
     SCAN,
     WHILE,
+    CompileSpec,
     ControlFlowCall,
+    Delegate,
     body_calls,
     control_flow_call,
+    delegate_attribute,
+    delegate_of,
 )
-from .graph.delegates import CALL_DELEGATE, CompileSpec, Delegate, delegate_attribute, delegate_of
 from .graph.editor import INFER, GraphEditor
-from .graph.graph_modules import is_module_program, module_of_program, program_of_module
 from .graph.journal import Checkpoint, Effect, Transaction
 from .graph.metadata import (
     attribute_at,
@@ -88,6 +88,9 @@ from .graph.programs import (
     copy_program,
     copy_signature,
     fake_mode_of,
+    is_module_program,
+    module_of_program,
+    program_of_module,
 )
 from .graph.raw_edits import EditWatch, RawEdit
 from .graph.subgraph_editor import BodyEditor, SealedBodyError, bodies_of
@@ -146,7 +149,7 @@ from .operators.catalogue import (
     operators_with,
     overwritable_arguments,
 )
-from .operators.defined_operators import DefinedOperator, defined_operator
+from .operators.defined_operators import AllocSpec, DefinedOperator, alloc, defined_operator, free, view
 from .operators.dtypes import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, expand_rule, known_dtypes, word_for
 from .operators.handles import (
     BackendOpOverload,
@@ -161,7 +164,6 @@ from .operators.handles import (
     take_foreign_handles,
     underlying,
 )
-from .operators.memory_ops import AllocSpec, alloc, free, view
 from .plugins import find_plugins, load_plugin, load_plugins
 from .provenance import (
     PROVENANCE_KEYS,
@@ -309,8 +311,6 @@ __all__ = [
     "infer_value",
     "inherited",
     "is_buffer",
-    "is_channels_last_dim_order",
-    "is_contiguous_dim_order",
     "is_faster_on_ones",
     "is_get_attr_node",
     "is_lifted_tensor_constant",
@@ -330,7 +330,6 @@ __all__ = [
     "load_plugins",
     "load_yaml",
     "locate",
-    "memory_format_from_dim_order",
     "meta_value",
     "misordered",
     "module_of_program",

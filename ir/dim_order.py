@@ -83,16 +83,6 @@ def contiguous_stride(sizes: Sequence[Dim]) -> list[Dim]:
     return stride_from_dim_order(sizes, range(len(sizes)))
 
 
-def is_contiguous_dim_order(dim_order: Sequence[int]) -> bool:
-    """Return whether the order is 0, 1, 2, ..."""
-    return all(position == dim for position, dim in enumerate(dim_order))
-
-
-def is_channels_last_dim_order(dim_order: Sequence[int]) -> bool:
-    """Return whether the order is that of `torch.channels_last` (rank 4) or `channels_last_3d` (rank 5)."""
-    return list(dim_order) == _CHANNELS_LAST_ORDERS.get(len(dim_order))
-
-
 def dim_order_from_memory_format(memory_format: torch.memory_format, ndim: int) -> list[int]:
     """Return the dim order that a memory format means for tensors of rank `ndim`.
 
@@ -111,15 +101,6 @@ def dim_order_from_memory_format(memory_format: torch.memory_format, ndim: int) 
             expected="contiguous_format, channels_last (rank 4) or channels_last_3d (rank 5)",
         )
     )
-
-
-def memory_format_from_dim_order(dim_order: Sequence[int]) -> torch.memory_format | None:
-    """Return the memory format that a dim order is called in torch, or None if it has no name there."""
-    if is_contiguous_dim_order(dim_order):
-        return torch.contiguous_format
-    if is_channels_last_dim_order(dim_order):
-        return torch.channels_last if len(dim_order) == 4 else torch.channels_last_3d
-    return None
 
 
 def sample_ints(values: Iterable[Dim]) -> list[int]:

@@ -1,5 +1,9 @@
 """What happens to a program: the pass contract, one file per pass, memory planning, and the passes people bring."""
 
+from typing import TYPE_CHECKING
+
+from exirkit.ir import deprecated_names
+
 from .analysis.graph_calls import graph_call_findings
 from .analysis.live_memory import live_nbytes, peak_nbytes, planned_nbytes
 from .config.lowering_config import (
@@ -36,7 +40,7 @@ from .delegate import (
     WholeOperators,
     WhyNot,
     account_of,
-    circles_among,
+    cycles_among,
     find_backend,
     format_delegated_graph,
     generate_grouped_partitions_from_list_of_nodes,
@@ -52,7 +56,6 @@ from .delegate import (
     leave_writes,
     load_partitioner,
     load_partitioning,
-    obstacle_to_taking,
     parse_partitioning,
     partitioning_schema,
     partitioning_schema_text,
@@ -64,12 +67,20 @@ from .delegate import (
     tag_constant_data,
     tag_kept_state,
     tag_mutated_buffer,
+    why_not_delegable,
 )
 from .export_pass.export_pass import ExportPass
 from .export_pass.values import NodeMetadata, ProxyValue, map_args
 from .legalize.dim_order import LegalizeDimOrder
-from .legalize.dtype_policy import DtypeEntry, DtypePolicy, parse_dtype_policy, read_dtype_policy
-from .legalize.dtypes import LegalizeDtypes, LegalizeReport
+from .legalize.dtypes import (
+    DtypeEntry,
+    DtypePolicy,
+    LegalizeDtypes,
+    LegalizeReport,
+    parse_dtype_policy,
+    read_dtype_policy,
+)
+from .legalize.empties import LegalizeEmpties
 from .legalize.integers import LegalizeIntegers
 from .legalize.library_operators import DecomposeLibraryOperators, has_library_operators
 from .legalize.needed import needs_legalizing
@@ -92,7 +103,7 @@ from .memory import (
     PlanningResult,
     Pool,
     PooledPlan,
-    PoolWish,
+    PoolRequest,
     SpecAllocResult,
     ValueUse,
     exact,
@@ -107,16 +118,14 @@ from .memory import (
     portfolio,
     value_uses,
 )
+from .memory import finalize_methods as finalize_methods
 from .memory import pool_of_arenas as pool_of_arenas
-from .memory import refuse_readers as refuse_readers_of_shared_buffers
-from .memory import settle_methods as settle_methods
+from .memory import reject_readers as reject_readers_of_shared_buffers
 from .memory import solve as solve_planning_problem
-from .optimize.apply_rules import ApplyRules
-from .optimize.eliminate_dead_code import EliminateDeadCode
+from .optimize.apply_rules import ApplyRules, UnfuseOperators
+from .optimize.eliminate_dead_code import EliminateDeadCode, RemoveUnusedInputs
 from .optimize.fold_constants import FoldConstants, FoldReport
 from .optimize.merge_equal_nodes import MergeEqualNodes, MergeReport
-from .optimize.remove_unused_inputs import RemoveUnusedInputs
-from .optimize.unfuse_operators import UnfuseOperators
 from .pipelines import (
     PassOptions,
     Pipeline,
@@ -131,38 +140,44 @@ from .pipelines import (
     shipped_text,
     watching,
 )
-from .pipelines.edge_passes import decomposition_passes, to_edge_passes
-from .pipelines.executorch_passes import to_executorch_passes
+from .pipelines.pipeline import decomposition_passes, to_edge_passes, to_executorch_passes
 from .to_aten.decompose_counting import DecomposeCounting
-from .to_aten.decompose_to_core import DecomposeToCore, beyond_core
-from .to_aten.decompose_whole_graph import DecomposeWholeGraph
+from .to_aten.decompose_to_core import DecomposeToCore, DecomposeWholeGraph, beyond_core, expose_operators
 from .to_aten.functionalize import Functionalize
 from .to_aten.generate_debug_handles import GenerateDebugHandles
-from .to_aten.hidden_operators import expose_operators
 from .to_aten.inline_grad_regions import InlineGradRegions
-from .to_aten.whole_graph_needed import WholeGraphNeededError
-from .to_edge.convert_to_edge_operators import ConvertToEdgeOperators
-from .to_edge.lift_constants import LiftConstants
-from .to_edge.promote_types import PromoteTypes
-from .to_edge.remove_metadata_asserts import RemoveMetadataAsserts
-from .to_edge.remove_noops import RemoveNoops
-from .to_edge.replace_views_with_copies import ReplaceViewsWithCopies
-from .to_edge.scalars_to_tensors import ScalarsToTensors, SymbolsToTensors
-from .to_edge.use_dim_order_operators import UseDimOrderOperators
-from .to_executorch.bound_symbolic_shapes import BoundSymbolicShapes
-from .to_executorch.convert_to_out_variants import ConvertToOutVariants
+from .to_aten.recording import WholeGraphNeededError
+from .to_edge.argument_types import PromoteTypes, ScalarsToTensors, SymbolsToTensors
+from .to_edge.edge_operators import ConvertToEdgeOperators, LiftConstants, UseDimOrderOperators
+from .to_edge.views import RemoveNoops, ReplaceViewsWithCopies
+from .to_executorch.asserts import RemoveAsserts, RemoveMetadataAsserts
+from .to_executorch.bound_symbolic_shapes import BoundSymbolicShapes, FreeUnbounded
 from .to_executorch.eliminate_views import EliminateViews
-from .to_executorch.free_unbounded import FreeUnbounded
 from .to_executorch.lower_symbolic_arithmetic import LowerSymbolicArithmetic
-from .to_executorch.out_variants import OutVariantTable, missing_out_variants
+from .to_executorch.out_variants import ConvertToOutVariants, OutVariantTable, missing_out_variants
 from .to_executorch.propagate_specs import PropagateSpecs
-from .to_executorch.remove_asserts import RemoveAsserts
-from .to_executorch.separate_outputs import SeparateOutputs
-from .to_executorch.separate_subgraph_results import SeparateBodyResults
-from .to_executorch.write_back_mutations import WriteBackMutations
-from .user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult, PassBase, PassResult, PassType
-from .user_passes.manager import PassManager
+from .to_executorch.separate_memory import SeparateBodyResults, SeparateOutputs, WriteBackMutations
+from .user_passes.base import (
+    ExportedProgramPassBase,
+    ExportedProgramPassResult,
+    PassBase,
+    PassManager,
+    PassResult,
+    PassType,
+)
 from .user_passes.running import CompleteMetadata, apply_user_passes
+
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "PoolWish": "exirkit.passes:PoolRequest",
+            "circles_among": "exirkit.passes:cycles_among",
+            "obstacle_to_taking": "exirkit.passes:why_not_delegable",
+            "refuse_readers_of_shared_buffers": "exirkit.passes:reject_readers_of_shared_buffers",
+            "settle_methods": "exirkit.passes:finalize_methods",
+        },
+    )
 
 __all__ = [
     "DELEGATION_TAG",
@@ -205,6 +220,7 @@ __all__ = [
     "InlineGradRegions",
     "LegalizeDimOrder",
     "LegalizeDtypes",
+    "LegalizeEmpties",
     "LegalizeIntegers",
     "LegalizePadding",
     "LegalizeReport",
@@ -244,7 +260,7 @@ __all__ = [
     "PlanningProblem",
     "PlanningResult",
     "Pool",
-    "PoolWish",
+    "PoolRequest",
     "PooledPlan",
     "PreprocessResult",
     "PromoteTypes",
@@ -279,13 +295,14 @@ __all__ = [
     "account_of",
     "apply_user_passes",
     "beyond_core",
-    "circles_among",
+    "cycles_among",
     "decomposition_passes",
     "edge_settings",
     "exact",
     "exact_placement",
     "executorch_settings",
     "expose_operators",
+    "finalize_methods",
     "find_backend",
     "format_delegated_graph",
     "generate_grouped_partitions_from_list_of_nodes",
@@ -312,7 +329,6 @@ __all__ = [
     "missing_out_variants",
     "naive",
     "needs_legalizing",
-    "obstacle_to_taking",
     "parse_dtype_policy",
     "parse_memory_policy",
     "parse_partitioning",
@@ -327,9 +343,8 @@ __all__ = [
     "print_delegated_graph",
     "print_delegation_info",
     "read_dtype_policy",
-    "refuse_readers_of_shared_buffers",
+    "reject_readers_of_shared_buffers",
     "run_passes",
-    "settle_methods",
     "shipped_pipelines",
     "shipped_text",
     "solve_planning_problem",
@@ -342,4 +357,5 @@ __all__ = [
     "to_executorch_passes",
     "value_uses",
     "watching",
+    "why_not_delegable",
 ]

@@ -156,7 +156,7 @@ class PassRegistry:
         self._known: dict[str, Any] = {**shipped_passes(), **(brought or {})}
 
     def find(self, name: str) -> RegisteredPass | None:
-        """Return a pass, or None if there is none of that name. Plug-ins are looked at only for names unknown so far.
+        """Return a pass, or None if there is none of that name. Plug-ins are examined only for names unknown so far.
 
         Raises:
             UsageError: EK118 or EK119, the plug-in of that name cannot be used.

@@ -3,16 +3,22 @@
 from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, read_yaml
 
 from .books.bound_patterns import bind_pattern_to_op, bound_book
-from .books.key_reference import rule_keys_page
 from .books.loading import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
-from .books.model import Equivalence, Guard, OperatorDefinition, Rule, RuleBook, RuleSet
-from .books.pages import rule_pages
+from .books.model import (
+    Equivalence,
+    Guard,
+    OperatorDefinition,
+    Rule,
+    RuleBook,
+    RuleSet,
+    rulebook_schema,
+    rulebook_schema_text,
+    write_book,
+)
+from .books.pages import rule_keys_page, rule_pages
 from .books.python_books import PythonBook
-from .books.schema import rulebook_schema, rulebook_schema_text
-from .books.traced_literals import TracedLiteral
-from .books.traces import TracedRule, trace_rule
+from .books.traces import TracedLiteral, TracedRule, trace_rule
 from .books.unfusing import unfuse
-from .books.writer import write_book
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
 from .checking.near_misses import NearMiss
@@ -25,7 +31,14 @@ from .checking.pattern_instances import (
     takes_special_values,
 )
 from .checking.relations import Relations, relations_between, relations_of, relations_of_book
-from .checking.witnesses import StoredRule, WitnessBook, read_witnesses, shipped_witnesses, stored_rule, witness_text
+from .checking.witnesses import (
+    StoredRule,
+    WitnessBook,
+    read_witnesses,
+    shipped_witnesses,
+    stored_rule,
+    witness_text,
+)
 from .engine.bisection import Bisection, bisect_rewrites
 from .engine.history import RewriteHistory
 from .engine.program_facts import ProgramFacts
@@ -39,14 +52,13 @@ from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
 from .matching.standalone_patterns import StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
-from .operators.argument_view import normalized_arguments
+from .operators.arguments import normalized_arguments
 from .operators.defined import book_of_operator
 from .operators.facts import FAMILIES, operators_with
 from .operators.table import DTYPES, OperatorTable, UnknownNameError, name_of
-from .operators.targets import KernelCost, Registry, Target, read_target, shipped_targets
-from .operators.work import Work, work_of
+from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .syntax.conditions import Condition, compile_condition
-from .syntax.program_compiler import Builder
+from .syntax.programs import Builder
 from .types.reference import variable_types_page
 
 __all__ = [

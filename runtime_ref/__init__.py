@@ -1,5 +1,7 @@
 """What a program means: loader, static checks, kernels and interpreter of the reference runtime."""
 
+from exirkit.ir import deprecated_names
+
 from .backends import BackendRegistry, DelegateContext, LoadedDelegate
 from .checks.plan_kernels import check_plan_kernels, facts_of_plan
 from .checks.program import verify_program
@@ -7,20 +9,20 @@ from .kernels.registry import OperatorRegistry
 from .limits import Limits
 from .metadata import MetadataIndexError, MethodMetadata, TensorInfo
 from .runtime import UNKNOWN_KERNEL_HINT, Method, Program, Runtime, UnknownMethodError, Verification
-from .sanitizer.planned_lives import LifeKind, PlannedLife, lives_of_program
+from .sanitizer.lifetimes import LifetimeKind, PlannedLifetime, lifetimes_of_program
 
 __all__ = [
     "UNKNOWN_KERNEL_HINT",
     "BackendRegistry",
     "DelegateContext",
-    "LifeKind",
+    "LifetimeKind",
     "Limits",
     "LoadedDelegate",
     "MetadataIndexError",
     "Method",
     "MethodMetadata",
     "OperatorRegistry",
-    "PlannedLife",
+    "PlannedLifetime",
     "Program",
     "Runtime",
     "TensorInfo",
@@ -28,6 +30,15 @@ __all__ = [
     "Verification",
     "check_plan_kernels",
     "facts_of_plan",
-    "lives_of_program",
+    "lifetimes_of_program",
     "verify_program",
 ]
+
+__getattr__ = deprecated_names(
+    __name__,
+    {
+        "LifeKind": "exirkit.runtime_ref:LifetimeKind",
+        "PlannedLife": "exirkit.runtime_ref:PlannedLifetime",
+        "lives_of_program": "exirkit.runtime_ref:lifetimes_of_program",
+    },
+)

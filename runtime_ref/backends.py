@@ -71,7 +71,7 @@ class BackendRegistry:
         """Return what loads delegates of a registered backend, for another one that compiles alike.
 
         Raises:
-            KeyError: Nobody has registered it.
+            KeyError: It is not registered.
         """
         return self._backends[backend_id]
 
@@ -88,7 +88,7 @@ class BackendRegistry:
         """Load the delegates of a method.
 
         Returns:
-            One for each of the plan's; what is wrong goes to the findings: EK621, nobody has registered the backend;
+            One for each of the plan's; what is wrong goes to the findings: EK621, the backend is not registered;
             EK627, it does not take the delegate.
         """
         loaded: list[LoadedDelegate] = []
@@ -97,7 +97,7 @@ class BackendRegistry:
             if load is None:
                 findings.add(
                     "EK621",
-                    f"delegate {index} needs backend {delegate.id}, which nobody has registered",
+                    f"delegate {index} needs backend {delegate.id}, which is not registered",
                     at=f"delegate {index}",
                     expected=_one_of(self.registered_backend_names),
                     hint="register what runs it: Runtime.get().backend_registry.register(name, load)",

@@ -1,4 +1,4 @@
-"""How much a file may ask for before it is refused, whatever the machine could give."""
+"""How much a file may ask for before it is rejected, whatever the machine could give."""
 
 from __future__ import annotations
 

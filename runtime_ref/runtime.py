@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
@@ -23,10 +24,10 @@ from .interpreter.value_table import Arenas
 from .kernels.registry import OperatorRegistry, default_registry
 from .limits import Limits
 from .metadata import MethodMetadata
-from .sanitizer.interpreter import KnowingInterpreter
+from .sanitizer.interpreter import SanitizedInterpreter
 from .sanitizer.memory import ShadowMemory
 
-# Comparing names is slow, and a hostile file has any number of wrong ones.
+# Comparing names is slow, and a malformed file has any number of wrong ones.
 UNKNOWN_KERNEL_HINT = (
     "import the library that registers it before loading; of an operator that a rule book defines, load the book: "
     "`--rules BOOK`, or `load_book`"
@@ -75,7 +76,7 @@ class Method:
         Raises:
             UsageError: EK640 to EK645 if the inputs do not fit.
             ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given; EK660 to
-                EK666 if the program was loaded to be run knowingly and uses memory wrongly.
+                EK666 if the memory sanitizer finds a wrong access.
         """
         return self._interpreter.run(inputs, numbers_vary=numbers_vary)
 
@@ -95,7 +96,7 @@ class Method:
         return self._interpreter.heap.peak_nbytes
 
     def manual_seed(self, seed: int) -> None:
-        """Start the random numbers of this method anew; a method that is just loaded has seed 0."""
+        """Restart the random numbers of this method; a method that is just loaded has seed 0."""
         self._interpreter.seed(seed)
 
     def get_attribute(self, name: str) -> torch.Tensor:
@@ -125,7 +126,7 @@ class Program:
         *,
         backends: BackendRegistry | None = None,
         share_arenas: bool = False,
-        knowing: bool = False,
+        sanitize: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
         in_place: bool = False,
     ) -> None:
@@ -134,7 +135,7 @@ class Program:
         self._registry = registry
         self._limits = limits
         self._share_arenas = share_arenas
-        self._knowing = knowing
+        self._sanitize = sanitize
         self._views = views or {}
         self._in_place = in_place
         self._shared: Arenas | None = None
@@ -170,7 +171,7 @@ class Program:
         Raises:
             UnknownMethodError: EK646 if there is no such method.
             ProgramVerifyError: EK601 to EK626 if the method is wrong; EK620 with one finding for each operator that
-                nobody has registered, EK621 with one for each delegate whose backend nobody has registered.
+                is not registered, EK621 with one for each delegate whose backend is not registered.
         """
         plan = self._plan(name)
         if name not in self._methods:
@@ -206,11 +207,11 @@ class Program:
         return facts
 
     def _interpreter(self, plan: ExecutionPlan, facts: PlanFacts) -> Interpreter:
-        if not self._knowing:
+        if not self._sanitize:
             return Interpreter(self._file, plan, facts, self._arenas(plan), self._limits)
         views = self._views.get(plan.name)
         memory = self._memory(plan)
-        return KnowingInterpreter(self._file, plan, facts, memory, self._limits, views=views, in_place=self._in_place)
+        return SanitizedInterpreter(self._file, plan, facts, memory, self._limits, views=views, in_place=self._in_place)
 
     def _arenas(self, plan: ExecutionPlan) -> Arenas:
         if not self._share_arenas:
@@ -266,9 +267,10 @@ class Runtime:
         verification: Verification = Verification.InternalConsistency,
         share_arenas: bool = False,
         limits: Limits | None = None,
-        knowing: bool = False,
+        sanitize: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
         in_place: bool = False,
+        knowing: bool | None = None,
     ) -> Program:
         """Load a program.
 
@@ -279,28 +281,32 @@ class Runtime:
             share_arenas: Whether all methods use the same arenas. Methods that were planned to share a mutable
                 buffer need that; others overwrite each other's buffers.
             limits: How much the program may ask for.
-            knowing: Whether methods run under a shadow of their memory: a read of bytes that are not the last that
-                were written to their tensor, a write over what is still to be read, and a write beyond a tensor fail
-                with EK660 to EK666, whatever the numbers are. Results are the same; runs take two to three times as
-                long, and memory five times as much.
-            views: For a knowing run, by method: the value whose memory each view without instruction shows. The file
+            sanitize: Whether methods run under the memory sanitizer: a read of bytes that are not the last that were
+                written to their tensor, a write over what is still to be read, and a write beyond a tensor fail with
+                EK660 to EK666, whatever the numbers are. Results are the same; runs take two to three times as long,
+                and memory five times as much.
+            views: For a sanitized run, by method: the value whose memory each view without instruction shows. The file
                 does not tell; without it bases are guessed from places, which is wrong only where a view and several
                 tensors before it have one place, dtype and size.
-            in_place: For a knowing run of a program planned with `in_place`: a result may lie exactly over an argument
-                that nothing reads after the instruction, where its operator is declared to allow that.
+            in_place: For a sanitized run of a program planned with `in_place`: a result may overwrite exactly an
+                argument that nothing reads after the instruction, where its operator is declared to allow that.
+            knowing: Deprecated name of `sanitize`.
 
         Raises:
             ProgramFormatError: The file is damaged, of another version, or no program.
             ProgramVerifyError: EK601 to EK626, the program cannot run.
             UsageError: EK648 if `data` is none of these, or no such file exists.
         """
+        if knowing is not None:
+            warnings.warn("load_program(knowing=) is deprecated: use sanitize=", DeprecationWarning, stacklevel=2)
+            sanitize = knowing
         program = Program(
             _read(data),
             self.operator_registry,
             limits or Limits(),
             backends=self.backend_registry,
             share_arenas=share_arenas,
-            knowing=knowing,
+            sanitize=sanitize,
             views=views,
             in_place=in_place,
         )

@@ -51,7 +51,7 @@ class ExtendedHeader:
 
 
 def check_identifier(data: memoryview) -> None:
-    """Refuse a file that is no program of the version that this library knows.
+    """Reject a file that is not a program of the version that this library knows.
 
     Raises:
         ProgramFormatError: EK504 if the file is too short, EK503 for another version, EK502 for other files.

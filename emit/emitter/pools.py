@@ -98,7 +98,7 @@ def contents(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
 
 
 def is_all_zero(data: memoryview) -> bool:
-    """Tell whether contents are nothing but zero bytes; minus zero is not."""
+    """Return whether contents are nothing but zero bytes; minus zero is not."""
     if not len(data):
         return True
     return not bool(torch.frombuffer(data, dtype=torch.uint8).any())

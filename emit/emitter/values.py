@@ -107,7 +107,7 @@ class ValueTable:
         return self._list(DoubleList, items, [item.hex() for item in items])
 
     def flags(self, items: Sequence[bool]) -> int:
-        """Return the index of a list of truth values."""
+        """Return the index of a list of bools."""
         return self._list(BoolList, items)
 
     def tensors(self, items: Sequence[int]) -> int:

@@ -162,7 +162,7 @@ def encode(root: Table, identifier: bytes, *, alignment: int, alignments: Mappin
             raise _too_large(encoder.used)
     except Fault as fault:
         raise ModelError(fault.diagnostic()) from None
-    largest = max(alignment, *alignments.values())
+    largest = max((alignment, *alignments.values()))
     return EncodedTable(_join(encoder.chunks), encoder.used, position, largest, identifier)
 
 

@@ -107,7 +107,7 @@ class ValueNames:
         return "None"
 
     def _boxed(self, index: int) -> str:
-        # Not `argument`: in a file that nobody checked a list may contain itself.
+        # Not `argument`: in a file that was not checked a list may contain itself.
         value = self.value(index)
         known = isinstance(value, Int) and index not in self.variables
         return str(value.int_val) if known and isinstance(value, Int) else self.name(index)

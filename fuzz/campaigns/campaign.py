@@ -76,7 +76,7 @@ class Progress:
 
     @property
     def failed(self) -> int:
-        """How many seeds have a verdict that is bad for somebody."""
+        """How many seeds have a verdict that is a finding."""
         return sum(self.verdicts[verdict] for verdict in BAD_VERDICTS)
 
 

@@ -35,7 +35,7 @@ class Attachment(BaseModel):
     def of(cls, file: str) -> Attachment:
         """Read a file; a name that is not a file is taken for something that comes with exirkit.
 
-        A file that is not text has none here: whoever parses it says what is wrong with it.
+        A file that is not text has none here: its parser reports what is wrong with it.
 
         Raises:
             OSError: The file cannot be read.

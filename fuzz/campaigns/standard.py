@@ -158,6 +158,9 @@ def analysed(
     return made, shown
 
 
+_FORMER_FIELDS = {"refused": "unsupported"}
+
+
 def policy_of(given: Mapping[str, Any] | None) -> Policy:
     """Return the policy that a mapping describes: names of its fields, dtypes by their names in torch.
 
@@ -167,6 +170,7 @@ def policy_of(given: Mapping[str, Any] | None) -> Policy:
     values: dict[str, Any] = {}
     known = {one.name: one for one in fields(Policy)}
     for name, value in (given or {}).items():
+        name = _FORMER_FIELDS.get(name, name)
         if name not in known:
             raise _no_policy(f"a policy has no {name!r}", f"fields: {', '.join(known)}")
         usual = getattr(Policy(), name)

@@ -175,7 +175,7 @@ class Store:
         return {seed for (seed,) in rows}
 
     def begin_session(self, campaign: str, began: float, host: str, process: int, workers: int) -> None:
-        """Note that somebody works on a campaign."""
+        """Note that a session of a campaign begins."""
         with self.transaction():
             self.connection.execute(
                 "INSERT INTO session VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -214,7 +214,7 @@ class Store:
             )  # fmt: skip
 
     def to_analyse(self, campaign: str, per_bucket: int, seeds: range) -> list[tuple[int, int]]:
-        """Return seed and number of failures that nobody has looked into, the lowest seeds of each bucket."""
+        """Return seed and number of failures that were not analysed, the lowest seeds of each bucket."""
         rows = self.connection.execute(
             """
             SELECT first.seed, first.number FROM (

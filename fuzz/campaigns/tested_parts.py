@@ -93,7 +93,7 @@ class Uses:
 
 
 def parts_under_test(compiler: Compiler) -> list[tuple[Kind, str]]:
-    """Return kind and name of all that somebody gave our chain: rules, pipelines, their stages and their rules."""
+    """Return kind and name of all that the user gave our chain: rules, pipelines, their stages and their rules."""
     if not isinstance(compiler, ExirkitCompiler):
         return []
     parts: list[tuple[Kind, str]] = [("rule", one.id) for one in compiler.compiled_rules()]
@@ -111,7 +111,7 @@ def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, S
 
     Args:
         parts: What was under test.
-        programs: How many programs were looked at.
+        programs: How many programs were tried.
         reasons: Why, by the name of the part, as far as that is known.
     """
     found = []

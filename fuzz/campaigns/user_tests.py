@@ -38,7 +38,7 @@ class PassFuzzer:
         seeds: From `--exirkit-seeds`; takes the place of what a test asks for.
         directory: Where scripts that fail are written.
         name: Of the test; the scripts are named after it.
-        checked: How many programs were looked at in the whole.
+        checked: How many programs were tried in the whole.
         told: What was tested, a line for each call; the plug-in prints them at the end.
     """
 

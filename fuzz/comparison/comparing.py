@@ -273,7 +273,7 @@ def _notes(
                      "file; give the options that it was lowered with")  # fmt: skip
     if runtimes and step is None and not found and not compared.wrong(EXPORTED):
         notes.append("every step of lowering computes the same as the exported program, and no single instruction "
-                     "differs: look at the memory plan with `exirkit run --knowing`")  # fmt: skip
+                     "differs: look at the memory plan with `exirkit run --sanitize`")  # fmt: skip
     return notes
 
 

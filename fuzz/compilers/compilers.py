@@ -185,7 +185,7 @@ class ExirkitCompiler:
 
     @property
     def has_rules(self) -> bool:
-        """Whether rules of somebody's own may be under test."""
+        """Whether rules of the user may be under test."""
         return bool(self.rules) or self.pipeline is not None
 
     def compiled_rules(self) -> list[CompiledRule]:
@@ -238,7 +238,7 @@ class ExirkitCompiler:
 
 @dataclass(frozen=True)
 class FunctionCompiler:
-    """A function that somebody wrote: `MODULE:FUNCTION`.
+    """A function of the user: `MODULE:FUNCTION`.
 
     It is called with exported programs by method name, and returns the file as bytes, or something with the file in
     its attribute `buffer`.
@@ -272,7 +272,7 @@ class FunctionCompiler:
 
 
 def imported(target: Any) -> Any:
-    """Return what `MODULE:NAME` names; anything that is no text as it is.
+    """Return what `MODULE:NAME` names; anything that is not a string as it is.
 
     Raises:
         UsageError: EK831, there is no such thing.

@@ -24,7 +24,7 @@ rules: [{kind: output, pool: second}, {kind: intermediate, nbytes: {at_most: 64}
 
 
 def drawn_choices(compiler: ExirkitCompiler, seed: int) -> ExirkitCompiler:
-    """Return our chain with the choices of a seed in the place of the usual ones.
+    """Return our chain with the choices of a seed instead of the usual ones.
 
     Args:
         compiler: Level, pipeline, rules and passes stay as they are.

@@ -23,7 +23,7 @@ class Snapshot:
         method: Name of the method, where it is known.
         stage: The pass that has just worked; `export` at the beginning.
         pipeline: File of the pipeline that it is in.
-        program: A copy that nobody changes.
+        program: A copy that is never changed.
         edit: The pass as an object, if there is one.
     """
 
@@ -126,7 +126,7 @@ class LoweringTrace:
             self.changed[name] = self.changed.get(name, False) or has_changed
 
     def see_part(self, name: str | None) -> None:
-        """Take note that a part of the chain which is no pass begins: it is at work whenever no pass is."""
+        """Take note that a part of the chain which is not a pass begins: it is at work whenever no pass is."""
         self.current = self._after = name
 
     def path_to(self, method: str, lowered: ExportedProgram) -> list[Snapshot]:

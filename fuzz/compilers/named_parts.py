@@ -88,7 +88,7 @@ def _pipeline(name: str, stamp: object) -> Pipeline:
 
 
 def _stamp(name: str) -> tuple[int, int] | None:
-    """Return what changes with a file, or None if there is none of that name; whoever reads it says so."""
+    """Return what changes with a file, or None if there is none of that name; the reader reports that."""
     try:
         status = Path(name).stat()
     except OSError:

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from exirkit.fuzz.campaigns import Analysis, CampaignConfig, Case, Checked, Found
 from exirkit.ir import ContractError
-from exirkit.passes import DELEGATION_TAG, circles_among, grown_partitions, partitions_of
+from exirkit.passes import DELEGATION_TAG, cycles_among, grown_partitions, partitions_of
 
 from .graphs import Instance, draw_instance
 from .reachability import units_on_cycles
@@ -60,7 +60,7 @@ def check_growing(instance: Instance, counts: Counter[str]) -> Iterator[_Finding
     counts["groups"] += len(groups)
     while True:
         units = {node: ("group", place) for place, group in enumerate(groups) for node in group}
-        reported = circles_among(graph, groups)
+        reported = cycles_among(graph, groups)
         really = {name[1] for name in units_on_cycles(graph, units) if isinstance(name, tuple)}
         if {place for cycle in reported for place in cycle} != really:
             yield "cycles", f"cycles {reported} are reported, and groups {sorted(really)} are on some"

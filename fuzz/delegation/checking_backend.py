@@ -1,4 +1,4 @@
-"""Two backends that trust nobody: they run what they are given, and look at everything that they are handed."""
+"""Two backends that run what they are given, and check everything that they are handed."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class _Delegate(LoadedDelegate):
         if found != header["specs"]:
             raise ValueError(f"compile specs {found} are found, and {header['specs']} were given")
         if context.named_data(KEY) != b"a checking backend":
-            raise ValueError("its named data is that of somebody else")
-        self._method = Runtime.get().load_program(context.processed[8 + length :], knowing=True).load_method("forward")
+            raise ValueError("its named data is that of another delegate")
+        self._method = Runtime.get().load_program(context.processed[8 + length :], sanitize=True).load_method("forward")
 
     @property
     def result_count(self) -> int:

@@ -18,8 +18,8 @@ from exirkit.passes import (
     Partitioner,
     PartitionResult,
     grown_partitions,
-    obstacle_to_taking,
     tag_kept_state,
+    why_not_delegable,
 )
 from exirkit.program import EdgeProgramManager, to_edge
 
@@ -59,7 +59,7 @@ class RandomPartitioner(Partitioner):
         return PartitionResult(exported_program, specs)
 
     def _can_take(self, node: Node) -> bool:
-        return "getitem" not in str(node.target) and obstacle_to_taking(node) is None
+        return "getitem" not in str(node.target) and why_not_delegable(node) is None
 
 
 def cut_at_random(programs: Mapping[str, ExportedProgram]) -> bytes:

@@ -91,7 +91,7 @@ def _rows(walk: Walk, call: ControlFlowCall) -> None:
         stored = walk.kernel("executorch_prim::et_copy_index.tensor")
         walk.same(target, stored[0])
         walk.argument(one, stored[1], "a row of the result")
-        walk.require(stored[2] == number, "a row is stored in the place of another one")
+        walk.require(stored[2] == number, "a row is stored at the index of another one")
     _carry(walk, call, lambda found: isinstance(found, KernelCall) and walk.operator_of(found) != _COPY)
     counted = walk.kernel("executorch_prim::add.Scalar")
     walk.argument(1, counted[1], "the step")

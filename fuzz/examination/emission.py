@@ -118,7 +118,7 @@ class Walk:
         self.node = ""
         self._instructions = [one.instr_args for chain in plan.chains for one in chain.instructions]
         self.at = 0
-        # Numbers that instructions write are no constants, whatever is stored of them.
+        # Numbers that instructions write are not constants, whatever is stored of them.
         self._changing = {one.move_to for one in self._instructions if isinstance(one, MoveCall)}
         self._changing |= {one.args[-1] for one in self._instructions if isinstance(one, KernelCall)}
         # What stands for what: specs of tensors, or nodes whose value is a number.

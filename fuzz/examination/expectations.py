@@ -101,7 +101,7 @@ def expectations_of(program: Program, *, is_exact: bool) -> dict[str, Expectatio
 
 
 def leaves_signs_of_zeros_open(program: Program) -> bool:
-    """Tell whether a program calls an operator that takes any of 0.0 and -0.0."""
+    """Return whether a program calls an operator that takes any of 0.0 and -0.0."""
     return any(_chooses_among_zeros(call) for method in program.methods for call in _all_calls(method.steps))
 
 

@@ -53,7 +53,7 @@ def run_file(
     program = Runtime.get().load_program(
         data,
         verification=Verification.Minimal,
-        knowing=is_sanitized,
+        sanitize=is_sanitized,
         views=given if is_sanitized else None,
         in_place=in_place and is_sanitized,
     )

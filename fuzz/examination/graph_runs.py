@@ -65,7 +65,7 @@ class GraphSession:
                 self._inputs.append(str(name))
             elif spec.target in stored:
                 value = stored[spec.target]
-                # Buffers may be written to in place, and the program belongs to somebody else.
+                # Buffers may be written to in place, and the program belongs to the caller.
                 is_own = spec.kind is InputKind.BUFFER
                 self._lifted[str(name)] = value.detach().clone() if is_own else value
                 if is_own:

@@ -88,7 +88,7 @@ class SeededChoices:
 
 
 class DrawnChoices:
-    """Choices that somebody else makes, such as a library that shrinks what fails.
+    """Choices that a library makes, such as Hypothesis, which shrinks what fails.
 
     Args:
         draw: Returns a number between two, both included; the least is the simplest.

@@ -72,7 +72,7 @@ def require_programs(policy: Policy) -> None:
         UsageError: EK821: the policy leaves no operator, or no dtype.
     """
     _require_choices(policy)
-    if not _allowed(policy.operators, policy.without, policy.portable_only, policy.refused):
+    if not _allowed(policy.operators, policy.without, policy.portable_only, policy.unsupported):
         raise _wrong("it leaves no operator of the catalogue")
 
 
@@ -231,7 +231,7 @@ _OF_OPTIONS = ("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.clone.defau
 
 def _quantize(scope: Scope) -> None:
     value = scope.pick((torch.float32,), accept=preferred(scope, True))
-    if not scope.building.plan.policy.refused:
+    if not scope.building.plan.policy.unsupported:
         creating.quantize_in_steps(scope, value)
         return
     made = creating.quantized(scope, value)
@@ -291,20 +291,20 @@ _FACTORS = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
 
 
 @lru_cache(maxsize=64)
-def _allowed(only: frozenset[str], without: frozenset[str], portable: bool, refused: bool) -> tuple[Operator, ...]:
+def _allowed(only: frozenset[str], without: frozenset[str], portable: bool, unsupported: bool) -> tuple[Operator, ...]:
     return tuple(
         operator
         for operator in shipped_operators()
         if (not only or operator.name in only)
         and operator.name not in without
         and (operator.is_portable or not portable)
-        and (refused or not operator.is_refused or operator.name in only)
+        and (unsupported or not operator.is_unsupported or operator.name in only)
         and operator.weight > 0
     )
 
 
 def _key(policy: Policy) -> tuple[object, ...]:
-    return (policy.operators, policy.without, policy.portable_only, policy.refused)
+    return (policy.operators, policy.without, policy.portable_only, policy.unsupported)
 
 
 def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 import torch
 
@@ -75,7 +76,7 @@ class Policy:
         without: No calls of operators with these names are proposed.
         dtypes: Of what is computed; float32 is the simplest.
         exact: How often a call that would leave the grid of exact numbers is kept on it.
-        refused: Take operators as well that our own chain declines, such as those that quantize.
+        unsupported: Take operators as well that our own chain does not support, such as those that quantize.
         portable_only: Leave out operators for which the official runtime has no portable kernel.
         special: How many of the float inputs have NaN, infinities, -0.0 and denormals in them; see `ieee_policy`.
         control_flow: Programs have the features of `CONTROL_FLOW` as often as is said there, and not a fifth as often.
@@ -100,11 +101,17 @@ class Policy:
         torch.int16,
     )
     exact: float = 0.85
-    refused: bool = False
+    unsupported: bool = False
     portable_only: bool = False
     special: float = 0.0
     control_flow: bool = False
     rule_patterns: float = 0.12
+    refused: InitVar[bool] = False
+
+    def __post_init__(self, refused: bool) -> None:
+        if refused:
+            warnings.warn("Policy(refused=True) is called unsupported= now", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "unsupported", True)
 
     @property
     def takes_all(self) -> bool:
@@ -112,7 +119,7 @@ class Policy:
         return not self.operators and not self.without and self.dtypes == Policy.dtypes and not self.special
 
     def allows(self, operator: str) -> bool:
-        """Tell whether calls of an operator may be made for their own sake."""
+        """Return whether calls of an operator may be made for their own sake."""
         return (not self.operators or operator in self.operators) and operator not in self.without
 
     def share(self, feature: str) -> float:

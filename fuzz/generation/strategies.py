@@ -19,7 +19,7 @@ from .policy import Policy
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-# Of values; an instance is made anew for each.
+# Of values; an instance is made for each.
 _NUMBERS = 199
 
 

@@ -33,7 +33,7 @@ class Totals(BaseModel):
     """What was done so far in one mode.
 
     Attributes:
-        executions: Files that were loaded, or refused.
+        executions: Files that were loaded, or rejected.
         seconds: Time of the batches, summed over their processes.
         outcomes: `loaded`, codes, `printed`, `broken`, and how often.
         slowest_s: Time of the processor that the longest execution took.
@@ -140,7 +140,7 @@ class LoaderFuzzing:
             why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             message = f"the state of loader fuzzing cannot be read: {why}"
             where = Location(file=str(self.file))
-            hint = "name another file, or move this one away to start anew"
+            hint = "name another file, or move this one away to start again"
             raise UsageError(Diagnostic(code="EK892", message=message, location=where, hint=hint)) from None
 
     def keep(self, state: State) -> None:

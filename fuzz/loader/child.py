@@ -99,7 +99,7 @@ class _Batch:
             self._look_around(executions)
 
     def _look_around(self, executions: int) -> None:
-        """Look at what is no single execution's fault: a process that grows, a parent that died."""
+        """Check what is not caused by a single execution: a process that grows, a parent that died."""
         from .contract import resident_nbytes
 
         if os.getppid() != self._parent:

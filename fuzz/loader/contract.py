@@ -56,7 +56,7 @@ class Outcome:
 
     Attributes:
         name: `loaded`, a code, or `broken`.
-        feature: A small number that is different for ends of different kinds: which field was refused, for example.
+        feature: A small number that is different for ends of different kinds: which field was rejected, for example.
         error: What broke the contract, if anything did.
     """
 
@@ -115,7 +115,7 @@ _DIGITS: Final = re.compile(r"\d+")
 
 
 def _feature(error: ProgramFormatError | ProgramVerifyError) -> int:
-    """Return a number that tells which field was refused, whatever its index, and for which reason."""
+    """Return a number that stands for the field that was rejected, whatever its index, and for which reason."""
     first = error.diagnostics[0]
     # The reader names the field, the checks only the kind of thing that is wrong: there the text tells more.
     place = (first.location.node or "") if first.code < "EK6" else first.message[:10]
@@ -190,7 +190,7 @@ def resident_nbytes() -> int:
 
 
 def forget_peak() -> None:
-    """Let the peak start anew from what the process holds now; imports take more for a while."""
+    """Restart the peak from what the process holds now; imports take more for a while."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

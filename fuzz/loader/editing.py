@@ -36,7 +36,7 @@ def edit_program(data: bytes, donor: bytes, rng: random.Random) -> bytes | None:
 
 
 def rebuilt(file: PteFile, data: bytes) -> bytes:
-    """Return the file anew after its program was edited; its segments are as they were in `data`."""
+    """Return the file again after its program was edited; its segments are as they were in `data`."""
     encoded = encode_program(file.program)
     header = file.header
     if header is None:
@@ -69,7 +69,7 @@ def _edit(program: Program, other: Program, rng: random.Random) -> None:
 
 
 def _replace(program: Program, other: Program, rng: random.Random) -> None:
-    """Put a field of a table of the other program in the place of the same field here."""
+    """Replace a field by the same field of a table of the other program."""
     here, there = list(_tables(program)), list(_tables(other))
     table = rng.choice(here)
     same = [each for each in there if type(each) is type(table)]

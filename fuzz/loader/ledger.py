@@ -18,7 +18,7 @@ _OUTCOMES: Final = 1008
 _INPUT_AT: Final = 8 * (_FIRST_OUTCOME + _OUTCOMES)
 _NBYTES: Final = _INPUT_AT + MAX_INPUT_NBYTES
 
-# Outcomes that are no code: a program, a listing that was printed, and anything that breaks the contract.
+# Outcomes that are not codes: a program, a listing that was printed, and anything that breaks the contract.
 LOADED: Final = "loaded"
 PRINTED: Final = "printed"
 BROKEN: Final = "broken"
@@ -65,7 +65,7 @@ class Ledger:
         return words[_EXECUTIONS]
 
     def count(self, slot: int) -> None:
-        """Count something that is no end of an execution."""
+        """Count something that does not end an execution."""
         self._words[_FIRST_OUTCOME + slot] += 1
 
     def look(self, grown_nbytes: int, nanoseconds: int) -> None:

@@ -49,7 +49,7 @@ class Mutator:
         seed: Decides all damage, given the same calls.
         others: Files from which parts are taken.
         whole: Files that are read to the end, of which half of all copies are made, most of them of small ones:
-            those that are refused hide what comes behind the place where they are.
+            those that are rejected hide what comes behind the place where they are.
         mutate_bytes: Another mutator that knows bytes only, such as libFuzzer's own.
     """
 

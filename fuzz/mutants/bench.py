@@ -153,7 +153,7 @@ def _blamed(mutant: Mutant, program: Program, failure: Failure, compiler: Compil
         with applied(mutant):
             compiler = with_fewer_choices(program, failure, compiler, seed)
             culprit = find_culprit(program, failure, compiler=compiler, seed=seed)
-    except Exception as error:  # the bug may trip whoever looks for it; it is found all the same
+    except Exception as error:  # the mutant may break the search for it; it is found all the same
         return {**found, "is_blame_right": False, "note": f"{type(error).__name__}: {error}"}
     return {**found, "blamed": culprit.part, "is_blame_right": culprit.part in mutant.culprits}
 

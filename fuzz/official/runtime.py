@@ -42,7 +42,7 @@ def missing_reason() -> str | None:
 
 @dataclass(frozen=True)
 class Failure:
-    """How the official runtime refused or died.
+    """How the official runtime rejected a file or died.
 
     Attributes:
         kind: `load-error` and `execute-error` are errors it reported, `crash` is a signal, `timeout` our patience.
@@ -78,7 +78,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """Inputs and outputs of one method; `None` for a value that is no tensor."""
+    """Inputs and outputs of one method; `None` for a value that is not a tensor."""
 
     inputs: tuple[TensorInfo | None, ...]
     outputs: tuple[TensorInfo | None, ...]

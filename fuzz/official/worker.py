@@ -26,7 +26,7 @@ Reply = tuple[Header, list[bytes]]
 
 
 class RefusedError(Exception):
-    """The runtime refused; `kind` says at which stage."""
+    """The runtime rejected the file; `kind` is the stage."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind
@@ -112,7 +112,7 @@ def answer_session(native: Any, request: Header, blobs: list[bytes]) -> Reply:
 
 
 def answer_metadata(native: Any, request: Header, blobs: list[bytes]) -> Reply:
-    """Describe every method: its inputs and outputs, `None` for those that are no tensors."""
+    """Describe every method: its inputs and outputs, `None` for those that are not tensors."""
     program = load_program(native, request, blobs)
     methods: dict[str, Header] = {}
     for index in range(program.num_methods()):
@@ -129,7 +129,7 @@ def describe_tensor(read: Callable[[int], Any], index: int) -> Header | None:
     """Describe one input or output."""
     try:
         info = read(index)
-    except Exception:  # the binding raises for a value that is no tensor
+    except Exception:  # the binding raises for a value that is not a tensor
         return None
     planned = bool(info.is_memory_planned())
     return {"sizes": list(info.sizes()), "scalar_type": info.dtype(), "nbytes": info.nbytes(), "planned": planned}

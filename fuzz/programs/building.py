@@ -48,7 +48,7 @@ def build(program: Program, *, quick: bool = True) -> dict[str, ExportedProgram]
     Args:
         program: A program without findings (`check_program`).
         quick: Record values from meta kernels at a few sizes where that is possible. Otherwise fake tensors are asked
-            about everything, as `torch.export` does: ten times as slow, and it refuses a call that has a result under a
+            about everything, as `torch.export` does: ten times as slow, and it rejects a call that has a result under a
             further condition on symbols only.
 
     Returns:

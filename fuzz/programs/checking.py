@@ -81,7 +81,7 @@ class _Check:
             if not 0 <= symbol.low <= symbol.high < 2**31 or symbol.low < symbol.high < 2:
                 # Torch tells sizes of zero and one from all others when it traces.
                 hint = "a range ends at 2 at least and below 2**31, or it is one number"
-                yield Finding("EK804", symbol, f"{symbol.low}..{symbol.high} is no range of sizes", hint)
+                yield Finding("EK804", symbol, f"{symbol.low}..{symbol.high} is not a range of sizes", hint)
         for stored in self.program.stored:
             yield from self._stored(stored)
         if not self.program.methods:
@@ -150,7 +150,7 @@ class _Check:
         targets = [target for target, _ in method.updates]
         for target, source in method.updates:
             if target not in writable or targets.count(target) > 1:
-                yield Finding("EK810", method, f"{target} is no buffer or input of {method.name}, or written twice")
+                yield Finding("EK810", method, f"{target} is not a buffer or input of {method.name}, or written twice")
             yield from self._used(method, source, known)
 
     def _steps(self, steps: tuple[Call, ...], known: set[str]) -> Iterator[Finding]:

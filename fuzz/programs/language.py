@@ -67,12 +67,12 @@ _WORDS = frozenset(
 
 
 def is_name(text: str) -> bool:
-    """Tell whether something may have this name: an ASCII one of Python that is no word of the language."""
+    """Return whether something may have this name: an ASCII one of Python that is not a word of the language."""
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in _WORDS
 
 
 def is_operator_name(text: str) -> bool:
-    """Tell whether this can be printed as an operator: `cond` and its like, or namespace, name and overload."""
+    """Return whether this can be printed as an operator: `cond` and its like, or namespace, name and overload."""
     parts = text.split(".")
     return text in HIGHER_ORDER or (
         len(parts) == 3

@@ -182,7 +182,7 @@ class Call:
             predicate are lists of values, and slices are taken along the first dim.
         kwargs: By name, in any order.
         results: A name for each result, or for each element where the operator returns a list; None for one that
-            nobody uses. Empty where the operator returns nothing.
+            is not used. Empty where the operator returns nothing.
         bodies: Functions that a higher-order operator calls: two for `cond` (if true, if false) and `while_loop`
             (whether to go on, one turn), else one.
     """

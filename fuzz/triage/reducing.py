@@ -175,7 +175,7 @@ def without_outputs(program: Program) -> Iterator[Program]:
 
 
 def without_dead_calls(program: Program) -> Iterator[Program]:
-    """Leave out all calls whose results nobody uses, or one of them."""
+    """Leave out all calls whose results are not used, or one of them."""
     for method in program.methods:
         alive: list[Call] = []
         used = set(names_in(method.outputs)) | {ref.name for _, ref in method.updates}
@@ -216,7 +216,7 @@ def without_calls(program: Program) -> Iterator[Program]:
 
 
 def without_symbols(program: Program) -> Iterator[Program]:
-    """Write numbers in the place of sizes that callers choose."""
+    """Write numbers for sizes that callers choose."""
     for symbol in program.symbols:
         for value in dict.fromkeys(run.sizes[symbol.name] for run in program.runs):
             if all(run.sizes[symbol.name] == value for run in program.runs):

@@ -12,8 +12,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import _side_effectful_functions
 
 from exirkit.ir.analysis.interface import results_of_graph
+from exirkit.ir.operators.defined_operators import free
 from exirkit.ir.operators.handles import underlying
-from exirkit.ir.operators.memory_ops import free
 
 
 def is_pure(node: Node) -> bool:

@@ -1,15 +1,18 @@
-"""Calls of control flow, decomposed: which graphs they run, and what the inputs and results of these stand for."""
+"""Calls that run graphs: control flow, decomposed into graphs, inputs and operands, and delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
 from torch._ops import HigherOrderOperator
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from exirkit.ir.analysis.interface import graph_argument
+from exirkit.ir.graph.metadata import attribute_of
 
 COND = "cond"
 MAP = "map_impl"
@@ -55,13 +58,58 @@ class ControlFlowCall:
         return self.bodies[-1 if self.kind == WHILE else 0]
 
 
+@dataclass(frozen=True)
+class CallLayout:
+    """Where a call of a higher-order operator has its graphs and their operands.
+
+    Attributes:
+        bodies: Positions of the graphs.
+        operands: Positions of the lists of operands, in the order of the placeholders; all following arguments are one
+            list if the last position is negative.
+        roles: What each list of operands is: `carried`, `sliced` or `shared`; empty for operators that only wrap.
+        last_is_optional: The last list may be missing.
+        is_isolated: Its graphs may not return what shares memory with an operand or another result.
+    """
+
+    bodies: tuple[int, ...]
+    operands: tuple[int, ...]
+    roles: tuple[str, ...] = ()
+    last_is_optional: bool = False
+    is_isolated: bool = True
+
+
+# The last list of each is passed on as it is.
+LAYOUTS: Mapping[str, CallLayout] = {
+    COND: CallLayout((1, 2), (3,), ("shared",), last_is_optional=True),
+    MAP: CallLayout((0,), (1, 2), ("sliced", "shared")),
+    SCAN: CallLayout((0,), (1, 2, 3), ("carried", "sliced", "shared")),
+    WHILE: CallLayout((0, 1), (2, 3), ("carried", "shared"), last_is_optional=True),
+    "wrap_with_set_grad_enabled": CallLayout((1,), (-2,), is_isolated=False),
+    "wrap_with_autocast": CallLayout((4,), (-5,), is_isolated=False),
+}
+
+
 def control_flow_call(node: Node) -> ControlFlowCall | None:
     """Decompose a call of control flow; None for other nodes, and for calls of an unusual form."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, HigherOrderOperator) or set(node.kwargs) - IGNORED_OPTIONS:
         return None
-    reader = _READERS.get(target.name())
-    return None if reader is None else reader(node)
+    kind = target.name()
+    layout = LAYOUTS.get(kind)
+    if layout is None or not layout.roles:
+        return None
+    last = layout.operands[-1]
+    if len(node.args) != last + 1 and not (layout.last_is_optional and len(node.args) == last):
+        return None
+    bodies = [graph_argument(node.args[at]) for at in layout.bodies]
+    if None in bodies:
+        return None
+    given = {
+        role: _listed(node.args[at]) if at < len(node.args) else ()
+        for role, at in zip(layout.roles, layout.operands, strict=True)
+    }
+    predicate = node.args[0] if kind == COND else None
+    return ControlFlowCall(node, kind, tuple(bodies), predicate=predicate, **given)  # type: ignore[arg-type]
 
 
 def body_calls(module: GraphModule) -> Iterator[ControlFlowCall]:
@@ -72,45 +120,75 @@ def body_calls(module: GraphModule) -> Iterator[ControlFlowCall]:
             yield call
 
 
-def _bodies(arguments: Sequence[Any]) -> tuple[GraphModule, ...] | None:
-    found = tuple(map(graph_argument, arguments))
-    return None if None in found else found  # type: ignore[return-value]
-
-
 def _listed(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, list | tuple) else (given,)
 
 
-def _read_cond(node: Node) -> ControlFlowCall | None:
-    if len(node.args) not in (3, 4) or (bodies := _bodies(node.args[1:3])) is None:
+CALL_DELEGATE = executorch_call_delegate
+"""The operator that calls a delegate: its first argument is the attribute that holds it, the others are its inputs."""
+
+
+@dataclass(frozen=True)
+class CompileSpec:
+    """A value that a backend compiles for, or finds again at run time.
+
+    Attributes:
+        key: What it is.
+        value: Its bytes; what they mean is between the partitioner and the backend.
+
+    Source: `CompileSpec` of the ExecuTorch documentation.
+    """
+
+    key: str
+    value: bytes
+
+
+@runtime_checkable
+class Delegate(Protocol):
+    """What is known of a delegate in a program."""
+
+    @property
+    def backend_id(self) -> str:
+        """Name of the backend that runs it."""
+        ...
+
+    @property
+    def processed_bytes(self) -> bytes:
+        """What the backend made of the program."""
+        ...
+
+    @property
+    def compile_specs(self) -> Sequence[CompileSpec]:
+        """What it was compiled for, for the backend's eyes."""
+        ...
+
+    @property
+    def original_module(self) -> ExportedProgram:
+        """The program that was compiled."""
+        ...
+
+    @property
+    def named_data(self) -> Mapping[str, bytes]:
+        """Data that it reads at run time, by name."""
+        ...
+
+    @property
+    def external_data(self) -> Mapping[str, Mapping[str, bytes]]:
+        """The same, in data files beside the program: bytes by name, by the name of the file."""
+        ...
+
+
+def delegate_of(node: Node) -> Delegate | None:
+    """Return the delegate that a node calls, or None if it calls something else."""
+    if node.op != "call_function" or node.target is not CALL_DELEGATE or not node.args:
         return None
-    shared = _listed(node.args[3]) if len(node.args) == 4 else ()
-    return ControlFlowCall(node, COND, bodies, predicate=node.args[0], shared=shared)
-
-
-def _read_map(node: Node) -> ControlFlowCall | None:
-    if len(node.args) != 3 or (bodies := _bodies(node.args[:1])) is None:
+    source = node.args[0]
+    if not isinstance(source, Node) or source.op != "get_attr":
         return None
-    return ControlFlowCall(node, MAP, bodies, sliced=_listed(node.args[1]), shared=_listed(node.args[2]))
+    return delegate_attribute(source)
 
 
-def _read_scan(node: Node) -> ControlFlowCall | None:
-    if len(node.args) != 4 or (bodies := _bodies(node.args[:1])) is None:
-        return None
-    carried, sliced, shared = map(_listed, node.args[1:])
-    return ControlFlowCall(node, SCAN, bodies, carried=carried, sliced=sliced, shared=shared)
-
-
-def _read_while(node: Node) -> ControlFlowCall | None:
-    if len(node.args) not in (3, 4) or (bodies := _bodies(node.args[:2])) is None:
-        return None
-    shared = _listed(node.args[3]) if len(node.args) == 4 else ()
-    return ControlFlowCall(node, WHILE, bodies, carried=_listed(node.args[2]), shared=shared)
-
-
-_READERS: dict[str, Callable[[Node], ControlFlowCall | None]] = {
-    COND: _read_cond,
-    MAP: _read_map,
-    SCAN: _read_scan,
-    WHILE: _read_while,
-}
+def delegate_attribute(node: Node) -> Delegate | None:
+    """Return the delegate that a `get_attr` node reads, or None if it reads something else."""
+    found = attribute_of(node)
+    return found if isinstance(found, Delegate) and not isinstance(found, GraphModule) else None

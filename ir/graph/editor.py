@@ -47,12 +47,15 @@ from .journal import (
     effect_of,
 )
 from .metadata import is_static, same_argument, same_value
-from .names import numbering_of, register_names, release, rename
 from .node_order import (
     check_move,
     input_in_the_way,
     misplaced_argument,
+    numbering_of,
     order_error,
+    register_names,
+    release,
+    rename,
     replacement_error,
     users_to_replace,
 )

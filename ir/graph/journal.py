@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.graph.metadata import same_argument, same_value
-from exirkit.ir.graph.names import Numbering, forget_name, restore_name
+from exirkit.ir.graph.node_order import Numbering, forget_name, restore_name
 
 if TYPE_CHECKING:
     from .editor import GraphEditor

@@ -1,24 +1,35 @@
-"""Copying `torch.export.ExportedProgram`s: graphs and signatures are copied, tensors are shared."""
+"""Programs: copies that share tensors, their fake tensor mode, and programs around graph modules."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
+import torch
 from torch._export.verifier import Verifier
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, InputSpec, OutputSpec
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
 
-from exirkit.ir.operators.defined_operators import DefinedOperator
-from exirkit.ir.operators.handles import EdgeOpOverload
-from exirkit.ir.operators.memory_ops import free
+from exirkit.ir.analysis.nodes import is_pure
+from exirkit.ir.graph.node_order import claim_names
+from exirkit.ir.inference.fake import fake_like
+from exirkit.ir.operators.defined_operators import DefinedOperator, free
+from exirkit.ir.operators.handles import EdgeOpOverload, underlying
 from exirkit.ir.tensor_spec import TensorSpec
-
-from .names import claim_names
 
 
 class EdgeProgramVerifier(Verifier):
@@ -154,3 +165,150 @@ def fake_mode_of(module: GraphModule) -> FakeTensorMode:
                     return mode
                 found = found or mode
     return found or FakeTensorMode(allow_non_fake_inputs=True)
+
+
+_UNKNOWN_TARGET = "?"
+"""What the results of a graph on its own are written back to, if to anything; no input has this name."""
+
+
+def program_of_module(module: GraphModule) -> ExportedProgram:
+    """Return a copy of a graph module as a program that passes can edit; it cannot be run, saved or lowered.
+
+    Args:
+        module: Any graph module whose calls have a recorded value (`meta["val"]`); it is not changed.
+    """
+    copied = copy_graph_module(module)
+    graph = copied.graph
+    inputs = graph.find_nodes(op="placeholder")
+    lifted, tensors = _lift_attributes(copied)
+    results: Any = graph.output_node().args[0]
+    results = results if isinstance(results, list | tuple) else (results,)
+    program = object.__new__(ExportedProgram)
+    program._graph_module = copied
+    program._graph_signature = ExportGraphSignature(
+        input_specs=[*lifted, *(InputSpec(InputKind.USER_INPUT, TensorArgument(one.name), None) for one in inputs)],
+        output_specs=[OutputSpec(OutputKind.BUFFER_MUTATION, _argument(one), _UNKNOWN_TARGET) for one in results],
+    )
+    program._state_dict = {}
+    program._constants = dict(tensors)
+    program._range_constraints = {}
+    program._module_call_graph = []
+    program._guards_code = []
+    program._verifiers = []
+    return program
+
+
+def is_module_program(program: ExportedProgram) -> bool:
+    """Return whether a program was made of a graph module on its own, and what its inputs stand for is unknown."""
+    return any(spec.target == _UNKNOWN_TARGET for spec in program.graph_signature.output_specs)
+
+
+def module_of_program(program: ExportedProgram, module: GraphModule) -> GraphModule:
+    """Return the graph of a program made by `program_of_module` as a graph module again.
+
+    Args:
+        program: The edited program, which is used up.
+        module: The module that it was made of, which gives class name and `meta`; hooks stay behind, as in a deep copy.
+    """
+    root, graph = program.graph_module, program.graph
+    stored = zip(graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True)
+    body = next((node for node in graph.nodes if node.op != "placeholder"), graph.output_node())
+    for node, spec in list(stored):
+        if spec.target is None:
+            continue
+        path, tensor = str(spec.target), program.constants[str(spec.target)]
+        if _attribute(root, path) is not tensor:
+            path = _free_name(root, path)
+            root.register_buffer(path, tensor.detach())
+        with graph.inserting_before(body):
+            made = graph.create_node("get_attr", path, name=node.name)
+        made.meta = node.meta
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+    with _use_lazy_graph_module(False):
+        result = GraphModule(root, graph, class_name=type(module).__name__)
+    result.meta.update(module.meta)
+    return result
+
+
+def _lift_attributes(module: GraphModule) -> tuple[list[InputSpec], dict[str, torch.Tensor]]:
+    """Make inputs of the tensors that hang on a module; those that the graph may write to are of unknown value."""
+    graph, mode = module.graph, fake_mode_of(module)
+    nodes: dict[str, list[Node]] = {}
+    for node in graph.find_nodes(op="get_attr"):
+        if isinstance(_attribute(module, str(node.target)), torch.Tensor):
+            nodes.setdefault(str(node.target), []).append(node)
+    written = {_storage(_attribute(module, str(node.target))) for node in _written_attributes(module)}
+    specs: list[InputSpec] = []
+    tensors: dict[str, torch.Tensor] = {}
+    first = next(iter(graph.nodes))
+    for path, readers in nodes.items():
+        tensor = _attribute(module, path)
+        with graph.inserting_before(first):
+            made = graph.create_node("placeholder", path.replace(".", "_"))
+        made.meta = {**readers[0].meta}
+        if not isinstance(made.meta.get("val"), torch.Tensor):
+            made.meta["val"] = fake_like(mode, tensor)
+        for node in readers:
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
+        made.target = made.name
+        kind = InputKind.USER_INPUT if _storage(tensor) in written else _kind(module, path, tensor)
+        specs.append(InputSpec(kind, TensorArgument(made.name), path, True if kind is InputKind.BUFFER else None))
+        tensors[path] = tensor
+    return specs, tensors
+
+
+def _kind(module: GraphModule, path: str, tensor: torch.Tensor) -> InputKind:
+    if isinstance(tensor, torch.nn.Parameter):
+        return InputKind.PARAMETER
+    owner, _, name = path.rpartition(".")
+    holder: Any = _attribute(module, owner) if owner else module
+    return InputKind.BUFFER if name in getattr(holder, "_buffers", {}) else InputKind.CONSTANT_TENSOR
+
+
+def _written_attributes(module: GraphModule) -> Iterator[Node]:
+    """Yield attributes that a call may write to: those that what it writes to was made from, in any way."""
+    pending = [one for node in module.graph.nodes for one in _written(node)]
+    seen: set[Node] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        pending += node.all_input_nodes
+        if node.op == "get_attr" and isinstance(_attribute(module, str(node.target)), torch.Tensor):
+            yield node
+
+
+def _written(node: Node) -> list[Node]:
+    if node.op not in ("call_function", "call_module", "call_method") or is_pure(node):
+        return []
+    schema = getattr(underlying(node.target), "_schema", None)
+    if schema is None:
+        return list(node.all_input_nodes)
+    found: list[Node] = []
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            found += [one for one in (given if isinstance(given, list | tuple) else (given,)) if isinstance(one, Node)]
+    return found
+
+
+def _argument(result: Any) -> Any:
+    return TensorArgument(result.name) if isinstance(result, Node) else ConstantArgument(name="", value=result)
+
+
+def _attribute(module: Any, path: str) -> Any:
+    return reduce(lambda holder, name: getattr(holder, name, None), path.split("."), module)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _free_name(module: GraphModule, wish: str) -> str:
+    wish = wish.replace(".", "_")
+    while hasattr(module, wish):
+        wish += "_"
+    return wish

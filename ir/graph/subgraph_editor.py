@@ -7,8 +7,7 @@ are slices or carried from turn to turn; only the former can be looked through, 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,40 +18,13 @@ from torch.fx import GraphModule, Node
 from exirkit.ir.diagnostics import Diagnostic, Location, ModelError
 from exirkit.ir.provenance import inherited, locate
 
-from .control_flow import IGNORED_OPTIONS
+from .control_flow import IGNORED_OPTIONS, LAYOUTS, CallLayout
 from .editor import GraphEditor
 from .journal import Moved, Transaction
 
 
 class SealedBodyError(ModelError):
     """A subgraph of control flow cannot be given another operand; not an error of the caller."""
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where a call of control flow has its bodies and their operands.
-
-    Attributes:
-        bodies: Positions of the bodies.
-        operands: Positions of the lists of operands, in the order of the placeholders; what follows is one list too if
-            the last position is negative.
-        is_isolated: Its bodies may not return what shares memory with an operand or another result.
-    """
-
-    bodies: tuple[int, ...]
-    operands: tuple[int, ...]
-    is_isolated: bool = True
-
-
-# The last list of each is handed on as it is; lists before it are cut in slices, or change from turn to turn.
-_LAYOUTS: Mapping[str, _Layout] = {
-    "cond": _Layout((1, 2), (3,)),
-    "map_impl": _Layout((0,), (1, 2)),
-    "scan": _Layout((0,), (1, 2, 3)),
-    "while_loop": _Layout((0, 1), (2, 3)),
-    "wrap_with_set_grad_enabled": _Layout((1,), (-2,), is_isolated=False),
-    "wrap_with_autocast": _Layout((4,), (-5,), is_isolated=False),
-}
 
 
 class BodyEditor(GraphEditor):
@@ -194,7 +166,7 @@ class BodyEditor(GraphEditor):
         attributes = self.parent.graph.find_nodes(op="get_attr", target=self.name)
         return list(dict.fromkeys(user for attribute in attributes for user in attribute.users))
 
-    def _only_call(self) -> tuple[Node, _Layout]:
+    def _only_call(self) -> tuple[Node, CallLayout]:
         """Return the one call that runs this body and whatever bodies are run with it."""
         calls = self._calls()
         layout = _layout_of(calls[0]) if len(calls) == 1 else None
@@ -208,7 +180,7 @@ class BodyEditor(GraphEditor):
             )
         return calls[0], layout
 
-    def _siblings(self, call: Node, layout: _Layout) -> list[BodyEditor]:
+    def _siblings(self, call: Node, layout: CallLayout) -> list[BodyEditor]:
         names = dict.fromkeys(str(call.args[at].target) for at in layout.bodies)  # type: ignore[union-attr]
         bodies = {body.name: body for body in bodies_of(self.parent)}
         return [bodies[name] for name in names]
@@ -243,8 +215,8 @@ def bodies_of(editor: GraphEditor) -> Iterator[BodyEditor]:
         yield known
 
 
-def _layout_of(call: Node) -> _Layout | None:
-    layout = _LAYOUTS.get(str(getattr(call.target, "__name__", "")))
+def _layout_of(call: Node) -> CallLayout | None:
+    layout = LAYOUTS.get(str(getattr(call.target, "__name__", "")))
     if layout is None or set(call.kwargs) - IGNORED_OPTIONS or call.op != "call_function":
         return None
     named = [call.args[at] for at in layout.bodies if at < len(call.args)]
@@ -268,7 +240,7 @@ def _with_operands(call: Node, position: int, operands: Sequence[Any]) -> list[A
     return args
 
 
-def _place(call: Node, layout: _Layout, index: int) -> tuple[int, int] | None:
+def _place(call: Node, layout: CallLayout, index: int) -> tuple[int, int] | None:
     for position in layout.operands:
         count = len(_operands(call, position))
         if index < count:

@@ -1,14 +1,15 @@
 """Reading and changing the tensors that a program stores: parameters, buffers and constants, by their placeholders.
 
-The names are those that torch and ExecuTorch document for it. Each function takes a program or its `GraphEditor`. With
-an editor, or a program on which an editor has a transaction open, changes are part of that transaction: journaled, and
-undone with it. On any other program each change is a transaction of its own, which happens as a whole or not at all.
+The names are those that torch and ExecuTorch document for it. Each function takes a program, its `GraphEditor`, or an
+`EdgeProgramManager`, of which the method `forward` is meant. With an editor, or a program on which an editor has a
+transaction open, changes are part of that transaction: journaled, and undone with it. On any other program each change
+is a transaction of its own, which happens as a whole or not at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch._subclasses import FakeTensor
@@ -27,10 +28,22 @@ from .signatures import input_specs_by_node
 from .subgraph_editor import BodyEditor
 
 _Result = TypeVar("_Result")
+
+
+class ProgramManager(Protocol):
+    """What holds programs by method, such as `EdgeProgramManager`."""
+
+    def exported_program(self) -> ExportedProgram:
+        """Return the program of the method `forward`."""
+
+
+HasProgram: TypeAlias = ExportedProgram | GraphEditor | ProgramManager
+"""A program, its editor, or a manager of which the method `forward` is meant."""
+
 _WRITES_STATE = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
 
 
-def is_param(program: ExportedProgram | GraphEditor, node: Node) -> bool:
+def is_param(program: HasProgram, node: Node) -> bool:
     """Return whether a node is a parameter of a program.
 
     Raises:
@@ -39,7 +52,7 @@ def is_param(program: ExportedProgram | GraphEditor, node: Node) -> bool:
     return _spec_of(program, node, InputKind.PARAMETER) is not None
 
 
-def is_buffer(program: ExportedProgram | GraphEditor, node: Node) -> bool:
+def is_buffer(program: HasProgram, node: Node) -> bool:
     """Return whether a node is a buffer of a program, mutated or not, in its state dict or not.
 
     Raises:
@@ -48,7 +61,7 @@ def is_buffer(program: ExportedProgram | GraphEditor, node: Node) -> bool:
     return _spec_of(program, node, InputKind.BUFFER) is not None
 
 
-def is_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Node) -> bool:
+def is_lifted_tensor_constant(program: HasProgram, node: Node) -> bool:
     """Return whether a node is a constant tensor of a program.
 
     Raises:
@@ -62,7 +75,7 @@ def is_get_attr_node(node: object) -> bool:
     return isinstance(node, Node) and node.op == "get_attr"
 
 
-def is_param_node(exp_prog: ExportedProgram | GraphEditor, node: Node) -> bool:
+def is_param_node(exp_prog: HasProgram, node: Node) -> bool:
     """Return whether a node is a parameter, a buffer or a constant, or reads an attribute of its graph's module.
 
     Raises:
@@ -71,7 +84,7 @@ def is_param_node(exp_prog: ExportedProgram | GraphEditor, node: Node) -> bool:
     return is_get_attr_node(node) or _spec_of(exp_prog, node, *STORED_KINDS) is not None
 
 
-def get_param(program: ExportedProgram | GraphEditor, node: Node) -> torch.nn.Parameter | None:
+def get_param(program: HasProgram, node: Node) -> torch.nn.Parameter | None:
     """Return the parameter of a node, or None if the node is not a parameter.
 
     Raises:
@@ -81,7 +94,7 @@ def get_param(program: ExportedProgram | GraphEditor, node: Node) -> torch.nn.Pa
     return found
 
 
-def get_buffer(program: ExportedProgram | GraphEditor, node: Node) -> torch.Tensor | None:
+def get_buffer(program: HasProgram, node: Node) -> torch.Tensor | None:
     """Return the buffer of a node as it is before the first run, or None if the node is not a buffer.
 
     Raises:
@@ -91,7 +104,7 @@ def get_buffer(program: ExportedProgram | GraphEditor, node: Node) -> torch.Tens
     return found
 
 
-def get_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Node) -> torch.Tensor | None:
+def get_lifted_tensor_constant(program: HasProgram, node: Node) -> torch.Tensor | None:
     """Return the constant tensor of a node, or None if the node is not a constant tensor.
 
     Raises:
@@ -101,7 +114,7 @@ def get_lifted_tensor_constant(program: ExportedProgram | GraphEditor, node: Nod
     return found
 
 
-def get_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node | None) -> torch.Tensor | None:
+def get_param_tensor(exp_prog: HasProgram, node: Node | None) -> torch.Tensor | None:
     """Return the tensor of a parameter, a buffer, a constant, or an attribute of the graph's module.
 
     Args:
@@ -122,7 +135,7 @@ def get_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node | None)
     return found
 
 
-def set_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node, data: torch.Tensor) -> None:
+def set_param_tensor(exp_prog: HasProgram, node: Node, data: torch.Tensor) -> None:
     """Replace the tensor of a parameter, a buffer or a constant.
 
     All users of the node get the new tensor, and so do the other names of a weight that modules of the model share
@@ -155,7 +168,7 @@ def set_param_tensor(exp_prog: ExportedProgram | GraphEditor, node: Node, data: 
 
 
 def create_constant_placeholder(
-    exp_program: ExportedProgram | GraphEditor,
+    exp_program: HasProgram,
     graph: Graph,
     name: str,
     kind: InputKind,
@@ -202,7 +215,7 @@ def create_constant_placeholder(
     return _edit(exp_program, "create_constant_placeholder", change)
 
 
-def delete_constant_placeholder(exp_program: ExportedProgram | GraphEditor, node: Node) -> None:
+def delete_constant_placeholder(exp_program: HasProgram, node: Node) -> None:
     """Remove a parameter, a buffer or a constant that nothing uses, and its tensor if no other input has the same one.
 
     Raises:
@@ -212,9 +225,7 @@ def delete_constant_placeholder(exp_program: ExportedProgram | GraphEditor, node
     _edit(exp_program, "delete_constant_placeholder", lambda editor, _is_alone: editor.remove_input(node))
 
 
-def _edit(
-    program: ExportedProgram | GraphEditor, author: str, change: Callable[[GraphEditor, bool], _Result]
-) -> _Result:
+def _edit(program: HasProgram, author: str, change: Callable[[GraphEditor, bool], _Result]) -> _Result:
     """Make a change in the transaction of the caller, or alone in one of its own."""
     editor = _editor_of(program) or GraphEditor(_program_of(program))
     if editor._open:
@@ -223,16 +234,33 @@ def _edit(
         return change(editor, True)
 
 
-def _editor_of(program: ExportedProgram | GraphEditor) -> GraphEditor | None:
-    found = open_editor(program) if isinstance(program, ExportedProgram) else program
+def _editor_of(program: HasProgram) -> GraphEditor | None:
+    found = program if isinstance(program, GraphEditor) else open_editor(_program_of(program))
     return found if isinstance(found, GraphEditor) else None
 
 
-def _program_of(program: ExportedProgram | GraphEditor) -> ExportedProgram:
-    return program if isinstance(program, ExportedProgram) else program.program
+def _program_of(program: HasProgram) -> ExportedProgram:
+    """Return the program that is meant.
+
+    Raises:
+        UsageError: EK114, there is none; EK703, a manager has no method `forward`.
+    """
+    if isinstance(program, GraphEditor):
+        return program.program
+    found = program if isinstance(program, ExportedProgram) else getattr(program, "exported_program", None)
+    found = found() if callable(found) and not isinstance(found, ExportedProgram) else found
+    if not isinstance(found, ExportedProgram):
+        raise UsageError(
+            Diagnostic(
+                code="EK114",
+                message=f"a {type(program).__name__} has no graph with nodes",
+                expected="an exported program, its editor, or an EdgeProgramManager",
+            )
+        )
+    return found
 
 
-def _spec_of(program: ExportedProgram | GraphEditor, node: Node, *kinds: InputKind) -> InputSpec | None:
+def _spec_of(program: HasProgram, node: Node, *kinds: InputKind) -> InputSpec | None:
     """Return what the signature says of a node if it is an input of one of the kinds."""
     held = _program_of(program)
     if node._erased or (node.graph is not held.graph and not _is_body(held, node.graph)):
@@ -251,7 +279,7 @@ def _is_body(program: ExportedProgram, graph: Graph) -> bool:
     return any(module.graph is graph for module in called_graphs(program.graph_module))
 
 
-def _tensor_of(program: ExportedProgram | GraphEditor, node: Node, *kinds: InputKind) -> Any:
+def _tensor_of(program: HasProgram, node: Node, *kinds: InputKind) -> Any:
     spec = _spec_of(program, node, *kinds)
     return None if spec is None else stored_tensor(_program_of(program), spec)
 

@@ -15,9 +15,8 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate
 
 from exirkit.ir.graph.metadata import empty_meta_tensor
-from exirkit.ir.operators.defined_operators import DefinedOperator
+from exirkit.ir.operators.defined_operators import DefinedOperator, view
 from exirkit.ir.operators.handles import underlying
-from exirkit.ir.operators.memory_ops import view
 
 # Their results on a processor have other strides or sizes than the meta kernels return, or come from other kernels.
 _PARTICULAR = ("conv", "batch_norm", "attention", "mkldnn", "lstm", "gru", "rnn", "cudnn", "miopen", "as_strided")

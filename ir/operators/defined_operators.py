@@ -1,21 +1,18 @@
-"""Operators that exirkit defines itself: dim-order operators and the scalar primitives of the ExecuTorch runtime.
-
-They are plain Python objects with a schema and a meaning, and are not registered with torch: the official package
-registers the same names, and both must live in one process.
-"""
+"""Operators that exirkit defines itself: dim-order operators, runtime primitives, functions that stand for memory."""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch._subclasses import FakeTensor
 
-from exirkit.ir.dim_order import dim_order_from_stride, stride_from_dim_order
+from exirkit.ir.dim_order import Dim, dim_order_from_stride, sample_ints, stride_from_dim_order
 from exirkit.ir.graph.metadata import empty_meta_tensor
+from exirkit.ir.tensor_spec import TensorSpec
 
 
 class DefinedOperator:
@@ -211,3 +208,38 @@ def _primitives() -> list[DefinedOperator]:
 
 
 _DEFINED: dict[str, DefinedOperator] = {op.name(): op for op in (*_dim_order_operators(), *_primitives())}
+
+
+AllocSpec: TypeAlias = "tuple[Sequence[Dim], torch.dtype]"
+
+
+def alloc(spec: AllocSpec | list[AllocSpec]) -> torch.Tensor | list[torch.Tensor]:
+    """Return uninitialised memory for one out tensor, or a list of them.
+
+    `%add = aten.add.Tensor(%x, %y)` becomes `%alloc = alloc(((2, 3), float32))` and
+    `%add = aten.add.out(%x, %y, out=%alloc)`. Both nodes carry the same `TensorSpec` object in
+    `meta["spec"]`; planning gives it a place in an arena.
+
+    Args:
+        spec: Sizes and dtype of the tensor, or a list of such pairs. A symbolic size counts as its hint.
+    """
+    if isinstance(spec, list):
+        return [_empty(one) for one in spec]
+    return _empty(spec)
+
+
+def free(spec: TensorSpec) -> None:
+    """Mark the step after which the runtime may release an unbounded tensor; does nothing on torch."""
+
+
+def view(base: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """Return `base` with another shape of equally many elements, in the same memory.
+
+    The spec of such a node has the base's spec as its `storage_base`: no copy is made and no kernel runs.
+    """
+    return base.view(size)
+
+
+def _empty(spec: AllocSpec) -> torch.Tensor:
+    sizes, dtype = spec
+    return torch.empty(sample_ints(sizes), dtype=dtype)

@@ -38,8 +38,8 @@ def _findings(module: GraphModule, seen: set[GraphModule]) -> Iterator[Diagnosti
             yield _cannot_be_lowered(node)
 
 
-def refuse_graph_calls(module: GraphModule) -> None:
-    """Refuse a graph that calls other graphs in a way that cannot be lowered.
+def reject_graph_calls(module: GraphModule) -> None:
+    """Reject a graph that calls other graphs in a way that cannot be lowered.
 
     Raises:
         ModelError: EK432, for each such call.

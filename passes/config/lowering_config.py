@@ -49,7 +49,7 @@ class ToOutVarPass:
     """Options of the conversion to out variants.
 
     Attributes:
-        ignore_to_out_var_failure: Keep an operator without out variant as it is instead of refusing the program.
+        ignore_to_out_var_failure: Keep an operator without out variant as it is instead of rejecting the program.
     """
 
     ignore_to_out_var_failure: bool = False

@@ -34,7 +34,7 @@ def agree(patterns: Iterable[str], names: Iterable[str]) -> bool:
 def operator_names(node: Node) -> tuple[str, ...]:
     """Return the names of the operator of a call: as rule books write it, and that of the out variant.
 
-    The results of a call have the operator of the call; what is no call has none.
+    The results of a call have the operator of the call; what is not a call has none.
     """
     while node.target is operator.getitem and isinstance(node.args[0], Node):
         node = node.args[0]

@@ -1,6 +1,15 @@
 """Handing parts of a program to backends: what they implement, which nodes they take, and the calls that remain."""
 
-from .backend_details import BackendDetails, PreprocessResult
+from .backend import TAG as DELEGATION_TAG
+from .backend import (
+    BackendDetails,
+    DelegateMappingBuilder,
+    DelegationSpec,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+    find_backend,
+)
 from .canonical_partitioners import (
     AllNodePartitioner,
     CapabilityBasedPartitioner,
@@ -9,7 +18,6 @@ from .canonical_partitioners import (
     generate_partitions_from_list_of_nodes,
     generate_pattern_op_partitions,
 )
-from .debug_handle_maps import DelegateMappingBuilder
 from .delegation_info import (
     DelegationBreakdown,
     DelegationInfo,
@@ -20,10 +28,18 @@ from .delegation_info import (
     print_delegated_graph,
     print_delegation_info,
 )
-from .growing import circles_among, grown_partitions
-from .insertion import insert_calls, leave_inputs, leave_writes, sort_for_delegates
-from .partitioner import TAG as DELEGATION_TAG
-from .partitioner import DelegationSpec, Partitioner, PartitionResult
+from .growing import Partition, cycles_among, grown_partitions, partitions_of
+from .insertion import (
+    Subprogram,
+    insert_calls,
+    leave_inputs,
+    leave_writes,
+    sort_for_delegates,
+    subprogram_of,
+    tag_constant_data,
+    tag_kept_state,
+    tag_mutated_buffer,
+)
 from .partitioning import (
     DataPartitioner,
     Maximum,
@@ -38,15 +54,11 @@ from .partitioning import (
     account_of,
     load_partitioner,
     load_partitioning,
-    obstacle_to_taking,
     parse_partitioning,
     partitioning_schema,
     partitioning_schema_text,
+    why_not_delegable,
 )
-from .partitions import Partition, partitions_of
-from .registry import find_backend
-from .state_tags import tag_constant_data, tag_kept_state, tag_mutated_buffer
-from .subprogram import Subprogram, subprogram_of
 from .whole_operators import is_kept_whole, keep_whole
 
 __all__ = [
@@ -75,7 +87,7 @@ __all__ = [
     "WholeOperators",
     "WhyNot",
     "account_of",
-    "circles_among",
+    "cycles_among",
     "find_backend",
     "format_delegated_graph",
     "generate_grouped_partitions_from_list_of_nodes",
@@ -92,7 +104,6 @@ __all__ = [
     "leave_writes",
     "load_partitioner",
     "load_partitioning",
-    "obstacle_to_taking",
     "parse_partitioning",
     "partitioning_schema",
     "partitioning_schema_text",
@@ -104,4 +115,5 @@ __all__ = [
     "tag_constant_data",
     "tag_kept_state",
     "tag_mutated_buffer",
+    "why_not_delegable",
 ]

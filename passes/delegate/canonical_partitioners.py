@@ -18,8 +18,8 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 from exirkit.ir import CompileSpec, Diagnostic, UsageError, locate, underlying
 from exirkit.passes.config.node_names import operator_names
 
-from .growing import circles_among, grown_partitions
-from .partitioner import TAG, DelegationSpec, Partitioner, PartitionResult
+from .backend import TAG, DelegationSpec, Partitioner, PartitionResult
+from .growing import cycles_among, grown_partitions
 
 
 class CapabilityBasedPartitioner:
@@ -88,7 +88,7 @@ class CapabilityBasedPartitioner:
 class GroupBasedPartitioner(CapabilityBasedPartitioner):
     """Proposes partitions in which given groups of calls are together.
 
-    Groups that cannot be together, since they would wait for themselves or for each other, are taken apart, the last
+    Groups that cannot be together, since they would wait for themselves or for each other, are decomposed, the last
     ones first.
 
     Args:
@@ -139,8 +139,8 @@ class GroupBasedPartitioner(CapabilityBasedPartitioner):
         supported = set(self._supported())
         groups = [[node for node in group if node in supported] for group in self.node_groups]
         groups = [group for group in groups if group]
-        while circles := circles_among(self.graph_module.graph, groups):
-            given_up = {circle[-1] for circle in circles}
+        while cycles := cycles_among(self.graph_module.graph, groups):
+            given_up = {cycle[-1] for cycle in cycles}
             groups = [group for number, group in enumerate(groups) if number not in given_up]
         return groups
 

@@ -1,22 +1,19 @@
-"""From nodes that backends can take to partitions as large as possible that can run in some order.
-
-Along every way through the graph, count how often what takes a node changes: from one backend to another, or from a
-backend to none and back. A way that leaves a partition and comes back has changed at least twice, so nodes of one
-backend with the same count can be put together, whether or not they touch: whatever depends on them from outside has a
-larger count. No search for circles is needed, and the time is linear in nodes and edges.
-
-Nodes that are to be taken together or not at all are one node in all of this. What they make of the graph may have
-circles, which are looked for before.
-"""
+"""From nodes that backends can take to partitions as large as possible that can run in some order."""
 
 from __future__ import annotations
 
+import heapq
 import operator
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from torch.fx import Graph, Node
+
+from exirkit.ir import ContractError, Diagnostic, locate
+
+from .backend import TAG
 
 Joins = Literal["touching", "readers", "all"]
 Unit = tuple[Node, ...]
@@ -36,7 +33,7 @@ def grown_partitions(
         graph: The graph.
         takers: What takes a call; calls that are not there stay in the program.
         together: Calls of one taker that are in one partition in any case; no call is in two of these, and
-            `circles_among` finds nothing about them.
+            `cycles_among` finds nothing about them.
         joins: What is put together besides calls of which one reads the other: nothing (`touching`), calls that read
             the same value (`readers`), or whatever can be (`all`), which makes the fewest partitions.
 
@@ -57,7 +54,7 @@ def grown_partitions(
     return _connected(net, whose, counts, joins)
 
 
-def circles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[int]]:
+def cycles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[int]]:
     """Return which sets of calls wait for themselves or for each other if each of them is one call.
 
     Args:
@@ -65,8 +62,8 @@ def circles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list
         together: Sets of calls without a common one.
 
     Returns:
-        Numbers of sets, by circle; sets of different circles do not wait for each other both ways. Without one set of
-        each, fewer circles are left.
+        Numbers of sets, by cycle; sets of different cycles do not wait for each other both ways. Without one set of
+        each, fewer cycles are left.
     """
     net = _net_of(graph, together)
     stuck = set(range(len(net.units))) - set(_sorted(net))
@@ -115,7 +112,7 @@ def _net_of(graph: Graph, together: Sequence[Sequence[Node]]) -> _Net:
 
 
 def _sorted(net: _Net) -> list[int]:
-    """Return units so that each comes after what it waits for; those on circles and behind them are missing."""
+    """Return units so that each comes after what it waits for; those on cycles and behind them are missing."""
     waits = [len(sources) for sources in net.sources]
     order = [place for place, count in enumerate(waits) if not count]
     for place in order:
@@ -248,3 +245,150 @@ def _connected(net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int
         if whose[place] is not None:
             made.setdefault(groups.head(place), []).append(node)
     return list(made.values())
+
+
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Nodes of one graph that become one delegate.
+
+    Attributes:
+        tag: What the partitioner calls it.
+        inputs: Placeholders that belong to it, in graph order. A constant that is tagged belongs to all that read it.
+        calls: Calls that belong to it, in an order in which they can run.
+    """
+
+    tag: str
+    inputs: tuple[Node, ...]
+    calls: tuple[Node, ...]
+
+
+def partitions_of(graph: Graph) -> list[Partition]:
+    """Return the partitions of a graph by the tags of its nodes, in an order in which they can run.
+
+    Takes time linear in nodes and edges, times the logarithm of the number of nodes.
+
+    Raises:
+        ContractError: EK491, a node is tagged that no delegate can take; EK492, partitions wait for each other, or one
+            for a node outside that waits for it.
+    """
+    tags = _tags(graph)
+    members: dict[str, list[Node]] = defaultdict(list)
+    for node, tag in tags.items():
+        members[tag].append(node)
+    order = _run_order(graph, tags)
+    found = {tag: place for place, tag in enumerate(order)}
+    stored = [node for node in tags if node.op == "placeholder"]
+    return [
+        Partition(
+            tag,
+            tuple(node for node in stored if any(tags.get(user) == tag for user in node.users) or tags[node] == tag),
+            tuple(node for node in members[tag] if node.op == "call_function"),
+        )
+        for tag in sorted((tag for tag in members if tag in found), key=found.__getitem__)
+    ]
+
+
+def _tags(graph: Graph) -> dict[Node, str]:
+    tags: dict[Node, str] = {}
+    for node in graph.nodes:
+        source = node.args[0] if node.target is operator.getitem else None
+        # What takes a result out of several goes where they are computed, whatever its own tag says.
+        tag = tags.get(source) if isinstance(source, Node) else node.meta.get(TAG)
+        if tag is None:
+            continue
+        if node.op not in ("placeholder", "call_function"):
+            raise ContractError(_untakable(node, tag))
+        tags[node] = tag
+    return tags
+
+
+def _run_order(graph: Graph, tags: Mapping[Node, str]) -> list[str]:
+    """Return the tags that have calls, in an order in which each finds its arguments.
+
+    Each partition is taken for one node; where what remains cannot be sorted, partitions wait for each other.
+    """
+    units: dict[Node, Node | str] = {
+        node: tags[node] if node in tags and node.op == "call_function" else node for node in graph.nodes
+    }
+    places: dict[Node | str, int] = {}
+    for place, unit in enumerate(units.values()):
+        places.setdefault(unit, place)
+    waits: Counter[Node | str] = Counter()
+    users: dict[Node | str, set[Node | str]] = defaultdict(set)
+    for node, unit in units.items():
+        for source in node.all_input_nodes:
+            before = units[source]
+            if before != unit and unit not in users[before]:
+                users[before].add(unit)
+                waits[unit] += 1
+    names = list(places)
+    ready = [place for unit, place in places.items() if not waits[unit]]
+    by_place = {place: unit for unit, place in places.items()}
+    heapq.heapify(ready)
+    order: list[str] = []
+    done = 0
+    while ready:
+        unit = by_place[heapq.heappop(ready)]
+        done += 1
+        if isinstance(unit, str):
+            order.append(unit)
+        for user in users[unit]:
+            waits[user] -= 1
+            if not waits[user]:
+                heapq.heappush(ready, places[user])
+    if done < len(names):
+        stuck = [unit for unit in names if waits[unit]]
+        raise ContractError(_cycle(units, stuck, users))
+    return order
+
+
+def _cycle(
+    units: Mapping[Node, Node | str], stuck: Sequence[Node | str], users: Mapping[Node | str, set[Node | str]]
+) -> Diagnostic:
+    """Describe one cycle among units that wait for each other."""
+    remaining = set(stuck)
+    sources: dict[Node | str, Node | str] = {}
+    for unit in stuck:
+        for user in sorted(users[unit], key=str):
+            if user in remaining:
+                sources.setdefault(user, unit)
+    at: Node | str = stuck[0]
+    seen: list[Node | str] = []
+    while at not in seen:
+        seen.append(at)
+        at = sources[at]
+    cycle = seen[seen.index(at) :][::-1]
+    tag = next(unit for unit in cycle if isinstance(unit, str))
+    first = next(node for node, unit in units.items() if unit == tag)
+    path = [f"partition {unit}" if isinstance(unit, str) else f"%{unit.name}" for unit in cycle]
+    shown = " -> ".join(_shortened([*path, path[0]]))
+    return Diagnostic(
+        code="EK492",
+        message=f"partition {tag} cannot run in one go: it waits for what it computes itself",
+        location=locate(first),
+        expected="partitions of which none needs results that are computed from its own results elsewhere",
+        notes=(f"the cycle: {shown}",),
+        hint="give the nodes before and after what lies between them different tags, or tag what lies between as well",
+    )
+
+
+def _shortened(path: list[str]) -> Iterator[str]:
+    if len(path) <= _SHOWN:
+        yield from path
+        return
+    yield from path[: _SHOWN - 2]
+    yield f"({len(path) - _SHOWN} more)"
+    yield from path[-2:]
+
+
+def _untakable(node: Node, tag: str) -> Diagnostic:
+    return Diagnostic(
+        code="EK491",
+        message=f"%{node.name}, a node of kind {node.op}, is tagged {tag!r}",
+        location=locate(node),
+        expected="tags on calls of operators, and on parameters, buffers and constants that only they read",
+        hint="leave the tag away",
+    )

@@ -10,10 +10,10 @@ from torch.fx import Node
 
 from exirkit.ir import called_graphs, copy_program
 
-from .partitioner import Partitioner
+from .backend import Partitioner
 
 _WHOLE = "kept_whole"
-# What is in this dictionary goes with a node when torch traces a program anew.
+# What is in this dictionary goes with a node when torch traces a program again.
 _CUSTOM = "custom"
 
 
@@ -44,5 +44,5 @@ def keep_whole(
 
 
 def is_kept_whole(node: Node) -> bool:
-    """Tell whether a call is not to be decomposed, whatever its operator is."""
+    """Return whether a call is not to be decomposed, whatever its operator is."""
     return bool((node.meta.get(_CUSTOM) or {}).get(_WHOLE))

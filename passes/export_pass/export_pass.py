@@ -1,9 +1,10 @@
-"""`ExportPass`: people's passes that rewrite a graph by intercepting its operators one by one."""
+"""`ExportPass`: passes that rewrite a graph by intercepting its operators one by one."""
 
 from __future__ import annotations
 
+import operator
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,24 +18,24 @@ from exirkit.ir import (
     InternalError,
     Location,
     ModelError,
+    UsageError,
+    edge_operator,
     fake_mode_of,
     locate,
     same_value,
 )
-from exirkit.passes.user_passes.base import as_pass_result
+from exirkit.passes.user_passes.base import PassBase, as_pass_result
 
-from .hooks import ExportPassHooks
-from .inference import Inference, admitting_real_tensors, mode_of_values
+from .retracing import ExportTracer as Tracer
+from .retracing import GraphWalk, Inference, admitting_real_tensors, mode_of_values
 from .snapshot import GraphSnapshot, known_values, remembering
-from .tracer import ExportTracer
 from .values import SYMBOLIC, NodeMetadata, ProxyValue, brief, data_of, entries_of
-from .walk import GraphWalk
 
-# Entries, other than `val` itself, that say what a node computes.
+# Entries, other than `val` itself, that state what a node computes.
 _VALUE_KEYS = ("tensor_meta", "spec", "example_value")
 
 
-class ExportPass(ExportPassHooks):
+class ExportPass(PassBase):
     """Reads a graph node by node, calls a hook for each, and builds a new graph from what the hooks make.
 
     Subclasses override hooks, above all `call_operator`. In a hook, `super().call_operator(op, args, kwargs, meta)`
@@ -45,11 +46,19 @@ class ExportPass(ExportPassHooks):
     and arguments are as before, and one inferred on fake tensors elsewhere, so that untouched stretches cost next to
     nothing. If the new graph equals the old one, the result is the old module itself with `modified` False.
 
-    An `ExportPass()` without hooks infers all values anew.
+    An `ExportPass()` without hooks infers all values again.
+
+    Attributes:
+        tracer: Builder of the new graph, while a graph is being re-traced.
+        fake_tensor_mode: Mode of the graph's fake tensors, meanwhile.
     """
 
+    tracer: Tracer | None = None
+    fake_tensor_mode: FakeTensorMode | None = None
+    _walk: GraphWalk | None = None
+
     # Subclasses that build graphs on their own reach the tracer class through the pass.
-    ExportTracer = ExportTracer
+    ExportTracer = Tracer
 
     def __call__(self, graph_module: GraphModule) -> PassResult:
         """Run `requires`, `call` and `ensures`.
@@ -129,12 +138,151 @@ class ExportPass(ExportPassHooks):
         return [_recorded_input(node) for node in graph_module.graph.nodes if node.op == "placeholder"]
 
     def should_preserve_symbolic_input_metadata(self) -> bool:
-        """Tell whether losing the symbolic size of an input is an error; override for passes that mean to."""
+        """Return whether losing the symbolic size of an input is an error; override for passes that mean to."""
         return True
 
     @staticmethod
     def _create_dummy_node_metadata() -> NodeMetadata:
         return NodeMetadata({"stack_trace": "".join(traceback.format_stack(limit=1))})
+
+    def on_attr(self, attr: ProxyValue) -> None:
+        """Hear of a constant tensor that the new graph reads; `attr.data` is the tensor itself."""
+
+    def placeholder(self, name: str, arg: Any, meta: NodeMetadata) -> ProxyValue:
+        """Make an input of the graph."""
+        tracer = self.active_tracer
+        old = self._walk.node if self._walk is not None else None
+        is_heir = old is not None and old.op == "placeholder" and old.target == name
+        default = old.args if is_heir and old is not None else ()
+        node = tracer.append("placeholder", name, default, {}, old.name if is_heir and old is not None else name)
+        if is_heir and old is not None and old.type is not None:
+            node.type = old.type
+        node.meta.update(entries_of(meta))
+        if "val" in node.meta or arg is not None:
+            if node.meta.get("val") is not arg:
+                node.meta.pop("tensor_meta", None)
+            node.meta["val"] = arg
+        return tracer.produced(arg, node)
+
+    def call_operator(
+        self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], meta: NodeMetadata
+    ) -> ProxyValue:
+        """Make a call of an operator: a torch overload, a handle from `ops.edge`, or any other function on tensors."""
+        return self._fx("call_function", op, args, kwargs, meta)
+
+    def call_size_operator(
+        self, tensor_proxy: ProxyValue, dim: int, meta: NodeMetadata, *, edge_dialect: bool = False
+    ) -> ProxyValue | int:
+        """Return a size of a tensor for use as an argument: an int if it is static, else a node that reads it."""
+        size = tensor_proxy.to_tensor().shape[dim]
+        if isinstance(size, int):
+            return size
+        plain = torch.ops.aten.sym_size.int
+        # Not through the hook of the subclass, which most likely is the one that asks.
+        return self._fx("call_function", edge_operator(plain) if edge_dialect else plain, (tensor_proxy, dim), {}, meta)
+
+    def call_size_operator_all(
+        self, tensor_proxy: ProxyValue, meta: NodeMetadata, *, edge_dialect: bool = False
+    ) -> list[ProxyValue | int]:
+        """Return all sizes of a tensor, see `call_size_operator`."""
+        rank = tensor_proxy.to_tensor().dim()
+        return [self.call_size_operator(tensor_proxy, dim, meta, edge_dialect=edge_dialect) for dim in range(rank)]
+
+    def call_sym(self, target: Callable[..., Any], args: tuple[Any, ...], meta: NodeMetadata) -> ProxyValue:
+        """Make a call of a function on numbers, such as `operator.add` or `torch.sym_max`."""
+        return self._fx("call_function", target, args, {}, meta)
+
+    def call_cond(
+        self, pred: Any, true_fn: GraphModule, false_fn: GraphModule, inputs: Sequence[Any], meta: NodeMetadata
+    ) -> ProxyValue:
+        """Re-trace both branches and make the `cond`."""
+        chosen = self.call_submodule(true_fn, tuple(inputs)).graph_module
+        otherwise = self.call_submodule(false_fn, tuple(inputs)).graph_module
+        return self._fx("call_function", torch.ops.higher_order.cond, (pred, chosen, otherwise, inputs), {}, meta)
+
+    def call_while(
+        self,
+        cond_fn: GraphModule,
+        body_fn: GraphModule,
+        carried_inputs: Sequence[Any],
+        additional_inputs: Sequence[Any],
+        meta: NodeMetadata,
+    ) -> ProxyValue:
+        """Re-trace condition and body and make the `while_loop`."""
+        values = (*carried_inputs, *additional_inputs)
+        condition = self.call_submodule(cond_fn, values).graph_module
+        body = self.call_submodule(body_fn, values).graph_module
+        args = (condition, body, carried_inputs, additional_inputs)
+        return self._fx("call_function", torch.ops.higher_order.while_loop, args, {}, meta)
+
+    def call_map(
+        self, f: GraphModule, mapped_args: Sequence[Any], operands: Sequence[Any], meta: NodeMetadata
+    ) -> ProxyValue:
+        """Re-trace the body for one element along dim 0 and make the `map`."""
+        values = (*self._elements(mapped_args), *operands)
+        body = self.call_submodule(f, values).graph_module
+        args = (body, mapped_args, operands)
+        return self._fx("call_function", torch.ops.higher_order.map_impl, args, {}, meta)
+
+    def call_scan(
+        self,
+        combine_fn: GraphModule,
+        init: Sequence[Any],
+        xs: Sequence[Any],
+        additional_inputs: Sequence[Any],
+        meta: NodeMetadata,
+    ) -> ProxyValue:
+        """Re-trace the body for one element along dim 0 and make the `scan`."""
+        values = (*init, *self._elements(xs), *additional_inputs)
+        body = self.call_submodule(combine_fn, values).graph_module
+        args = (body, init, xs, additional_inputs)
+        return self._fx("call_function", torch.ops.higher_order.scan, args, {}, meta)
+
+    def call_delegate(
+        self, lowered_module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], meta: NodeMetadata
+    ) -> ProxyValue:
+        """Make the call of a lowered module."""
+        target = self._walk.node.target if self._walk is not None and self._walk.node is not None else None
+        return self._fx("call_function", target, (lowered_module, *args), kwargs, meta)
+
+    def call_getitem(self, value: Any, key: Any, meta: NodeMetadata) -> Any:
+        """Pick one result; no node is needed where a hook returned the results as a tuple."""
+        if isinstance(value, ProxyValue):
+            return self._fx("call_function", operator.getitem, (value, key), {}, meta)
+        return value[key]
+
+    def output(self, results: Any, meta: NodeMetadata) -> ProxyValue:
+        """Make the output of the graph."""
+        return self._fx("output", "output", (results,), {}, meta)
+
+    @property
+    def active_tracer(self) -> Tracer:
+        """Tracer of the graph being built.
+
+        Raises:
+            UsageError: EK409, no graph is being built.
+        """
+        if self.tracer is None:
+            raise UsageError(
+                Diagnostic(
+                    code="EK409",
+                    message=f"a hook of {type(self).__name__} was called while no graph is being re-traced",
+                    hint="call the pass on a graph module; hooks are called by the pass",
+                )
+            )
+        return self.tracer
+
+    @property
+    def node_debug_str(self) -> str | None:
+        """The node being visited, as text for messages of hooks."""
+        return None if self._walk is None or self._walk.node is None else self._walk.node.format_node()
+
+    def _elements(self, tensors: Sequence[Any]) -> list[Any]:
+        inference = self.active_tracer.inference
+        assert inference is not None
+        return [inference.first_slice(tensor) for tensor in tensors]
+
+    # Entries, other than `val` itself, that say what a node computes.
 
     @property
     def _edits_modules(self) -> bool:

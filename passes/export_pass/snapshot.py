@@ -60,7 +60,7 @@ class GraphSnapshot:
                 yield from value.all_records()
 
     def matches(self, module: GraphModule) -> bool:
-        """Tell whether a module is now what the snapshot's was: same nodes in the same order, same metadata.
+        """Return whether a module is now what the snapshot's was: same nodes in the same order, same metadata.
 
         Recorded values are compared as metadata (dtype, sizes, strides). Reads of attributes have no order of their
         own; two agree if they read the same object, or equal nested graphs, under the same name.
@@ -135,7 +135,7 @@ class KnownValues:
         self._records = {record.node: record for record in GraphSnapshot(module).all_records()}
 
     def believes(self, node: Node) -> bool:
-        """Tell whether the node's value was recorded for its present operator and arguments."""
+        """Return whether the node's value was recorded for its present operator and arguments."""
         record = self._records.get(node)
         return (
             record is not None

@@ -55,22 +55,22 @@ class ProxyValue:
             UsageError: EK402, the value is not one tensor.
         """
         if not isinstance(self.data, torch.Tensor):
-            raise self._refuse("used as a tensor", "check is_tensor() first")
+            raise self._reject("used as a tensor", "check is_tensor() first")
         return self.data
 
     def __bool__(self) -> bool:
-        self._refuse_unknown("a truth value")
+        self._reject_unknown("a bool")
         return bool(self.data)
 
     def __int__(self) -> int:
-        self._refuse_unknown("an int")
+        self._reject_unknown("an int")
         return int(self.data)
 
     def __index__(self) -> int:
         return int(self)
 
     def __float__(self) -> float:
-        self._refuse_unknown("a float")
+        self._reject_unknown("a float")
         return float(self.data)
 
     def __iter__(self) -> Iterator[Any]:
@@ -79,14 +79,14 @@ class ProxyValue:
     def __repr__(self) -> str:
         return f"ProxyValue(%{self.node.name}: {self.data!r})"
 
-    def _refuse_unknown(self, wanted: str) -> None:
+    def _reject_unknown(self, wanted: str) -> None:
         # Asking a symbol for its number would pin the program to the size it was exported with.
         if isinstance(self.data, (*SYMBOLIC, torch.Tensor)):
-            raise self._refuse(
+            raise self._reject(
                 f"used as {wanted}", "branch on ranks and dtypes, or compute with call_sym and call_operator"
             )
 
-    def _refuse(self, use: str, hint: str) -> UsageError:
+    def _reject(self, use: str, hint: str) -> UsageError:
         kind = "symbolic number" if isinstance(self.data, SYMBOLIC) else type(self.data).__name__
         return UsageError(
             Diagnostic(

@@ -34,10 +34,80 @@ from exirkit.ir import (
     underlying,
 )
 from exirkit.passes.contract import Pass
-from exirkit.passes.to_executorch.subgraph_specs import all_editors, called_bodies
-from exirkit.passes.to_executorch.write_back_mutations import mutated_outputs
+from exirkit.passes.to_executorch.propagate_specs import all_editors, called_bodies
+from exirkit.passes.to_executorch.separate_memory import mutated_outputs
 
-from .layout_rules import ANY_ORDER, ELEMENTWISE, SAME_ORDER, WITH_NUMBER, WITH_NUMBER_FIRST
+_ATEN = torch.ops.aten
+
+_UNARY = (
+    "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf exp expm1 floor gelu hardtanh isinf isnan "
+    "leaky_relu log log10 log1p log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh "
+    "trunc clamp"
+)
+_TENSOR_TENSOR = "add sub mul div eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor"
+_TENSORS_ONLY = "maximum minimum atan2 logical_and logical_or logical_xor floor_divide"
+
+
+def _overloads(names: str, overload: str) -> set[Any]:
+    return {getattr(getattr(_ATEN, name), overload) for name in names.split()}
+
+
+ELEMENTWISE = frozenset(
+    _overloads(_UNARY, "default")
+    | _overloads(_TENSOR_TENSOR, "Tensor")
+    | _overloads(_TENSOR_TENSOR, "Scalar")
+    | _overloads(_TENSORS_ONLY, "default")
+    | {
+        _ATEN.div.Tensor_mode,
+        _ATEN.div.Scalar_mode,
+        _ATEN.pow.Tensor_Tensor,
+        _ATEN.pow.Tensor_Scalar,
+        _ATEN.pow.Scalar,
+        _ATEN.rsub.Scalar,
+        _ATEN.where.self,
+        _ATEN.copy_.default,
+    }
+)
+"""Kernels that take any layout, as long as all tensors have the same one and the same shape."""
+
+SAME_ORDER = frozenset(
+    {
+        _ATEN.convolution.default,
+        _ATEN.max_pool2d_with_indices.default,
+        _ATEN.upsample_nearest2d.vec,
+        _ATEN.upsample_bilinear2d.vec,
+    }
+)
+"""Kernels whose first argument and results are both row-major or both channels-last; other arguments may be either."""
+
+ANY_ORDER = frozenset(
+    {
+        ops.edge.dim_order_ops._to_dim_order_copy.default._op,
+        ops.edge.dim_order_ops._clone_dim_order.default._op,
+        ops.edge.dim_order_ops._empty_dim_order.default._op,
+        _ATEN.sym_size.int,
+        _ATEN.sym_numel.default,
+    }
+)
+"""Operators whose arguments and results may have different layouts."""
+
+WITH_NUMBER: dict[OpOverload, OpOverload] = {
+    **{getattr(_ATEN, name).Tensor: getattr(_ATEN, name).Scalar for name in _TENSOR_TENSOR.split()},
+    _ATEN.div.Tensor_mode: _ATEN.div.Scalar_mode,
+    _ATEN.pow.Tensor_Tensor: _ATEN.pow.Tensor_Scalar,
+}
+"""For an operator on two tensors, the one that takes a number as its second operand."""
+
+WITH_NUMBER_FIRST: dict[OpOverload, OpOverload] = {
+    **{getattr(_ATEN, name).Tensor: getattr(_ATEN, name).Scalar for name in ["add", "mul", "eq", "ne"]},
+    _ATEN.sub.Tensor: _ATEN.rsub.Scalar,
+    _ATEN.lt.Tensor: _ATEN.gt.Scalar,
+    _ATEN.gt.Tensor: _ATEN.lt.Scalar,
+    _ATEN.le.Tensor: _ATEN.ge.Scalar,
+    _ATEN.ge.Tensor: _ATEN.le.Scalar,
+}
+"""For an operator on two tensors, the one that takes the second tensor, and a number instead of the first."""
+
 
 DimOrder = tuple[int, ...]
 
@@ -54,14 +124,14 @@ class LegalizeDimOrder(Pass):
 
     Elementwise kernels want one layout and one shape for all their tensors, convolution and pooling one layout for
     input and output, all others row-major tensors. What a kernel always writes row-major (`nonzero`) is recorded as
-    such. Constants are laid out anew instead of being copied at run time, and a constant number becomes a plain one,
+    such. Constants are laid out again instead of being copied at run time, and a constant number becomes a plain one,
     which has no layout. Results of branches and loops are row-major. Results of the program keep the layout they had.
 
-    A graph of row-major tensors, the usual case, is only looked at.
+    A graph of row-major tensors, the usual case, is only examined.
 
     Args:
         skip_dim_order: Introduce no operators of `dim_order_ops`: only inputs, constants and recorded layouts are
-            mended.
+            fixed.
 
     Before: `%sum = sum.dim_IntList(%x, [1])` where x is channels last
     After: `%copy = _to_dim_order_copy(%x, dim_order=[0, 1, 2, 3])`; `%sum = sum.dim_IntList(%copy, [1])`
@@ -74,7 +144,7 @@ class LegalizeDimOrder(Pass):
     skip_dim_order: bool = False
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every node once, in graph order; then at those of the bodies of control flow."""
+        """Visit every node once, in graph order; then at those of the bodies of control flow."""
         graphs = [one.graph for one in all_editors(editor)]
         every = (value for graph in graphs for node in graph.nodes for value in _tensors(node))
         inputs = (node for graph in graphs for node in graph.find_nodes(op="placeholder"))
@@ -188,7 +258,7 @@ class _Legalizer:
             self._set_value(node, value)
 
     def _is_uniform(self, node: Node, op: OpOverload) -> bool:
-        """Tell whether all operands have the shape of the result, if need be after making a constant a plain number."""
+        """Return whether all operands have the shape of the result, once a constant became a plain number if needed."""
         operands = [one for one in node.all_input_nodes if _is_tensor(one)]
         odd = [one for one in operands if not _same_shape(one.meta["val"], node.meta["val"])]
         return not odd or (len(odd) == 1 and self._use_number(node, op, odd[0]))
@@ -198,16 +268,16 @@ class _Legalizer:
             return False
         left, right = node.args[:2]
         is_first = left is operand
-        twin = (WITH_NUMBER_FIRST if is_first else WITH_NUMBER).get(op)
+        variant = (WITH_NUMBER_FIRST if is_first else WITH_NUMBER).get(op)
         tensor = self._lookup(self._constants[operand])
         # A factor (`alpha`) belongs to the second operand, whichever that is.
-        if twin is None or tensor.numel() != 1 or (is_first and node.kwargs):
+        if variant is None or tensor.numel() != 1 or (is_first and node.kwargs):
             return False
         args = (right if is_first else left, tensor.item(), *node.args[2:])
-        value, known = infer_value(self._editor.fake_mode, twin, args, node.kwargs), node.meta["val"]
+        value, known = infer_value(self._editor.fake_mode, variant, args, node.kwargs), node.meta["val"]
         if value.dtype != known.dtype or not _same_shape(value, known):
             return False
-        target = edge_operator(twin) if isinstance(node.target, EdgeOpOverload) else twin
+        target = edge_operator(variant) if isinstance(node.target, EdgeOpOverload) else variant
         self._editor.retarget(node, target, args, dict(node.kwargs), val=known)
         self._set_value(node, value)
         return True
@@ -342,7 +412,7 @@ class _BodyLegalizer(_Legalizer):
 
 
 def same_value_and_layout(left: Any, right: Any) -> bool:
-    """Tell whether two values, or sequences of them, agree in dtype, shape and strides."""
+    """Return whether two values, or sequences of them, agree in dtype, shape and strides."""
     return same_argument(_described(left), _described(right))
 
 
@@ -370,7 +440,7 @@ def _is_row_major(value: torch.Tensor) -> bool:
 
 
 def _is_dense(node: Node) -> bool:
-    """Tell whether the recorded strides are those of the dim order: no gaps, and nothing repeated."""
+    """Return whether the recorded strides are those of the dim order: no gaps, and nothing repeated."""
     return all(
         same_argument(tuple(value.stride()), tuple(stride_from_dim_order(value.shape, _order(node))))
         for value in _tensors(node)

@@ -97,7 +97,7 @@ def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
     for place in range(bits):
         is_set = calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1 << place), 0)
         if place == _MOST_BITS - 1 and dtype not in (torch.uint8, torch.int8):
-            # All larger exponents have one of the bits that are not looked at.
+            # All larger exponents have one of the bits that are not examined.
             is_set = calls(aten.logical_or.default, is_set, calls(aten.ge.Scalar, exponent, 1 << bits))
         factor = calls(aten.where.self, is_set, square, one)
         made = factor if place == 0 else calls(aten.mul.Tensor, made, factor)

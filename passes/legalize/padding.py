@@ -26,7 +26,7 @@ class LegalizePadding(Pass):
     requires = ("edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:
-        """Look at every node once."""
+        """Visit every node once."""
         for node in list(editor.graph.nodes):
             if node.op == "call_function" and underlying(node.target) is torch.ops.aten.constant_pad_nd.default:
                 pad = _pad(node)

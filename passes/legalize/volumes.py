@@ -61,7 +61,7 @@ class LegalizeVolumes(Pass):
     def _put_pool(self, editor: GraphEditor, node: Node) -> None:
         users = list(node.users)
         if any(user.args[1] == 1 and user.users for user in users):
-            raise _refusal(node, "the indices of a pooling of three dims are used")
+            raise _rejection(node, "the indices of a pooling of three dims are used")
         values = [user for user in users if user.args[1] == 0]
         made = _max_pool(_Volume(editor, node)) if any(user.users for user in values) else None
         for user in users:
@@ -71,7 +71,7 @@ class LegalizeVolumes(Pass):
         editor.erase(node)
 
 
-def _refusal(node: Node, why: str) -> ModelError:
+def _rejection(node: Node, why: str) -> ModelError:
     return ModelError(
         Diagnostic(
             code="EK437",
@@ -104,7 +104,7 @@ class _Volume:
     def planes(self) -> Node:
         varying = [size for size in self.source.meta["val"].shape if not isinstance(size, int)]
         if len(varying) > 1:
-            raise _refusal(self.node, f"{len(varying)} sizes of its input vary")
+            raise _rejection(self.node, f"{len(varying)} sizes of its input vary")
         source = self.source if self.is_batched else self.calls(aten.unsqueeze_copy.default, self.source, 0)
         return self.calls.permute(source, [0, 2, 1, 3, 4])
 
@@ -148,7 +148,7 @@ class _Volume:
     def _viewed(self, tensor: Node, sizes: Sequence[Any]) -> Node:
         known = [size if isinstance(size, int) else -1 for size in sizes]
         if known.count(-1) > 1:
-            raise _refusal(self.node, "more than one size varies")
+            raise _rejection(self.node, "more than one size varies")
         return self.calls.view(tensor, known)
 
     def summed(self, terms: Sequence[Node]) -> Node:
@@ -237,7 +237,7 @@ def _mean_pool(volume: _Volume) -> Node:
     counts_padding, divisor = calls.given("count_include_pad", "divisor_override")
     source = volume.source.meta["val"].shape
     if not all(isinstance(size, int) for size in (*source[-3:], *volume.shape[-3:])):
-        raise _refusal(volume.node, "the sizes of windows depend on sizes that vary")
+        raise _rejection(volume.node, "the sizes of windows depend on sizes that vary")
     planes = volume.planes()
     sums = calls(
         aten.avg_pool2d.default, volume.flat(planes), kernel[1:], stride[1:], padding[1:], is_ceil, counts_padding, 1
@@ -258,7 +258,7 @@ def _mean_pool(volume: _Volume) -> Node:
 def _adaptive_mean_pool(volume: _Volume) -> Node:
     depth, out = volume.source.meta["val"].shape[-3], volume.shape[-3]
     if not isinstance(depth, int) or not isinstance(out, int):
-        raise _refusal(volume.node, "the depth varies, and windows with it")
+        raise _rejection(volume.node, "the depth varies, and windows with it")
     calls = volume.calls
     planes = volume.planes()
     flat = calls(aten._adaptive_avg_pool2d.default, volume.flat(planes), list(volume.shape[-2:]))
@@ -324,7 +324,7 @@ def _behind(volume: _Volume, padding: int, reach: int, stride: int, is_ceil: boo
         return padding
     depth, out = volume.source.meta["val"].shape[-3], volume.shape[-3]
     if not isinstance(depth, int) or not isinstance(out, int):
-        raise _refusal(volume.node, "the depth varies, and sizes are rounded up")
+        raise _rejection(volume.node, "the depth varies, and sizes are rounded up")
     return max((out - 1) * stride + reach + 1 - depth - padding, padding)
 
 

@@ -10,13 +10,12 @@ from .algorithms import (
     naive,
     portfolio,
 )
-from .graph.lifetimes import compute_lifetimes, update_lifetimes
+from .arenas import pool_of_arenas
+from .graph.specs import compute_lifetimes, update_lifetimes
 from .graph.value_uses import ValueUse, value_uses
-from .methods.arenas import pool_of_arenas
-from .methods.finalize import settle_methods
-from .methods.shared_buffers import refuse_readers
+from .methods import finalize_methods, reject_readers
 from .packing.exact import exact_placement
-from .packing.pools import PooledPlan, PoolWish, plan_pools
+from .packing.pools import PooledPlan, PoolRequest, plan_pools
 from .planners import PLANNERS, solve
 from .planning_pass import MemoryPlanningPass
 from .policy import (
@@ -46,13 +45,14 @@ __all__ = [
     "PlanningProblem",
     "PlanningResult",
     "Pool",
-    "PoolWish",
+    "PoolRequest",
     "PooledPlan",
     "SpecAllocResult",
     "ValueUse",
     "compute_lifetimes",
     "exact",
     "exact_placement",
+    "finalize_methods",
     "greedy",
     "load_memory_policy",
     "memory_policy_schema",
@@ -62,8 +62,7 @@ __all__ = [
     "plan_pools",
     "pool_of_arenas",
     "portfolio",
-    "refuse_readers",
-    "settle_methods",
+    "reject_readers",
     "solve",
     "update_lifetimes",
     "value_uses",

@@ -1,7 +1,7 @@
 """The documented planning algorithms, as adapters of the planners of numbers, and the suite that keeps the best plan.
 
 An algorithm is a callable `(alignment, specs, graph_module, graph_signature, extra_padding=0) ->
-MemoryAlgoResult`. It reads sizes, lifetimes and wishes from the specs and changes nothing: the planning pass
+MemoryAlgoResult`. It reads sizes, lifetimes and requests from the specs and changes nothing: the planning pass
 writes the result of the winner into them.
 """
 
@@ -144,8 +144,8 @@ def exact(
 ) -> MemoryAlgoResult:
     """Plan memory as `portfolio` does, and let OR-tools improve on it where that is not proved to be the best.
 
-    Needs the extra `planning`. One worker, a fixed seed and a budget that is no clock: the same specs in the same order
-    give the same plan. Within the budget a few dozen tensors are solved; larger arenas keep what has been found.
+    Needs the extra `planning`. One worker, a fixed seed and a budget that is not a clock: the same specs in the same
+    order give the same plan. Within the budget a few dozen tensors are solved; larger arenas keep what has been found.
 
     Args:
         alignment: As of `planned`.
@@ -233,7 +233,7 @@ def result_of(
 
 
 def arena_of(spec: TensorSpec) -> int:
-    """Return the arena that a spec wishes for, 1 if it has no wish."""
+    """Return the arena that a spec requests, 1 if it has no request."""
     mem_id = DEFAULT_ARENA if spec.mem_id is None else spec.mem_id
     if type(mem_id) is not int or mem_id < 1:
         raise UsageError(
@@ -251,7 +251,7 @@ def pinned_offset(spec: TensorSpec) -> int | None:
     """Return the offset in bytes that the user fixed for a spec, or None.
 
     A spec is pinned by setting `mem_offset` and leaving `mem_obj_id` at None; planning always sets both, so
-    that the result of an earlier run is not mistaken for a wish.
+    that the result of an earlier run is not mistaken for a request.
     """
     return spec.mem_offset if spec.mem_obj_id is None else None
 
@@ -265,7 +265,7 @@ def storage_root(spec: TensorSpec) -> tuple[TensorSpec, int]:
     """Return the spec that owns the memory of a view, and the view's first byte in it.
 
     Raises:
-        ContractError: EK458, if the chain of bases is circular.
+        ContractError: EK458, if the chain of bases is cyclic.
     """
     root, offset_bytes, seen = spec, 0, {spec}
     while root.storage_base is not None:

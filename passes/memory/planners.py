@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from .packing.demand import Demand, Placement, lower_bound
 from .packing.exact import ProvedPlacement, exact_placement
-from .packing.search import smallest_placement
-from .packing.shared_objects import pack_shared_objects
+from .packing.packers import Demand, Placement, lower_bound
+from .packing.search import pack_shared_objects, smallest_placement
 from .problem import Alternatives, PlanningProblem, PlanningResult, Pool, Timeline, storage_roots
 
 DemandPlanner = Callable[[Demand], Placement | ProvedPlacement]
@@ -18,11 +17,11 @@ DemandPlanner = Callable[[Demand], Placement | ProvedPlacement]
 def solve(problem: PlanningProblem, planner: str | DemandPlanner = "portfolio") -> PlanningResult:
     """Place the values of a problem.
 
-    Values without bytes lie at offset 0 and are in nobody's way, unless they are pinned. Values with a base lie in it,
-    and keep it for as long as they are needed.
+    Values without bytes lie at offset 0 and do not conflict with any others, unless they are pinned. Values with
+    a base lie in it, and keep it for as long as they are needed.
 
     Args:
-        problem: What to place; bases must not form a circle, and what is pinned must not overlap.
+        problem: What to place; bases must not form a cycle, and what is pinned must not overlap.
         planner: One of `PLANNERS`, or a function that places the ranges of one pool.
 
     Raises:

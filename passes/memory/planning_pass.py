@@ -17,11 +17,9 @@ from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageEr
 from exirkit.verifiers import check_memory_plan
 
 from .algorithms import ALGORITHMS, MemoryAlgorithm, algorithm_name, check_alignment, portfolio
+from .arenas import check_limits, pool_of_arenas, reject_overflow, sizes_of
 from .graph.planner import GraphPlanner
-from .graph.selection import AllocationPolicy
-from .graph.specs import node_specs, user_inputs, user_results
-from .methods.arena_limits import check_limits, refuse_overflow
-from .methods.arenas import pool_of_arenas, sizes_of
+from .graph.specs import AllocationPolicy, node_specs, user_inputs, user_results
 from .policy import (
     MemoryPolicy,
     PooledPlanner,
@@ -41,7 +39,7 @@ class MemoryPlanningPass:
     specs, and `graph_module.meta["non_const_buffer_sizes"]`: bytes of each arena by number, where entry 0 stands for
     constants and is 0. Arenas that are not in the memory of the CPU are named in `meta["non_const_buffer_device"]`.
 
-    A subclass may wish for arenas, by setting `mem_id` of specs before it calls `super().run()`, and for places, by
+    A subclass may request arenas, by setting `mem_id` of specs before it calls `super().run()`, and for places, by
     setting `mem_offset` as well. An object keeps no state between runs; it may be used for any number of programs.
 
     Args:
@@ -105,7 +103,7 @@ class MemoryPlanningPass:
         self._taken: Mapping[int, Mapping[str, int]] = {}
         if policy is not None:
             self._follow(policy, has_planner=memory_planning_algo is not None)
-        self._refuse_sharing()
+        self._reject_sharing()
 
     @property
     def share_views(self) -> bool:
@@ -152,9 +150,9 @@ class MemoryPlanningPass:
         Raises:
             ModelError: EK451, EK452, if a shape is symbolic or has no upper bound; EK466, if an arena is beyond its
                 limit.
-            UsageError: EK453, EK460, EK487, if a wish cannot be fulfilled.
+            UsageError: EK453, EK460, EK487, if a request cannot be fulfilled.
             ContractError: EK454, EK456, EK458, if passes before left the graph unfit; EK455 or EK341 to EK349, if the
-                algorithm broke its word.
+                algorithm violated its contract.
         """
         before = _snapshot(graph_module)
         planned = self._planned(graph_module, graph_signature)
@@ -180,7 +178,7 @@ class MemoryPlanningPass:
         graph_module.meta["non_const_buffer_sizes"] = sizes
         devices = {} if pools is None else pools.devices_of(sizes)
         graph_module.meta["non_const_buffer_device"] = devices or None
-        refuse_overflow(graph_module, sizes, self.limits, self._taken)
+        reject_overflow(graph_module, sizes, self.limits, self._taken)
         if not self.allow_lifetime_and_storage_overlap:
             alignment = self.alignment if pools is None else pools.alignments
             self._check(graph_module, graph_signature, sizes, planned, alignment)
@@ -256,7 +254,7 @@ class MemoryPlanningPass:
             note = f"planned by plan-memory{{algorithm={algorithm_name(self.memory_planning_algo)}}}"
             raise ContractError(finding.model_copy(update={"notes": (*finding.notes, note)}) for finding in findings)
 
-    def _refuse_sharing(self) -> None:
+    def _reject_sharing(self) -> None:
         if self.share_mutable_buffers and not self.alloc_mutable_buffers:
             raise UsageError(
                 Diagnostic(

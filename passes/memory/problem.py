@@ -196,7 +196,7 @@ class Alternatives:
 def storage_roots(values: Sequence[PlannedValue]) -> list[tuple[int, int]]:
     """Return, for each value, the value that owns its bytes and its first byte there.
 
-    The bases must not form a circle.
+    The bases must not form a cycle.
     """
     found: list[tuple[int, int]] = []
     for number, value in enumerate(values):

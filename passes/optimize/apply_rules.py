@@ -1,12 +1,12 @@
-"""A set of rules as a pass."""
+"""Rule books as passes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from exirkit.ir import GraphEditor
 from exirkit.passes.contract import ReportingPass
-from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine
+from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine, unfuse
 
 
 class ApplyRules(ReportingPass[RewriteReport]):
@@ -37,6 +37,26 @@ class ApplyRules(ReportingPass[RewriteReport]):
         """Rewrite.
 
         Raises:
-            ContractError: EK250, the rules rewrite in a circle; EK251, one broke its word and must not.
+            ContractError: EK250, the rules rewrite in a cycle; EK251, one violated its contract and must not.
         """
         self.reports.append(self.engine.run(editor, self.options))
+
+
+class UnfuseOperators(ApplyRules):
+    """Replace operators that a book defines by their definitions, for targets that do not have them.
+
+    Definitions may call operators that books define; these are decomposed as well.
+
+    Args:
+        book: A loaded book.
+        keep: Operators to leave, by name: those that the target has.
+        options: Limit, bound.
+
+    Raises:
+        ModelError: The book has errors.
+    """
+
+    name = "unfuse-operators"
+
+    def __init__(self, book: LoadedBook, *, keep: Collection[str] = (), options: RewriteOptions | None = None) -> None:
+        super().__init__(unfuse(book, keep=keep), options)

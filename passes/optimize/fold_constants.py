@@ -2,16 +2,191 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Any, TypeAlias
 
 import torch
+from torch._subclasses import FakeTensor
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
+from torch.fx.node import map_arg
 
-from exirkit.ir import Diagnostic, GraphEditor, UsageError, underlying
-from exirkit.passes.analysis.known_values import KnownValues, Place, as_constant, within_budget
+from exirkit.ir import Diagnostic, GraphEditor, UsageError, contiguous_stride, underlying
 from exirkit.passes.analysis.stored_values import StoredValues, is_plain_call, nbytes_of, place_of
 from exirkit.passes.contract import ReportingPass
+
+LARGEST_NBYTES = 1 << 30
+"""Values that are larger are never computed."""
+
+Place: TypeAlias = tuple[Any, ...]
+"""What tells stored tensors apart: equal for inputs that stand for one tensor."""
+
+
+class KnownValues:
+    """Nodes whose values are known while a program is lowered, and the stored tensors that they come from.
+
+    Attributes:
+        stored: What the program stores and writes.
+        sources: The nodes that are known, in graph order, and what each comes from; nothing if from literals alone.
+        results: Known tensors that something unknown uses.
+        nbytes: Bytes of each stored tensor that is only read.
+        holders: Inputs that stand for it.
+        pinned: Those that stay in use, whatever is computed.
+    """
+
+    def __init__(self, stored: StoredValues, may_compute: Callable[[Node], bool]) -> None:
+        self.stored = stored
+        self.sources: dict[Node, frozenset[Place]] = {}
+        self.results: list[Node] = []
+        self.nbytes: dict[Place, int] = {}
+        self.holders: dict[Place, list[Node]] = {}
+        self.pinned: set[Place] = set()
+        for node in stored.program.graph.nodes:
+            if node.op == "placeholder":
+                self._add_input(node)
+            elif self._follows(node) and may_compute(node):
+                parts = [self.sources[one] for one in node.all_input_nodes]
+                self.sources[node] = parts[0].union(*parts[1:]) if parts else frozenset()
+        for node in self.sources:
+            self._visit_users(node)
+
+    def values(self, wanted: Sequence[Node]) -> tuple[dict[Node, torch.Tensor], list[Node]]:
+        """Compute nodes.
+
+        Returns:
+            Their values, and the nodes that could not be computed or came out other than recorded.
+        """
+        needed = self._with_ancestors(wanted)
+        waiting = {node: len(needed.intersection(node.users)) for node in needed}
+        found: dict[Node, Any] = {}
+        kept, failed = set(wanted), []
+        for node in (one for one in self.sources if one in needed):
+            value = self._value(node, found)
+            if value is not None:
+                found[node] = value
+            elif all(source in found for source in node.all_input_nodes):
+                failed.append(node)
+            for source in node.all_input_nodes:
+                waiting[source] -= 1
+                # A failed node makes what needs it unknown, and then nothing reads the rest.
+                if not waiting[source] and source not in kept and not failed:
+                    del found[source]
+        return {node: found[node] for node in wanted if node in found}, failed
+
+    def _add_input(self, node: Node) -> None:
+        tensor = self.stored.tensor(node)
+        if tensor is not None:
+            place = place_of(tensor)
+            self.sources[node] = frozenset((place,))
+            self.nbytes[place] = nbytes_of(tensor)
+            self.holders.setdefault(place, []).append(node)
+
+    def _follows(self, node: Node) -> bool:
+        if node.op != "call_function" or self.stored.touches_written(node):
+            return False
+        # What is written back is copied, and a copy of a constant is as much work as before.
+        if set(self.stored.output_kinds.get(node, ())) - {OutputKind.USER_OUTPUT}:
+            return False
+        return all(source in self.sources for source in node.all_input_nodes) and is_small(node.meta.get("val"))
+
+    def _visit_users(self, node: Node) -> None:
+        is_used_elsewhere = not all(user in self.sources for user in node.users)
+        is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+        if node.op == "call_function" and is_used_elsewhere and is_tensor:
+            self.results.append(node)
+        elif is_used_elsewhere or (node.op == "call_function" and not node.users):
+            self.pinned |= self.sources[node]
+
+    def _with_ancestors(self, nodes: Sequence[Node]) -> set[Node]:
+        needed, pending = set(nodes), list(nodes)
+        while pending:
+            fresh = [one for one in pending.pop().all_input_nodes if one not in needed]
+            needed.update(fresh)
+            pending += fresh
+        return needed
+
+    def _value(self, node: Node, found: dict[Node, Any]) -> Any:
+        if node.op == "placeholder":
+            return self.stored.tensor(node)
+        if not all(source in found for source in node.all_input_nodes):
+            return None
+        args, kwargs = map_arg((node.args, dict(node.kwargs)), found.__getitem__)
+        try:
+            with torch.no_grad():
+                value = node.target(*args, **kwargs)  # type: ignore[operator]
+        except (ArithmeticError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError):
+            return None
+        return value if _agrees(value, node.meta["val"]) else None
+
+
+def is_small(value: Any) -> bool:
+    """Whether a recorded value is a tensor of static shape, or a list of these, that is not too large to compute."""
+    if isinstance(value, list | tuple):
+        return all(map(is_small, value))
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return all(isinstance(size, int) for size in value.shape) and nbytes_of(value) <= LARGEST_NBYTES
+
+
+def within_budget(known: KnownValues, candidates: Collection[Node], nbytes: int | None) -> list[Node]:
+    """Return those results that can be stored, so that stored tensors grow by no more than a number of bytes.
+
+    A stored tensor is dropped if everything that comes from it is stored instead. Its bytes are shared out among its
+    results; while the balance is too high, the result that costs most is given up.
+
+    Args:
+        known: What is known.
+        candidates: Results to choose from.
+        nbytes: Bytes of growth, negative to ask for savings; None for any number.
+    """
+    chosen = dict.fromkeys(candidates)
+    if nbytes is None:
+        return list(chosen)
+    readers: dict[Place, list[Node]] = {}
+    for node in known.results:
+        for place in known.sources[node] - known.pinned:
+            readers.setdefault(place, []).append(node)
+    costs = {node: nbytes_of(node.meta["val"]) for node in chosen}
+    lost = {place for place, nodes in readers.items() if not all(node in chosen for node in nodes)}
+    dropped = {place for place in readers if place not in lost}
+    growth = sum(costs.values()) - sum(known.nbytes[place] for place in dropped)
+
+    def share(node: Node) -> float:
+        return costs[node] - sum(known.nbytes[one] / len(readers[one]) for one in known.sources[node] & dropped)
+
+    order = {node: index for index, node in enumerate(chosen)}
+    queue = [(-share(node), order[node], node) for node in chosen]
+    heapq.heapify(queue)
+    while growth > nbytes and queue:
+        cost, _, node = heapq.heappop(queue)
+        if node not in chosen:
+            continue
+        if share(node) > -cost:
+            heapq.heappush(queue, (-share(node), order[node], node))
+            continue
+        del chosen[node]
+        given_up = known.sources[node] & dropped
+        dropped -= given_up
+        growth += sum(known.nbytes[place] for place in given_up) - costs[node]
+    return list(chosen)
+
+
+def as_constant(value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor with memory of its own, laid out as recorded, or densely if that is not dense."""
+    wanted = torch.empty_strided(recorded.shape, recorded.stride(), dtype=value.dtype, device="meta")
+    is_dense = torch.empty_like(wanted).stride() == wanted.stride()
+    stride = wanted.stride() if is_dense else contiguous_stride(wanted.shape)
+    return torch.empty_strided(wanted.shape, stride, dtype=value.dtype).copy_(value.detach())
+
+
+def _agrees(value: Any, recorded: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return isinstance(recorded, list | tuple) and len(value) == len(recorded) and all(map(_agrees, value, recorded))
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or not isinstance(recorded, torch.Tensor):
+        return False
+    return value.dtype == recorded.dtype and tuple(value.shape) == tuple(recorded.shape)
 
 
 @dataclass(frozen=True, slots=True)

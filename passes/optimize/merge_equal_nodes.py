@@ -166,7 +166,7 @@ def _key(argument: Any) -> Hashable:
 
 
 def _equal_constants(stored: StoredValues) -> list[list[Node]]:
-    """Return groups of inputs, in order, that stand for equal tensors nobody writes to."""
+    """Return groups of inputs, in order, that stand for equal tensors nothing writes to."""
     alike: dict[Hashable, list[tuple[Node, torch.Tensor]]] = {}
     for node, _ in stored.stored():
         tensor = stored.tensor(node)

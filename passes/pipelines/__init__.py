@@ -3,9 +3,8 @@
 from exirkit.passes.registry import PassOptions, RegisteredPass
 
 from .pipeline import Pipeline, shipped_pipelines, shipped_text
-from .reports import PipelineResult, StageReport
+from .running import PipelineResult, StageEvent, StageReport, Watcher, watching
 from .settings import edge_settings, executorch_settings
-from .watching import StageEvent, Watcher, watching
 
 __all__ = [
     "PassOptions",

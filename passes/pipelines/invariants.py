@@ -78,7 +78,7 @@ class Check:
 
     Attributes:
         confirms: Invariants that hold where it finds nothing.
-        find: Looks at a program and returns findings; it is also given the settings.
+        find: Examines a program and returns findings; it is also given the settings.
     """
 
     confirms: frozenset[str]

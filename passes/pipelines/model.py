@@ -56,7 +56,7 @@ class Stage(Strict):
         bound: Most rounds of `repeat`.
         group: Name of a group of stages.
         stages: The stages of the group.
-        otherwise: What runs in their place where a pass of the group needs the whole graph.
+        otherwise: What runs instead where a pass of the group needs the whole graph.
         title: A line of text to tell while the stage runs.
         name: What the stage is called in reports and constraints; the name of its pass, check or group when absent.
         when: Name of a setting, or `not` and a name: the stage runs only then.
@@ -150,7 +150,7 @@ class PipelineModel(Strict):
         dialect: What it takes and what it makes.
         verify: When the checks of all invariants that should hold are made: after `each` stage, at the `end`, or not.
         settings: Settings of this pipeline's own, with the values that they have unless a caller says otherwise.
-        invariants: Invariants of this pipeline's own, each with a text that says what it means.
+        invariants: Invariants of this pipeline's own, each with a string that states what it means.
         requires: Invariants that hold for the programs that the pipeline is given.
         ensures: Invariants that must hold in the end.
         stages: What happens, in order.

@@ -27,14 +27,12 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 from exirkit.passes.registry import PassRegistry
-from exirkit.passes.to_executorch.remove_asserts import is_assertion
+from exirkit.passes.to_executorch.asserts import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
 from .model import PipelineModel
-from .ordering import OrderCheck, initial_knowledge, is_active
-from .reports import PipelineResult
-from .resolving import ResolvedStage, Resolver
-from .running import PipelineRun, Progress, built_pass
+from .resolving import OrderCheck, ResolvedStage, Resolver, initial_knowledge, is_active
+from .running import PipelineResult, PipelineRun, Progress, built_pass
 from .settings import SETTINGS
 
 _CODES = DocumentCodes(syntax="EK470", form="EK471")
@@ -136,9 +134,9 @@ class Pipeline(ExportedProgramPassBase):
         Raises:
             UsageError: EK478, the program has another dialect, or there is no such setting or stage.
             ModelError: A check of the pipeline has findings, or a pass cannot handle the program.
-            ContractError: EK476, a repetition hits its bound; or a pass broke its word.
+            ContractError: EK476, a repetition hits its bound; or a pass violated its contract.
         """
-        self._refuse_other_dialect(program)
+        self._reject_other_dialect(program)
         run = PipelineRun(
             program,
             self._all_settings(settings),
@@ -200,7 +198,7 @@ class Pipeline(ExportedProgramPassBase):
                 raise _misuse(f"{self.file} has no setting {name!r}", expected=f"one of {', '.join(self._settings)}")
         return {**self._settings, **(given or {})}
 
-    def _refuse_other_dialect(self, program: ExportedProgram) -> None:
+    def _reject_other_dialect(self, program: ExportedProgram) -> None:
         wanted, found = self.model.dialect.from_, _dialect_of(program)
         if found is not None and found != wanted:
             raise _misuse(
@@ -254,3 +252,56 @@ def _dialect_of(program: ExportedProgram) -> str | None:
 
 def _misuse(message: str, expected: str) -> UsageError:
     return UsageError(Diagnostic(code="EK478", message=message, expected=expected))
+
+
+def decomposition_passes(preserved: frozenset[OpOverload] = frozenset()) -> list[Pass]:
+    """Return the passes from an exported program to functional core ATen, each an edit of what it touches.
+
+    They are those of the group `decompose` of the shipped pipeline `to_edge`.
+
+    Args:
+        preserved: Operators that stay whole.
+    """
+    settings = {"preserved-operators": tuple(preserved)}
+    return Pipeline.shipped("to_edge").passes(settings, group="decompose")
+
+
+def to_edge_passes(*, skip_dim_order: bool = False) -> list[Pass]:
+    """Return the passes from core ATen to Edge.
+
+    They are those of the group `legalize` of the shipped pipeline `to_edge`.
+
+    Args:
+        skip_dim_order: Keep memory formats instead of dim orders.
+    """
+    return Pipeline.shipped("to_edge").passes({"skip-dim-order": skip_dim_order}, group="legalize")
+
+
+def to_executorch_passes(
+    *,
+    alloc_graph_input: bool = True,
+    alloc_graph_output: bool = True,
+    remove_view_copy: bool = True,
+    skip_dim_order: bool = False,
+    ignore_to_out_var_failure: bool = False,
+) -> list[Pass]:
+    """Return the passes from Edge to the ExecuTorch dialect; memory is planned after them.
+
+    They are those of the shipped pipeline `to_executorch`.
+
+    Args:
+        alloc_graph_input: Inputs will be planned.
+        alloc_graph_output: Outputs will be planned.
+        remove_view_copy: Let reshaping copies share the memory of their source.
+        skip_dim_order: Introduce no operators of `dim_order_ops` to make layouts agree.
+        ignore_to_out_var_failure: Keep operators without out variant as they are.
+    """
+    return Pipeline.shipped("to_executorch").passes(
+        {
+            "alloc-graph-input": alloc_graph_input,
+            "alloc-graph-output": alloc_graph_output,
+            "remove-view-copy": remove_view_copy,
+            "skip-dim-order": skip_dim_order,
+            "ignore-missing-out-variants": ignore_to_out_var_failure,
+        }
+    )

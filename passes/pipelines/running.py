@@ -1,26 +1,148 @@
-"""Running the stages of a pipeline on one program."""
+"""Running the stages of a pipeline on one program, and watching it."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from torch.export import ExportedProgram
 
 from exirkit.ir import ContractError, Diagnostic, GraphEditor, ModelError, copy_program
 from exirkit.passes.contract import Pass, PassReport
 from exirkit.passes.optimize.apply_rules import ApplyRules
-from exirkit.passes.to_aten.whole_graph_needed import WholeGraphNeededError
+from exirkit.passes.to_aten.recording import WholeGraphNeededError
 from exirkit.passes.user_passes.running import run_user_pass
 from exirkit.patterns import RewriteOptions, YamlSource
 
 from .invariants import CHECKS
-from .ordering import Knowledge, is_active
-from .reports import StageReport
-from .resolving import ResolvedStage, build_options
-from .watching import StageEvent, current_watch
+from .resolving import Knowledge, ResolvedStage, build_options, is_active
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What one run of one stage did.
+
+    Attributes:
+        number: Place of the stage: `3`, or `3.2` inside stage 3.
+        name: What the stage is called.
+        round: Which round of the innermost `repeat`, from 1; 0 outside of one.
+        modified: Whether the program differs from before.
+        nodes_before: Nodes of the graph before.
+        nodes_after: Nodes of the graph afterwards.
+        created: How many nodes are new; 0 for passes over graph modules, which do not tell.
+        erased: How many nodes are gone; likewise.
+        changed: How many nodes that were there before and are still there differ; likewise.
+        seconds: Wall time.
+    """
+
+    number: str
+    name: str
+    round: int
+    modified: bool
+    nodes_before: int
+    nodes_after: int
+    created: int
+    erased: int
+    changed: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What came out of a run.
+
+    Attributes:
+        program: The new program.
+        reports: What the stages did, in the order in which they ran; groups and repetitions themselves have none.
+        is_complete: Whether the last stage was reached.
+    """
+
+    program: ExportedProgram
+    reports: tuple[StageReport, ...]
+    is_complete: bool
+
+    def table(self) -> str:
+        """Return the reports as text, a line for each stage."""
+        lines = [f"{'stage':<8}{'name':<34}{'nodes':>14}  {'ms':>8}  changes"]
+        for one in self.reports:
+            nodes = f"{one.nodes_before} -> {one.nodes_after}"
+            counts = f"+{one.created} -{one.erased} ~{one.changed}" if one.modified else "none"
+            name = one.name + (f" (round {one.round})" if one.round else "")
+            lines.append(f"{one.number:<8}{name:<34}{nodes:>14}  {one.seconds * 1e3:>8.2f}  {counts}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class StageEvent:
+    """Something that happens in a run of a pipeline.
+
+    Attributes:
+        moment: The run starts, a stage is about to work, it has worked, or the run ends.
+        run: Identity of the run, a number that no other run of the process has.
+        pipeline: File of the pipeline.
+        position: How many stages of the run have worked so far. A group that starts again goes back to an earlier one.
+        number: Place of the stage in the file; nothing at start and end.
+        name: What the stage is called; nothing at start and end.
+        program: The program as it is now. It is edited further: who wants to keep it copies it.
+        modified: Whether the stage has changed it.
+        edit: The pass that works; None for checks, and at start and end.
+    """
+
+    moment: Literal["start", "before", "after", "end"]
+    run: int
+    pipeline: str
+    position: int
+    number: str
+    name: str
+    program: ExportedProgram
+    modified: bool = False
+    edit: Any = None
+
+
+Watcher: TypeAlias = Callable[[StageEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What holds for all runs inside of a `watching` block.
+
+    Attributes:
+        watcher: Called with every event.
+        verify: `each`, `end` or `none`, instead of what the pipelines state; None: as they say.
+    """
+
+    watcher: Watcher | None = None
+    verify: str | None = None
+
+
+_UNWATCHED = Watch()
+_WATCH: ContextVar[Watch] = ContextVar("exirkit_pipeline_watch", default=_UNWATCHED)
+
+
+@contextmanager
+def watching(watcher: Watcher | None = None, *, verify: str | None = None) -> Iterator[None]:
+    """Watch all runs of pipelines that this thread starts inside of the block.
+
+    Args:
+        watcher: Called with every event; what it raises ends the run.
+        verify: When to check what should hold, instead of what the pipelines state: `each`, `end` or `none`.
+    """
+    token = _WATCH.set(Watch(watcher, verify))
+    try:
+        yield
+    finally:
+        _WATCH.reset(token)
+
+
+def current_watch() -> Watch:
+    """Return what holds here."""
+    return _WATCH.get()
+
 
 Progress = Callable[[str], None]
 
@@ -76,7 +198,7 @@ class PipelineRun:
         # There is an editor where the program is a copy of our own, which may be edited.
         self._editor: GraphEditor | None = None
         self._round = 0
-        # Checks without findings since the last edit: what has not changed need not be looked at again.
+        # Checks without findings since the last edit: what has not changed need not be examined again.
         self._confirmed: set[str] = set()
 
     def run(self, stages: tuple[ResolvedStage, ...]) -> None:
@@ -84,7 +206,7 @@ class PipelineRun:
 
         Raises:
             ModelError: A check stage has findings, or a pass cannot handle the program.
-            ContractError: EK476, a repetition hits its bound; or a pass broke its word.
+            ContractError: EK476, a repetition hits its bound; or a pass violated its contract.
         """
         self._tell("start", None)
         try:
@@ -103,7 +225,7 @@ class PipelineRun:
         edit: Any = None,
         is_modified: bool = False,
     ) -> None:
-        """Tell whoever watches."""
+        """Notify the watcher."""
         if self._watcher is not None:
             number, name = ("", "") if one is None else (one.number, one.stage.label)
             self._watcher(

@@ -27,7 +27,7 @@ class DecomposeCounting(Pass):
 
     These are `masked_select`, `unique`, `unique_consecutive`, `bincount` and `repeat_interleave`. `unique` and
     `unique_consecutive` need sizes that do not vary, at least one element, and no dim; `repeat_interleave` needs to be
-    told how long its result is. Other calls are left for the check of core operators to reject.
+    given the length of its result. Other calls are left for the check of core operators to reject.
 
     Args:
         preserve: Operators that stay whole.

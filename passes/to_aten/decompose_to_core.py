@@ -1,15 +1,10 @@
-"""Take operators apart into core ATen operators, one node at a time.
-
-Each node that has a decomposition is run once, alone, on fake tensors like its own, while a recorder writes down the
-core operators it reaches; the recording is put in the node's place. Nodes that are alike share one recording.
-Everything else in the graph stays as it is.
-"""
+"""Decompose operators into core ATen operators, one node at a time, or by tracing the whole program again."""
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -18,21 +13,34 @@ from typing import Any, ClassVar
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
 from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import disable_fake_tensor_cache
+from torch.export import ExportedProgram, default_decompositions
+from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import Node
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
 
-from exirkit.ir import CALL_DELEGATE, GraphEditor, control_flow_call, fake_like, is_static, without_machine_libraries
+from exirkit.ir import (
+    CALL_DELEGATE,
+    GraphEditor,
+    control_flow_call,
+    copy_program,
+    fake_like,
+    is_static,
+    without_machine_libraries,
+)
 from exirkit.passes.config.option_types import Overload
 from exirkit.passes.contract import Pass
 from exirkit.passes.delegate.whole_operators import is_kept_whole
+from exirkit.passes.registry import registered
+from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
-from .decomposition_recording import InputRef, Recording, SizeRef, StepRef
 from .further_decompositions import further_decompositions
-from .operator_recorder import Decompositions, OperatorRecorder
-from .whole_graph_needed import WholeGraphNeededError
+from .generate_debug_handles import GenerateDebugHandles
+from .recording import Decompositions, InputRef, OperatorRecorder, Recording, SizeRef, StepRef, WholeGraphNeededError
 
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
@@ -109,21 +117,21 @@ class DecomposeToCore(Pass):
         return op in self._table or (op._can_decompose() and not is_library_composite(op))
 
     def _is_kept(self, recording: Recording) -> bool:
-        """Whether a call stays although it can be taken apart like this."""
+        """Whether a call stays although it can be decomposed like this."""
         del recording
         return False
 
     def _record(self, mode: FakeTensorMode, op: OpOverload, pattern: Any, tensors: list[Node]) -> Recording:
         recorder = OperatorRecorder(mode, self._table, self._preserved)
         # Copies, because two nodes may carry one and the same fake tensor, and the recorder tells tensors by identity.
-        inputs = [_twin_of(mode, node.meta["val"]) for node in tensors]
+        inputs = [_variant_of(mode, node.meta["val"]) for node in tensors]
         recorder.know(inputs)
         args, kwargs = map_aggregate(pattern, lambda leaf: inputs[leaf.index] if isinstance(leaf, InputRef) else leaf)
         try:
             with (
                 mode,
                 _uncached_where_sizes_vary(mode, inputs),
-                # A size that only data decides must not be left behind for whoever decomposes after a refusal.
+                # A size that only data decides must not be left behind for another decomposition after a rejection.
                 mode.shape_env.ignore_fresh_unbacked_symbols() if mode.shape_env else nullcontext(),
                 # A decomposition that compares sizes that vary would fix them in every copy of the program.
                 mode.shape_env.error_on_new_guards() if mode.shape_env else nullcontext(),
@@ -191,7 +199,7 @@ def _torch_beyond_core() -> Decompositions:
     return table
 
 
-def _twin_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
+def _variant_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
     if isinstance(value, torch.SymInt):
         return value
     if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
@@ -200,7 +208,7 @@ def _twin_of(mode: FakeTensorMode, value: Any) -> torch.Tensor | torch.SymInt:
 
 
 def _pattern(node: Node, tensors: list[Node]) -> Any:
-    """Return args and kwargs with `InputRef`s in the place of nodes, and collect the nodes."""
+    """Return args and kwargs with `InputRef`s instead of nodes, and collect the nodes."""
     places: dict[Node, InputRef] = {}
 
     def refer(argument: Node) -> Any:
@@ -240,7 +248,7 @@ def _frozen(argument: Any) -> Any:
 
 
 def _give_way(editor: GraphEditor, node: Node, result: Any) -> None:
-    """Use a result in the place of a node: another node, or the number that `sym_size` of a fixed size gives."""
+    """Use a result instead of a node: another node, or the number that `sym_size` of a fixed size gives."""
     if isinstance(result, Node):
         editor.replace(node, result)
         return
@@ -282,3 +290,72 @@ def _put_in_place(editor: GraphEditor, node: Node, recording: Recording, tensors
     editor.erase(node)
     for unused in (*items.values(), *reversed(made)):
         editor.erase_unused(unused)
+
+
+@dataclass(eq=False)
+class DecomposeWholeGraph(ExportedProgramPassBase):
+    """Have torch trace and decompose the whole program.
+
+    Args:
+        preserve: Operators that stay whole.
+    """
+
+    name = "decompose-whole-graph"
+    # torch states the size of some views wrongly when it exports them, and rightly when it traces them again.
+    changes_outputs = True
+
+    preserve: frozenset[Overload] = frozenset()
+
+    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
+        """Return another program; what is given stays as it is."""
+        table: dict[Any, Callable[..., Any]] = default_decompositions()
+        table.update(beyond_core())
+        whole = {node.target for node in exported_program.graph.nodes if is_kept_whole(node)}
+        libraries = {op for op in table if isinstance(op, OpOverload) and is_library_composite(op)}
+        for op in (*self.preserve, *whole, *libraries):
+            table.pop(op, None)
+        # Nothing calls the graphs in between, so no code is generated for them.
+        with _use_lazy_graph_module(True), warnings.catch_warnings():
+            # torch warns of its own internals here, and there is nothing a caller could do about it.
+            warnings.simplefilter("ignore")
+            made = exported_program.run_decompositions(table)
+        if whole:
+            # Of the operators that were left, other calls are to be decomposed after all.
+            DecomposeToCore(self.preserve).run(GraphEditor(made))
+        return ExportedProgramPassResult(made, True)
+
+
+REGISTERED = registered(DecomposeWholeGraph, ensures=("core-operators", "functional"), invalidates=())
+
+
+class _ExposeOperators(DecomposeToCore):
+    """Decomposes what contains certain operators, and leaves these and all else as they are."""
+
+    name = "expose-operators"
+
+    def _is_kept(self, recording: Recording) -> bool:
+        return not any(step.target in self.preserve for step in recording.steps)
+
+
+def expose_operators(program: ExportedProgram, wanted: Iterable[OpOverload]) -> ExportedProgram:
+    """Return a copy of a program in which operators that others consist of are calls.
+
+    Args:
+        program: As torch.export made it; it is not changed.
+        wanted: The operators. What contains none of them stays as it is.
+
+    Returns:
+        The copy, or the program itself if nothing could be done about it.
+    """
+    operators = frozenset(wanted)
+    # What torch itself decomposes first has to be kept by other means.
+    composite = {op: _special_op_to_preserve_cia for op in operators if _is_preservable_cia_op(op)}
+    copied = copy_program(program)
+    # Before anything is decomposed, so that all parts of an operator share a handle.
+    GenerateDebugHandles().run(GraphEditor(copied))
+    try:
+        with _override_composite_implicit_decomp(composite):
+            _ExposeOperators(operators).run(GraphEditor(copied))
+    except WholeGraphNeededError:
+        return program
+    return copied

@@ -224,7 +224,7 @@ def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     """`aten.adaptive_max_pool2d` and `3d`: the largest of windows that cover the input, and where they are.
 
-    Windows of one size are those of a plain pooling. Others are looked at one by one; what is not used of that goes.
+    Windows of one size are those of a plain pooling. Others are examined one by one; what is not used of that goes.
     """
     dims = len(output_size)
     sizes = list(x.shape[-dims:])

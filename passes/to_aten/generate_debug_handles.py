@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor
 from exirkit.passes.contract import Pass
-from exirkit.passes.to_executorch.subgraph_specs import all_editors
+from exirkit.passes.to_executorch.propagate_specs import all_editors
 
 
 class GenerateDebugHandles(Pass):

@@ -12,7 +12,7 @@ from torch.fx.node import map_arg
 from exirkit.ir import GraphEditor
 from exirkit.passes.contract import Pass
 
-from .whole_graph_needed import WholeGraphNeededError
+from .recording import WholeGraphNeededError
 
 
 class InlineGradRegions(Pass):

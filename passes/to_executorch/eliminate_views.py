@@ -14,8 +14,8 @@ from torch.fx import Node
 from exirkit.ir import BodyEditor, GraphEditor, TensorSpec, ops, results_of_graph, same_argument, underlying, view
 from exirkit.passes.contract import Pass
 
-from .subgraph_specs import called_bodies, share_input_specs
-from .write_back_mutations import mutated_outputs
+from .propagate_specs import called_bodies, share_input_specs
+from .separate_memory import mutated_outputs
 
 _ATEN = torch.ops.aten
 
@@ -140,7 +140,7 @@ class _Owners:
         return self._roots.get(node, node)
 
     def may_share(self, node: Node, source: Node) -> bool:
-        """Tell whether `node` may lie in the memory of `source`."""
+        """Return whether `node` may lie in the memory of `source`."""
         root = self.root(source)
         # What the runtime finds memory for may lie elsewhere by the time when the view is used.
         if root in self._written or root.meta["spec"].is_dynamic_unbound_tensor:
@@ -158,7 +158,7 @@ class _Owners:
         return root
 
     def give_way(self, node: Node, source: Node) -> None:
-        """Record that `source` takes the place of `node`, also as an output."""
+        """Record that `source` replaces `node`, also as an output."""
         if node in self._outputs:
             self._outputs.add(source)
             self._returned.add(self.root(source))

@@ -150,7 +150,7 @@ class _Builder:
 
 
 def is_float(value: Any) -> bool:
-    """Tell whether a number, or the number that a node computes, is a float."""
+    """Return whether a number, or the number that a node computes, is a float."""
     known = value.meta["val"] if isinstance(value, Node) else value
     return isinstance(known, torch.SymFloat | float)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -10,6 +11,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import (
+    COND,
     MAP,
     SCAN,
     BodyEditor,
@@ -17,14 +19,73 @@ from exirkit.ir import (
     GraphEditor,
     TensorShapeDynamism,
     TensorSpec,
+    bodies_of,
     control_flow_call,
+    results_of_graph,
     same_argument,
 )
-from exirkit.passes.analysis.graph_calls import refuse_graph_calls
+from exirkit.passes.analysis.graph_calls import reject_graph_calls
 from exirkit.passes.contract import Pass
 
-from .subgraph_specs import Destinations, called_bodies, destinations, share_input_specs
-from .write_back_mutations import mutated_outputs
+from .separate_memory import mutated_outputs
+
+Destinations = Mapping[tuple[Node, int | None], Any]
+"""Specs that nodes of a body have to have, by node and place in its list of results."""
+
+
+def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, BodyEditor]]:
+    """Yield each call of control flow of a graph with an editor of each of its bodies."""
+    editors = {id(body.program.graph_module): body for body in bodies_of(editor)}
+    for node in list(editor.graph.nodes):
+        call = control_flow_call(node)
+        if call is not None:
+            yield from ((call, editors[id(body)]) for body in dict.fromkeys(call.bodies))
+
+
+def all_editors(editor: GraphEditor) -> Iterator[GraphEditor]:
+    """Yield the editor of a graph, and those of the bodies of its control flow at any depth."""
+    yield editor
+    for body in bodies_of(editor):
+        yield from all_editors(body)
+
+
+def share_input_specs(call: ControlFlowCall, body: BodyEditor) -> None:
+    """Give the inputs of a body the specs of what they stand for; the rows of sliced tensors keep their own.
+
+    What a loop carries lies in the memory of the loop's results.
+    """
+    inputs = body.graph.find_nodes(op="placeholder")
+    results = call.node.meta.get("spec") or []
+    rows = len(call.carried) + len(call.sliced)
+    for place, node in enumerate(inputs):
+        if place < len(call.carried):
+            spec = results[place] if place < len(results) else None
+        elif place < rows or place - rows >= len(call.shared):
+            continue
+        else:
+            operand = call.shared[place - rows]
+            spec = operand.meta.get("spec") if isinstance(operand, Node) else None
+        if node.meta.get("spec") is not spec:
+            body.set_meta(node, "spec", spec)
+
+
+def destinations(call: ControlFlowCall, body: BodyEditor) -> Destinations:
+    """Return the specs of the results that a branch writes right into the memory of the call's results."""
+    if call.kind != COND:
+        return {}
+    found: dict[tuple[Node, int | None], Any] = {}
+    specs = call.node.meta.get("spec") or []
+    for result, spec in zip(results_of_graph(body.program.graph_module), specs, strict=False):
+        if isinstance(result, Node) and spec is not None:
+            found[_producer(result)] = spec
+    return found
+
+
+def _producer(node: Node) -> tuple[Node, int | None]:
+    if node.target is operator.getitem and isinstance(node.args[0], Node) and isinstance(node.args[1], int):
+        return node.args[0], node.args[1]
+    return node, None
+
 
 _CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 
@@ -37,7 +98,7 @@ class PropagateSpecs(Pass):
     mutates are `const`.
 
     An input of a branch or a loop's body has the spec of what it is given, one that is carried from round to round that
-    of the loop's result, and a result of a branch that of the call's result: it is computed in its place.
+    of the loop's result, and a result of a branch that of the call's result: it is computed at its place.
 
     Requires: mutations are written back; strides of values are what kernels produce.
     """
@@ -53,7 +114,7 @@ class PropagateSpecs(Pass):
         Raises:
             ModelError: EK432, for each operator that calls other graphs.
         """
-        refuse_graph_calls(editor.program.graph_module)
+        reject_graph_calls(editor.program.graph_module)
         self._placeholders(editor)
         _set_specs(editor, {})
 
@@ -92,7 +153,7 @@ def _set_specs(editor: GraphEditor, given: Destinations) -> None:
 
 
 def _set_given(editor: GraphEditor, node: Node, given: Destinations) -> bool:
-    """Set the spec of a node of whose memory the graph around it has a part; tell whether it is such a node."""
+    """Set the spec of a node of whose memory the graph around it has a part; return whether it is such a node."""
     if (node, None) in given:
         editor.set_meta(node, "spec", given[node, None])
         return True

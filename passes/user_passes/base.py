@@ -1,22 +1,27 @@
-"""The contracts of passes that people bring along: one for graph modules, one for exported programs.
-
-exirkit's own passes follow another contract (`Pass`, edits through an editor). The classes here are the documented
-ones, so that passes written for ExecuTorch run as they are.
-"""
+"""The documented contracts of passes that users bring, and the manager that runs them over graph modules."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase as TorchPassBase
 from torch.fx.passes.infra.pass_base import PassResult as PassResult
 
-from exirkit.ir import ContractError, Diagnostic
+from exirkit.ir import ContractError, Diagnostic, DiagnosticError, ModelError, UsageError
+from exirkit.passes.export_pass.snapshot import remembering
+from exirkit.passes.export_pass.values import brief
+
+from .blame import raised
+from .official import is_official, run_official
 
 PassType: TypeAlias = Callable[[GraphModule], PassResult | GraphModule | None]
 """What a `PassManager` takes: a function or object that is called with a graph module."""
@@ -114,3 +119,209 @@ class ExportedProgramPassBase(ABC):
 
     def ensures(self, exported_program: ExportedProgram) -> None:  # noqa: B027
         """Raise if the program that the pass made is not what it promises."""
+
+
+Check: TypeAlias = Callable[[GraphModule], object]
+
+
+class PassManager:
+    """Runs passes in order, as often as asked or until they change nothing more.
+
+    A pass is called with a graph module. It returns a `PassResult`, a graph module (which counts as modified), or None
+    (an edit in place, which counts as modified).
+
+    Attributes:
+        passes: The passes, nested lists flattened.
+        steps: How often the whole list is run at most.
+        run_checks_after_each_pass: Whether `check` runs after every pass, not only at the end. At the end it runs if
+            checks were added.
+        suppress_check_failures: Whether a failed check warns instead of raising.
+    """
+
+    def __init__(
+        self,
+        passes: Iterable[Any] | None = None,
+        run_checks_after_each_pass: bool = False,
+        suppress_check_failures: bool = False,
+        steps: int = 1,
+    ) -> None:
+        if steps < 1:
+            raise _misuse(f"steps is {steps!r}", "a whole number of at least 1")
+        self.passes: list[PassType] = []
+        self.steps = steps
+        self.run_checks_after_each_pass = run_checks_after_each_pass
+        self.suppress_check_failures = suppress_check_failures
+        self._checks: list[Check] = []
+        for one in _flattened(passes or ()):
+            self.add_pass(one)
+
+    def add_pass(self, pass_: Any) -> None:
+        """Append a pass.
+
+        Raises:
+            UsageError: EK410, it cannot be called with a graph module.
+        """
+        if isinstance(pass_, ExportedProgramPassBase):
+            raise _misuse(
+                f"pass {_name(pass_)} works on exported programs", "passes over graph modules", "give it to `transform`"
+            )
+        if not callable(pass_) or isinstance(pass_, type):
+            raise _misuse(f"{pass_!r} is not a pass", "an object or function that is called with a graph module")
+        self.passes.append(pass_)
+
+    def add_checks(self, check: Any) -> None:
+        """Append a check, a function of one graph module that raises if something is wrong with it.
+
+        Raises:
+            UsageError: EK410, it does not take exactly one argument.
+        """
+        if not callable(check) or len(inspect.signature(check).parameters) != 1:
+            raise _misuse(f"check {check!r} does not take exactly one argument", "a function of one graph module")
+        self._checks.append(check)
+
+    def check(self, module: GraphModule) -> None:
+        """Raise if the graph is malformed, calls methods, or fails one of the added checks."""
+        _lint(module)
+        for check in self._checks:
+            check(module)
+
+    def __call__(self, graph_module: torch.nn.Module) -> PassResult:
+        """Run the passes.
+
+        Returns:
+            The last module, and whether any pass modified it.
+
+        Raises:
+            UsageError: EK410, it was not called with a graph module.
+            ModelError: EK414, the graph was malformed before the first pass (only with checks after each pass).
+            ContractError: EK411 a pass raised, EK412 a pass returned no result, EK413 a check failed after a pass.
+        """
+        if not isinstance(graph_module, GraphModule):
+            raise _misuse(
+                f"a pass manager was called with a {type(graph_module).__name__}",
+                "a torch.fx.GraphModule",
+                "give programs to `transform`",
+            )
+        self.check_input(graph_module)
+        module, is_modified = graph_module, False
+        with remembering(graph_module):
+            for _ in range(self.steps):
+                module, changed = self._run_step(module)
+                is_modified = is_modified or changed
+                if not changed:
+                    break
+        self.check_result(module)
+        return PassResult(module, is_modified)
+
+    def _run_step(self, module: GraphModule) -> tuple[GraphModule, bool]:
+        is_modified = False
+        for position, one in enumerate(self.passes):
+            result = _run(one, module, self._names()[:position])
+            module, is_modified = result.graph_module, is_modified or result.modified
+            self.check_after(position, module)
+        return module, is_modified
+
+    def _names(self) -> list[str]:
+        return [_name(one) for one in self.passes]
+
+    def check_input(self, module: GraphModule) -> None:
+        """Examine a graph before the first pass, if checks run after each pass.
+
+        Raises:
+            ModelError: EK414, the graph is malformed.
+        """
+        if not self.run_checks_after_each_pass:
+            return
+        # Added checks are about what passes leave behind; the input only has to be a graph.
+        try:
+            _lint(module)
+        except Exception as error:
+            raise ModelError(
+                Diagnostic(
+                    code="EK414",
+                    message=f"the graph is malformed before the first pass: {brief(error)}",
+                    hint="lint the graph",
+                )
+            ) from error
+
+    def check_after(self, position: int, module: GraphModule) -> None:
+        """Examine what a pass left behind, if checks run after each pass.
+
+        Args:
+            position: Of the pass, from 0.
+            module: What it left behind.
+
+        Raises:
+            ContractError: EK413, a check failed.
+        """
+        if self.run_checks_after_each_pass:
+            names = self._names()
+            self._run_checks(module, f"pass {names[position]}", names[:position])
+
+    def check_result(self, module: GraphModule) -> None:
+        """Examine what the last pass left behind, if there are checks that have not just examined it.
+
+        Raises:
+            ContractError: EK413, a check failed.
+        """
+        if self._checks and not self.run_checks_after_each_pass:
+            self._run_checks(module, "the last pass", self._names())
+
+    def _run_checks(self, module: GraphModule, author: str, before: list[str]) -> None:
+        try:
+            self.check(module)
+        except Exception as error:
+            finding = Diagnostic(
+                code="EK413",
+                severity="warning" if self.suppress_check_failures else "error",
+                message=f"a check failed after {author}: {brief(error)}",
+                notes=(_history(before),),
+            )
+            if not self.suppress_check_failures:
+                raise ContractError(finding) from error
+            warnings.warn(finding.render(), stacklevel=4)
+
+
+def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
+    name = _name(pass_)
+    try:
+        result = as_pass_result(run_official(pass_, module) if is_official(pass_) else pass_(module), module, name)
+        if result.modified:
+            # Passes that edit in place often leave the generated code behind. For re-traced modules this is free.
+            result.graph_module.recompile()
+    except DiagnosticError as error:
+        error.add_note(f"raised while pass {name} ran, {_history(before)}")
+        raise
+    except Exception as error:
+        hint = "the traceback of the original exception shows the way there"
+        raise raised(pass_, error, "EK411", (_history(before),), hint) from error
+    return result
+
+
+def _history(before: list[str]) -> str:
+    return f"after {', '.join(before)}" if before else "as the first pass"
+
+
+def _lint(module: GraphModule) -> None:
+    module.graph.lint()
+    for node in module.graph.nodes:
+        if node.op == "call_method":
+            raise ModelError(Diagnostic(code="EK415", message=f"%{node.name} calls method {node.target!r}"))
+
+
+def _flattened(passes: Iterable[Any]) -> Iterator[Any]:
+    for one in passes:
+        if isinstance(one, list | tuple):
+            yield from _flattened(one)
+        else:
+            yield one
+
+
+def _name(pass_: object) -> str:
+    if isinstance(pass_, functools.partial):
+        return _name(pass_.func)
+    return str(getattr(pass_, "__name__", type(pass_).__name__))
+
+
+def _misuse(message: str, expected: str, hint: str | None = None) -> UsageError:
+    return UsageError(Diagnostic(code="EK410", message=message, expected=expected, hint=hint))

@@ -1,4 +1,4 @@
-"""What is said of a pass that broke its word: its name, and the file and line of its author's code."""
+"""Diagnostics about a pass that violated its contract: its name, and the file and line of its author's code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def place_of(location: Location) -> str | None:
 
 
 def is_shipped(one: Any) -> bool:
-    """Tell whether a pass is one of exirkit's own, for whose edits the tests vouch."""
+    """Return whether a pass is one of exirkit's own, for whose edits the tests vouch."""
     return type(one).__module__.partition(".")[0] == "exirkit"
 
 

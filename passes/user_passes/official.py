@@ -35,12 +35,12 @@ def join_official_passes(kind: type) -> None:
 
 
 def is_official(one: Any) -> bool:
-    """Tell whether a pass is an object of the official package, or of a class derived from one of its classes."""
+    """Return whether a pass is an object of the official package, or of a class derived from one of its classes."""
     return any(kind.__module__.partition(".")[0] == _LIBRARY for kind in type(one).__mro__)
 
 
 def takes_programs(one: Any) -> bool:
-    """Tell whether a pass of the official package works on exported programs, not on graph modules."""
+    """Return whether a pass of the official package works on exported programs, not on graph modules."""
     base = getattr(sys.modules.get(_HOME), _BASE, None)
     return base is not None and is_official(one) and isinstance(one, base)
 

@@ -1,4 +1,4 @@
-"""Running the passes people bring: exirkit passes, `ExportPass`, `PassBase`, plain functions, and lists of these."""
+"""Running the passes that users bring: exirkit passes, `ExportPass`, `PassBase`, functions, and lists of these."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from exirkit.ir import (
     misordered,
     take_foreign_handles,
 )
-from exirkit.passes.contract import Pass
-from exirkit.passes.output_contract import check_outputs, outputs_of
-from exirkit.passes.to_edge.lift_constants import LiftConstants
+from exirkit.passes.contract import Pass, check_outputs, outputs_of
+from exirkit.passes.to_edge.edge_operators import LiftConstants
 
-from .base import ExportedProgramPassBase
+from .base import ExportedProgramPassBase, PassManager
 from .blame import code_of_pass, name_of_pass, raised
-from .manager import PassManager
 from .official import is_official, official_handles, run_official, takes_programs
 
 _HINT = "a pass that adds or removes stored tensors edits the program: derive it from exirkit.Pass"
@@ -66,7 +64,7 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
         The new program; its signature agrees with its graph, and every node has a recorded value.
 
     Raises:
-        UsageError: EK424, something in `passes` is no pass.
+        UsageError: EK424, something in `passes` is not a pass.
         ContractError: EK425, a pass failed, returned something else, changed the number of inputs or outputs, or left
             nodes in front of their arguments; EK446, it changed the dtype or shape of an output without declaring it;
             EK413, a check of a pass manager failed. Those of `Pass.run` too.
@@ -82,7 +80,7 @@ def run_user_pass(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, 
         The program, which is another one where a pass over programs made one, and whether it differs.
 
     Raises:
-        UsageError: EK424, it is no pass.
+        UsageError: EK424, it is not a pass.
         ContractError: EK425, as for `apply_user_passes`; EK413, a check of a pass manager failed.
     """
     return _run_all(program, one)
@@ -102,7 +100,7 @@ def _run_all(program: ExportedProgram, passes: Any) -> tuple[ExportedProgram, bo
     raise UsageError(
         Diagnostic(
             code="EK424",
-            message=f"{type(passes).__name__} is no pass",
+            message=f"{type(passes).__name__} is not a pass",
             expected="a Pass, an ExportPass, a function of a graph module, or a list of these",
         )
     )

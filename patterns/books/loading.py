@@ -20,6 +20,7 @@ from exirkit.ir import (
     read_document,
     read_text,
 )
+from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
 from exirkit.patterns.checking.dialect_operators import illegal_operators
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from exirkit.patterns.operators.defined import define_operator
@@ -27,8 +28,6 @@ from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.scope import MACROS, Scope
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.syntax.undecided_literals import undecided
-
-from .model import OperatorDefinition, Rule, RuleBook
 
 SHIPPED = "rules"
 _DEEPEST_IMPORT = 10

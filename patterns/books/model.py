@@ -1,14 +1,14 @@
-"""Rule books as values: what YAML, Python and traces are read into, and what the JSON Schema is made from.
-
-Programs, guards and types of variables stay text here; `exirkit.patterns.syntax.terms` is what they are compiled to.
-"""
+"""Rule books as values: their models, JSON Schema, and YAML that reads back as an equal book."""
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from exirkit.ir import document_schema, or_one, schema_text
 from exirkit.patterns.syntax.measures import LEXICOGRAPHIC
 
 Kind = Literal[
@@ -313,3 +313,70 @@ class RuleBook(Strict):
     ops: dict[OperatorName, OperatorDefinition] = {}
     rules: tuple[Rule, ...] = ()
     sets: dict[Name, RuleSet] = {}
+
+
+# The JSON Schema of rule books, with which editors complete and check them
+
+
+SCHEMA_FILE = "rulebook.schema.json"
+
+
+def rulebook_schema() -> dict[str, Any]:
+    """Return the JSON Schema of rule books.
+
+    It knows what the models accept besides their fields: a guard that is a string, one pattern instead of a list, a
+    dialect that is one word.
+    """
+    schema = document_schema(RuleBook, "A book of rules for exirkit")
+    definitions = schema["$defs"]
+    for entry in (schema, *definitions.values()):
+        for each in entry["properties"].values():
+            if "patternProperties" in each:
+                each["additionalProperties"] = False
+    rule = definitions["Rule"]["properties"]
+    for key in ("unless", "keep", "tags"):
+        rule[key] = or_one(rule[key])
+    guard = {"anyOf": [{"type": "string", "minLength": 1}, rule["where"]["items"]]}
+    rule["where"] = or_one({**rule["where"], "items": guard})
+    one_word = definitions["DialectScope"]["properties"]["from"]
+    rule["dialect"] = {
+        **{key: value for key, value in rule["dialect"].items() if key != "$ref"},
+        "anyOf": [{"type": "string", "pattern": one_word["pattern"]}, {"$ref": "#/$defs/DialectScope"}],
+    }
+    return schema
+
+
+def rulebook_schema_text() -> str:
+    """Return the JSON Schema of rule books as the text of the file that comes with exirkit."""
+    return files("exirkit.patterns").joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
+
+
+def made_text() -> str:
+    """Return the text that the file must have."""
+    return schema_text(rulebook_schema())
+
+
+# From a book to YAML that reads back as an equal book
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value.strip("\n") or value.endswith("\n") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def write_book(book: RuleBook) -> str:
+    """Return a book as YAML; what has its default is left out."""
+    data = book.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return yaml.dump(_ordered({"rulebook": 1, **data}), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=116)
+
+
+def _ordered(data: dict[str, Any]) -> dict[str, Any]:
+    rules = data.pop("rules", None)
+    return data if rules is None else {**data, "rules": rules}

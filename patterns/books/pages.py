@@ -1,19 +1,71 @@
-"""Pages made from rule books: what every rule looks for, under which conditions, what it puts there and promises.
-
-The same books give the same bytes: nothing but what is written in them is on a page.
-"""
+"""Pages made from rule books, as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from exirkit.ir import Diagnostic, UsageError
+from exirkit.patterns.books.loading import LoadedBook
+from exirkit.patterns.books.model import Equivalence, Rule, RuleBook
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 
-from .loading import LoadedBook
-from .markdown_text import Anchors, block, code, plain, table
-from .model import Equivalence, Rule, RuleBook
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
+
+
+def plain(text: str) -> str:
+    """Return text on one line that is shown as it is; what stands in single backticks is code."""
+    parts = re.split(r"(`[^`\n]+`)", " ".join(text.split()))
+    return "".join(part if at % 2 else _SPECIAL.sub(r"\\\1", part) for at, part in enumerate(parts))
+
+
+def code(text: str) -> str:
+    """Return text as code inside a line; a table may be around it."""
+    text = " ".join(text.split())
+    ticks = "`" * (_longest_ticks(text) + 1)
+    padded = f" {text} " if text.startswith("`") or text.endswith("`") else text
+    return f"{ticks}{padded}{ticks}" if text else ""
+
+
+def block(text: str, language: str = "python") -> list[str]:
+    """Return the lines of a block of code."""
+    fence = "`" * max(3, _longest_ticks(text) + 1)
+    return [f"{fence}{language}", *text.rstrip("\n").splitlines(), fence]
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table; cells are Markdown already."""
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return lines + [f"| {' | '.join(_cell(one) for one in row)} |" for row in rows]
+
+
+class Anchors:
+    """Anchors of headings, as Markdown viewers make them: one page, in order."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def of(self, heading: str) -> str:
+        """Return the anchor of the next heading with this text."""
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        count = self._seen.get(slug, 0)
+        self._seen[slug] = count + 1
+        return f"{slug}-{count}" if count else slug
+
+
+def _cell(text: str) -> str:
+    # In code a table splits cells at bars as well.
+    return re.sub(r"(?<!\\)\|", r"\\|", text)
+
+
+def _longest_ticks(text: str) -> int:
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)
+
+
+# Pages made from rule books: what every rule looks for, under which conditions, what it puts there and promises
+
 
 _KINDS_OF_GUARDS = {
     "sound": "results would be wrong",
@@ -222,3 +274,33 @@ def _url(link: str) -> str:
     """Return a link as one that can be followed if it is on the web, and as text otherwise."""
     is_web = link.startswith(("https://", "http://")) and not set(link) & set("<> \n\"'`")
     return f"<{link}>" if is_web else plain(link)
+
+
+# The keys of a rule as a page, made from the model that reads rules, so that the page cannot fall behind
+
+
+_HEAD = """# The keys of a rule
+
+Made from the model that reads rule books; `exirkit.patterns.rule_keys_page` makes it again.
+[Rules](rules.md) explains the language.
+
+| key | needed | what it says |
+|---|---|---|
+"""
+
+
+def rule_keys_page() -> str:
+    """Return the page, as Markdown."""
+    texts = key_texts()
+    rows = [
+        f"| `{name}` | {'yes' if field.is_required() else ''} | {texts[name].replace('|', chr(92) + '|')} |"
+        for name, field in Rule.model_fields.items()
+    ]
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def key_texts() -> dict[str, str]:
+    """Return the documentation of every key of a rule."""
+    _, _, attributes = (inspect.getdoc(Rule) or "").partition("Attributes:\n")
+    found = re.findall(r"^    (\w+): ((?:.*\n?)(?:^        .*\n?)*)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}

@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from exirkit.ir import Diagnostic, Location, SourceText, UsageError
+from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
 from exirkit.patterns.matching.compiled_rule import RuleTexts
 
 from .loading import LoadedBook, compile_book
-from .model import OperatorDefinition, Rule, RuleBook
 
 Written = TypeVar("Written", bound=type)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
 from exirkit.patterns.matching.compiled_rule import texts_of
 from exirkit.patterns.operators.defined import definition_of
 from exirkit.patterns.syntax.terms import Operator
 
 from .loading import LoadedBook, compile_book
-from .model import OperatorDefinition, Rule, RuleBook
 
 _TYPES = {
     "Tensor": "any",

@@ -10,7 +10,7 @@ from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import definition_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError, dotted_name, name_of
-from exirkit.patterns.syntax.expression_syntax import ExpressionError, parse_statements
+from exirkit.patterns.syntax.expressions import ExpressionError, parse_statements
 from exirkit.patterns.syntax.scope import place_of
 from exirkit.patterns.syntax.terms import Operator
 

@@ -11,8 +11,7 @@ from functools import cache
 import torch
 
 from exirkit.patterns.books.loading import LoadedBook, import_library, load_book
-
-from .checks import (
+from exirkit.patterns.checking.checks import (
     TRIALS,
     BookVerdict,
     Progress,
@@ -20,8 +19,8 @@ from .checks import (
     add_relations,
     check_one,
 )
-from .relations import Relations, relations_of_book
-from .witnesses import WitnessBook
+from exirkit.patterns.checking.relations import Relations, relations_of_book
+from exirkit.patterns.checking.witnesses import WitnessBook
 
 
 @dataclass(frozen=True)

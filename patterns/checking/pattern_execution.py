@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from exirkit.patterns.operators.argument_binding import default_of
+from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expression_syntax import ExpressionError
-from exirkit.patterns.syntax.program_compiler import Builder
+from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,

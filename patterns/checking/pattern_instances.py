@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.syntax.program_compiler import Builder
+from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.types.tensors import TensorVariable
 
-from .near_miss_parts import others_than, parts_of
+from .near_misses import others_than, parts_of
 from .pattern_execution import CannotRunError, PatternRun, Shape
 from .trials import RAISED, RuleTrials, Trial
 

@@ -11,13 +11,12 @@ import torch
 from torch.export import ExportedProgram
 
 from exirkit.ir import GraphEditor, copy_program
+from exirkit.patterns.checking.pattern_execution import PatternRun
+from exirkit.patterns.checking.trials import RuleTrials, Trial
 from exirkit.patterns.engine.report import RewriteReport
 from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.types.tensors import TensorVariable
-
-from .pattern_execution import PatternRun
-from .trials import RuleTrials, Trial
 
 _STORED = ("const", "param", "buffer")
 

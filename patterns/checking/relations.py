@@ -1,29 +1,427 @@
-"""What the rules of a set do to each other: one that never comes to its turn, choices by order, cycles without end."""
+"""Relations between rules: one that never fires, choices by order, endless cycles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
 
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, copy_program
+from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.books.model import Bound
+from exirkit.patterns.checking.abstract_overlap import (
+    Instance,
+    Leaf,
+    MadeCall,
+    MadeItem,
+    calls_of,
+    guards_may_hold,
+    instances_of,
+    may_match,
+)
+from exirkit.patterns.checking.pattern_programs import program_of
+from exirkit.patterns.checking.trials import RAISED, RuleTrials, shown
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
+from exirkit.patterns.engine.report import Application
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
+from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.syntax.measures import BROKEN
+from exirkit.patterns.syntax.terms import (
+    Alternatives,
+    Anything,
+    Call,
+    Item,
+    Literal,
+    OperatorCall,
+    Optional,
+    Splat,
+    Through,
+    Variable,
+    walk,
+)
+from exirkit.patterns.syntax.terms import Sequence as ListTerm
+from exirkit.patterns.types.scalars import OperatorVariable
+from exirkit.patterns.types.sizes import AnyDim, SequenceDim, SizeDim
+from exirkit.patterns.types.tensors import TensorVariable
+from exirkit.patterns.types.variable import admit
 
-from .abstract_instances import instances_of
-from .abstract_overlap import may_match
-from .cover import covers
-from .cycles import Cycle, Member, cycles_of
-from .pattern_programs import program_of
-from .trials import RAISED, RuleTrials, shown
+
+def covers(one: CompiledRule, other: CompiledRule) -> bool:
+    """Whether a rule without conditions matches at every root at which another one does.
+
+    Types of variables that stand for calls of the other pattern are not compared; trials have to show that.
+    """
+    is_plain = not one.guards and not one.rule.unless and one.cases[-1].when is None and not other.rule.keep
+    is_single = len(one.pattern.roots) == len(other.pattern.roots) == 1
+    is_alike = one.pattern.is_variadic == other.pattern.is_variadic and one.rule.dialect == other.rule.dialect
+    if not (is_plain and is_single and is_alike):
+        return False
+    return _Cover(one, other).covers(one.pattern.roots[0], other.pattern.roots[0])
+
+
+@dataclass
+class _Cover:
+    one: CompiledRule
+    other: CompiledRule
+    bound: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=dict)
+
+    def covers(self, general: Any, special: Any) -> bool:
+        """Whether the first term matches whatever the second one matches."""
+        if isinstance(special, Alternatives) and not isinstance(general, Variable | Anything):
+            return all(self._tried(general, branch) for _, branch in special.branches)
+        if isinstance(general, Alternatives):
+            return any(self._tried(branch, special) for _, branch in general.branches)
+        if isinstance(general, Optional):
+            passing = next(iter(general.inner.arguments.values()))
+            return self._tried(general.inner, special) or self._tried(passing, special)
+        if isinstance(general, Through):
+            return self._tried(general.inner, special)
+        return isinstance(general, Anything) or self._of_kind(general, special)
+
+    def _of_kind(self, general: Any, special: Any) -> bool:
+        match general:
+            case Variable():
+                return self._variable(general, special)
+            case Literal():
+                return isinstance(special, Literal) and _same(general.value, special.value)
+            case Call():
+                return isinstance(special, Call) and special.op is general.op and self._arguments(general, special)
+            case Item():
+                is_item = isinstance(special, Item) and special.index == general.index
+                return is_item and self.covers(general.base, special.base)
+            case ListTerm():
+                return self._sequence(general, special)
+            case OperatorCall():
+                return self._operator_call(general, special)
+        return False
+
+    def _tried(self, general: Any, special: Any) -> bool:
+        bound, sizes = dict(self.bound), dict(self.sizes)
+        if self.covers(general, special):
+            return True
+        self.bound, self.sizes = bound, sizes
+        return False
+
+    def _arguments(self, general: Call, special: Call) -> bool:
+        if general.is_open:
+            return all(
+                name in special.arguments and self.covers(argument, special.arguments[name])
+                for name, argument in general.arguments.items()
+            )
+        if special.is_open or general.arguments.keys() != special.arguments.keys():
+            return False
+        orders: list[dict[str, str]] = [{}]
+        orders += [{a: b, b: a} for a, b, condition in traits_of(general.op).commutes if condition is None]
+        for order in orders:
+            bound, sizes = dict(self.bound), dict(self.sizes)
+            pairs = ((term, special.arguments[order.get(name, name)]) for name, term in general.arguments.items())
+            if all(self.covers(left, right) for left, right in pairs):
+                return True
+            self.bound, self.sizes = bound, sizes
+        return False
+
+    def _sequence(self, general: ListTerm, special: Any) -> bool:
+        if not isinstance(special, ListTerm) or any(isinstance(item, Splat) for item in special.items):
+            return False
+        if len(general.items) != len(special.items) or any(isinstance(item, Splat) for item in general.items):
+            return False
+        return all(self.covers(left, right) for left, right in zip(general.items, special.items, strict=True))
+
+    def _operator_call(self, general: OperatorCall, special: Any) -> bool:
+        family = self.one.variables[general.variable]
+        assert isinstance(family, OperatorVariable)
+        if general.rest is not None or general.variable in self.bound:
+            return False
+        if isinstance(special, OperatorCall) and special.rest is None:
+            theirs = self.other.variables[special.variable]
+            is_inside = all(family.admits_operator(op) for op in theirs.operators())
+            arguments = special.arguments
+        elif isinstance(special, Call):
+            is_inside = family.admits_operator(special.op)
+            values = tuple(special.arguments.values())
+            is_inside &= all(isinstance(one, Literal) and one.is_default for one in values[len(general.arguments) :])
+            arguments = values[: len(general.arguments)]
+        else:
+            return False
+        self.bound[general.variable] = special
+        is_long = len(arguments) == len(general.arguments)
+        return is_inside and is_long and all(map(self.covers, general.arguments, arguments))
+
+    def _variable(self, general: Variable, special: Any) -> bool:
+        if general.name in self.bound:
+            return bool(self.bound[general.name] == special)
+        self.bound[general.name] = special
+        mine = self.one.variables[general.name]
+        if isinstance(special, Variable):
+            return self._type_covers(mine, self.other.variables[special.name])
+        if isinstance(special, Literal):
+            return not mine.depends_on and any(True for _ in admit(mine, special.value, {}))
+        if isinstance(mine, TensorVariable):
+            is_result = isinstance(special, Call | Item | OperatorCall | Optional | Through | Alternatives)
+            return is_result and not mine.qualifiers and mine.domain is None and self._is_free(mine)
+        return False
+
+    def _type_covers(self, mine: Any, theirs: Any) -> bool:
+        if type(mine) is not type(theirs) or (theirs.allows_none and not mine.allows_none):
+            return False
+        if not isinstance(mine, TensorVariable):
+            plain = str(mine).removesuffix(" | none")
+            return not mine.depends_on and (plain == str(theirs).removesuffix(" | none") or plain in _WHOLE)
+        if mine.dtypes.same_as is not None or theirs.dtypes.same_as is not None:
+            return False
+        is_wide = theirs.dtypes.member_set <= mine.dtypes.member_set
+        is_unqualified = set(mine.qualifiers) <= set(theirs.qualifiers)
+        has_values = mine.domain is None or mine.domain == theirs.domain
+        return is_wide and is_unqualified and has_values and (self._is_free(mine) or self._dims_cover(mine, theirs))
+
+    def _is_free(self, mine: TensorVariable) -> bool:
+        """Whether a type takes every shape: its one sequence of sizes is named nowhere else."""
+        if mine.dims is None:
+            return True
+        (dim, *others) = mine.dims or (None,)
+        if others or not isinstance(dim, SequenceDim):
+            return False
+        mentioned = [one for one in self.one.variables.values() if set(mine.binds) & {*one.binds, *one.depends_on}]
+        return len(mentioned) == 1
+
+    def _dims_cover(self, mine: TensorVariable, theirs: TensorVariable) -> bool:
+        """Whether dims agree one by one, and names of sizes stand for names of sizes throughout."""
+        if theirs.dims is None or len(mine.dims or ()) != len(theirs.dims):
+            return False
+        for left, right in zip(mine.dims or (), theirs.dims, strict=True):
+            if isinstance(left, AnyDim) and isinstance(right, AnyDim | SizeDim):
+                continue
+            if type(left) is not type(right) or not isinstance(left, SizeDim | SequenceDim):
+                return False
+            if self.sizes.setdefault(str(left), str(right)) != str(right):
+                return False
+            if str(left).isdigit() and str(left) != str(right):
+                return False
+        return True
+
+
+_WHOLE = {"int", "float", "scalar", "bool", "str", "shape", "dtype", "ints"}
+"""Types that take every value of their kind."""
+
+
+def _same(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and repr(left) == repr(right)
+
+
+# Rules that undo each other: cycles in which no measure decreases, each with a program that shows it
+
 
 _MOST_PROGRAMS = 4
+_BOUND = 40
+_REPEATS = 6
+_TAIL = 40
+
+
+@dataclass(frozen=True)
+class Member:
+    """A rule with what is known of its rewrites."""
+
+    rule: CompiledRule
+    trials: RuleTrials
+    instances: tuple[Instance, ...]
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Rules of which each can follow the one before it, for ever.
+
+    Attributes:
+        rules: In the order in which they are applied.
+        values: Values of a program on which that happens; none if no program was found.
+    """
+
+    rules: tuple[CompiledRule, ...]
+    values: Mapping[str, Any] | None
+
+
+def cycles_of(members: Sequence[Member]) -> list[Cycle]:
+    """Return the cycles in a set of rules, those without a program that shows them last."""
+    followers = {index: _followers(index, members) for index in range(len(members))}
+    shown: list[Cycle] = []
+    open_: list[Cycle] = []
+    for group in _endless(range(len(members)), followers, members):
+        found = _tried([members[index] for index in group])
+        shown += found
+        if not found:
+            open_.append(Cycle(tuple(members[index].rule for index in group), None))
+    return shown + open_
+
+
+def _followers(index: int, members: Sequence[Member]) -> frozenset[int]:
+    first = members[index]
+    return frozenset(
+        other
+        for other, second in enumerate(members)
+        if any(_enables(instance, second.rule) for instance in first.instances)
+    )
+
+
+def _enables(instance: Instance, rule: CompiledRule) -> bool:
+    """Whether a rule may match something that a rewrite made, as a whole or as a part of a larger match."""
+    variables = rule.variables
+    roots = [root.base if isinstance(root, MadeItem) else root for root in instance.after]
+    inner = [one for root in rule.pattern.roots for one in walk(root) if isinstance(one, Call | OperatorCall)]
+    tops = {id(term) for term in _tops(rule)}
+    if any(isinstance(root, Leaf) for root in instance.after) and len(inner) > 1:
+        # What used the root now uses something else, which may complete a match.
+        return True
+    made = [call for root in instance.after for call in calls_of(root)]
+    for term in inner:
+        places = made if id(term) in tops else [root for root in roots if isinstance(root, MadeCall)]
+        is_whole = term in (rule.pattern.roots[0], getattr(rule.pattern.roots[0], "base", None))
+        for call in places:
+            if may_match(term, call, variables) and (not is_whole or guards_may_hold(rule, _as_root(rule, call))):
+                return True
+    return False
+
+
+def _as_root(rule: CompiledRule, call: MadeCall) -> Any:
+    root = rule.pattern.roots[0]
+    return MadeItem(call, root.index) if isinstance(root, Item) else call
+
+
+def _tops(rule: CompiledRule) -> Iterable[Any]:
+    for root in rule.pattern.roots:
+        for term in walk(root):
+            if isinstance(term, Call | OperatorCall):
+                yield term
+                break
+
+
+# What cannot be applied for ever
+
+
+def _endless(
+    group: Iterable[int], followers: Mapping[int, frozenset[int]], members: Sequence[Member]
+) -> list[tuple[int, ...]]:
+    """Return the groups of rules that lead to each other and for which no decreasing count was found."""
+    left: list[tuple[int, ...]] = []
+    pending = [tuple(group)]
+    while pending:
+        for component in _components(pending.pop(), followers):
+            answered = {one for one in component if _is_bounded(members[one].rule)}
+            stopping = answered or _decreasing([members[index] for index in component], component)
+            if stopping:
+                pending.append(tuple(one for one in component if one not in stopping))
+            else:
+                left.append(component)
+    return sorted(left)
+
+
+def _is_bounded(rule: CompiledRule) -> bool:
+    return rule.rule.measure == "once" or getattr(rule.rule.measure, "bound", None) is not None
+
+
+def _components(group: Sequence[int], followers: Mapping[int, frozenset[int]]) -> list[tuple[int, ...]]:
+    """Return the sets of rules that lead to each other, without rules that do not even lead to themselves."""
+    inside = set(group)
+
+    def reached(start: int) -> set[int]:
+        seen: set[int] = set()
+        pending = [one for one in followers[start] if one in inside]
+        while pending:
+            one = pending.pop()
+            if one not in seen:
+                seen.add(one)
+                pending += [each for each in followers[one] if each in inside]
+        return seen
+
+    reach = {one: reached(one) for one in group}
+    found: dict[tuple[int, ...], None] = {}
+    for one in group:
+        if one in reach[one]:
+            found[tuple(sorted(other for other in reach[one] if one in reach[other]))] = None
+    return list(found)
+
+
+def _decreasing(members: Sequence[Member], indices: Sequence[int]) -> set[int]:
+    """Return rules that make a count smaller which no rule of the group makes larger."""
+    operators = sorted({name for one in members for inst in one.instances for name in (*inst.removed, *inst.made)})
+    counts: list[frozenset[str]] = [frozenset(operators), *(frozenset((name,)) for name in operators)]
+    counts += [frozenset(pair) for pair in combinations(operators, 2)] if len(operators) <= 40 else []
+    for counted in counts:
+        changes = [[_change(inst, counted) for inst in one.instances] for one in members]
+        if any(change > 0 for each in changes for change in each):
+            continue
+        stopping = {index for index, each in zip(indices, changes, strict=True) if all(one < 0 for one in each)}
+        if stopping:
+            return stopping
+    return set()
+
+
+def _change(instance: Instance, counted: frozenset[str]) -> int:
+    return sum(instance.made[name] - instance.removed[name] for name in counted)
+
+
+# Programs that show it
+
+
+def _tried(members: Sequence[Member]) -> list[Cycle]:
+    """Let the engine rewrite programs made from the rules; return every cycle that it really goes."""
+    rules = [one.rule for one in members]
+    found: list[Cycle] = []
+    for member in members:
+        if member.rule not in rules:
+            continue
+        for instance in member.instances[:_MOST_PROGRAMS]:
+            names = endless_rules(rules, member.trials, instance)
+            if names:
+                cycle = tuple(next(rule for rule in rules if rule.id == name) for name in names)
+                starts_here = cycle[0] is member.rule
+                found.append(Cycle(cycle, instance.trial.names if starts_here else {}))
+                # Others that go round without these are found with the rules that remain.
+                rules = [rule for rule in rules if rule not in cycle]
+                break
+    return found
+
+
+def endless_rules(rules: Sequence[CompiledRule], trials: RuleTrials, instance: Instance) -> tuple[str, ...]:
+    """Return the ids of the rules that rewrite a program made from one of them for ever, or nothing."""
+    applied: list[str] = []
+
+    def note(one: Application) -> None:
+        applied.append(one.rule)
+
+    try:
+        program, _ = program_of(trials, instance.trial)
+        RuleEngine(rules).run(GraphEditor(copy_program(program)), RewriteOptions(bound=_BOUND, on_application=note))
+    except ContractError:
+        return tuple(_from_least(_period(applied)))
+    except (DiagnosticError, *RAISED):
+        return ()
+    return ()
+
+
+def _period(rules: Sequence[str]) -> Sequence[str]:
+    """Return what the last applications repeat, several times over; without such a piece all that occur in them."""
+    for length in range(1, len(rules) // _REPEATS + 1):
+        tail = rules[-_REPEATS * length :]
+        if all(one == tail[index % length] for index, one in enumerate(tail)):
+            return tail[:length]
+    return list(dict.fromkeys(rules[-_TAIL:]))
+
+
+def _from_least(rules: Sequence[str]) -> Sequence[str]:
+    """Return a cycle from the rule on whose id comes first, so that it reads alike wherever it was entered."""
+    at = min(range(len(rules)), key=rules.__getitem__, default=0)
+    return [*rules[at:], *rules[:at]]
+
+
+# What the rules of a set do to each other: one that never comes to its turn, choices by order, cycles without end
+
+
+_MOST_TRIED = 4
 
 
 @dataclass
@@ -71,7 +469,7 @@ def relations_of(rules: Sequence[CompiledRule], *, seed: int = 0) -> Relations:
     relations.found += [_unkept(member.rule, problem) for member in members if (problem := _broken_word(member))]
     for cycle in cycles_of(members):
         if cycle.values is not None:
-            relations.found.append(_endless(cycle))
+            relations.found.append(_endless_diagnostic(cycle))
         else:
             relations.notes.append(_unmeasured(cycle))
     return relations
@@ -114,7 +512,7 @@ def _may_meet(rule: CompiledRule, member: Member) -> bool:
 def _never_fires(first: Member, second: Member) -> bool:
     """Whether the first rule is applied, and the second one never, to programs made from the second one."""
     tried = 0
-    for instance in second.instances[:_MOST_PROGRAMS]:
+    for instance in second.instances[:_MOST_TRIED]:
         try:
             program, _ = program_of(second.trials, instance.trial)
             options = RewriteOptions(limit=1)
@@ -190,7 +588,7 @@ def _order_matters(first: CompiledRule, second: CompiledRule) -> Diagnostic:
     ).model_copy(update={"severity": "note"})
 
 
-def _endless(cycle: Cycle) -> Diagnostic:
+def _endless_diagnostic(cycle: Cycle) -> Diagnostic:
     first, *others = cycle.rules
     values = shown(first, cycle.values or {})
     names = " -> ".join([*(rule.id for rule in cycle.rules), first.id])

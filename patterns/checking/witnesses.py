@@ -1,4 +1,4 @@
-"""Witnesses that are kept beside a book: what each part of each rule is for, as data that is quickly tried again."""
+"""Witnesses that are stored beside a book, replayed, and the rules that were accepted with them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from exirkit.ir import Diagnostic, Location, ModelError
 from exirkit.patterns.books.loading import SHIPPED, LoadedBook
+from exirkit.patterns.checking.near_misses import NearMiss, NearMisses, Outcome, Part
+from exirkit.patterns.checking.trials import RuleTrials, shown
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-
-from .near_misses import NearMiss, Outcome
 
 LANGUAGE = 1
 """Version of the rule language, as books have it under `rulebook`."""
@@ -205,3 +205,48 @@ def _block(rule: StoredRule) -> str:
     head = json.dumps(rule.model_dump(exclude={"near_misses"}), ensure_ascii=False)[:-1]
     inner = [json.dumps(one.model_dump(exclude_defaults=True), ensure_ascii=False) for one in rule.near_misses]
     return head + ', "near_misses": [' + "".join(f"\n  {line}," for line in inner).rstrip(",") + "]}"
+
+
+# Stored witnesses, tried again: they need no search, and show whether they still are what they were
+
+
+def replay(rule: CompiledRule, stored: StoredRule) -> tuple[list[NearMiss], list[str]]:
+    """Try the stored witnesses of a rule.
+
+    Args:
+        rule: The rule.
+        stored: What is stored of it.
+
+    Returns:
+        What is known of its parts; and what is wrong with the store: parts that it does not have, and witnesses that
+        show nothing any more.
+    """
+    search = NearMisses(RuleTrials(rule, seed=stored.seed))
+    wanted = [(part.kind, part.text) for part in search.parts]
+    if wanted != [(one.what, one.text) for one in stored.near_misses]:
+        missing = [text for kind, text in wanted if (kind, text) not in {(o.what, o.text) for o in stored.near_misses}]
+        what = ", ".join(f"`{text}`" for text in missing) or "a part that the rule has"
+        return [], [f"{what} is not stored, or in another place"]
+    found: list[NearMiss] = []
+    wrong: list[str] = []
+    for part, one in zip(search.parts, stored.near_misses, strict=True):
+        again = _again(search, part, one)
+        if again is None:
+            wrong.append(f"the stored witness {one.seed} of `{one.text}` shows nothing any more")
+            continue
+        found.append(again)
+    return found, wrong
+
+
+def _again(search: NearMisses, part: Part, stored: StoredNearMiss) -> NearMiss | None:
+    is_structural = part.is_structural or part.users_of is not None
+    if stored.outcome != "witness":
+        return NearMiss(part.kind, part.text, None, None, stored.tried, is_structural, stored.outcome)
+    for attempt in search.attempts(part, stored.number):
+        if attempt.problem is not None and attempt.instead == stored.instead:
+            witness = shown(search.rule, attempt.names)
+            return NearMiss(
+                part.kind, part.text, witness, attempt.problem, stored.tried, is_structural, "witness", stored.number,
+                stored.instead,
+            )  # fmt: skip
+    return None

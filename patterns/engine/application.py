@@ -32,9 +32,9 @@ from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
 from exirkit.patterns.matching.state import FailureTrace, State, numbers_read
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.operators.seen_through import is_remark, may_pass
-from exirkit.patterns.syntax.expression_syntax import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.measures import broken_measure
-from exirkit.patterns.syntax.program_compiler import FACTS
+from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
 
 from .building import GraphBuilder

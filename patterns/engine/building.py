@@ -11,8 +11,8 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import GraphEditor
-from exirkit.patterns.operators.argument_binding import is_tensor_argument
-from exirkit.patterns.syntax.expression_syntax import ExpressionError
+from exirkit.patterns.operators.arguments import is_tensor_argument
+from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.terms import Operator
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import BodyEditor, GraphEditor, is_pure, underlying
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.operators.seen_through import is_remark
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target

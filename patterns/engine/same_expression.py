@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import same_argument
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments
 
 Stored = Callable[[Node], torch.Tensor | None]
 

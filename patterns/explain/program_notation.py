@@ -14,9 +14,9 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import same_argument, underlying
-from exirkit.patterns.books.traced_literals import literal_text, unused
+from exirkit.patterns.books.traces import literal_text, unused
 from exirkit.patterns.matching.literals import shortest_number
-from exirkit.patterns.operators.argument_binding import default_of
+from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import CONSTANTS, name_of
 
 from .value_descriptions import shown

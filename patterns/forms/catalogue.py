@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch.fx import Node
 
-from exirkit.patterns.operators.argument_view import Arguments
+from exirkit.patterns.operators.arguments import Arguments
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.operators.table import OperatorTable, name_of
 from exirkit.patterns.syntax.terms import Operator

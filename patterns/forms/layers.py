@@ -8,7 +8,7 @@ from typing import Any
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.undecided import compare
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments
 
 from .readers import Found, Reader, rank_of, recorded
 

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.operators.seen_through import behind, may_pass
 from exirkit.patterns.syntax.undecided import compare
 

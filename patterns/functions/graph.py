@@ -1,4 +1,4 @@
-"""Builtins about the graph around a match and about what stands behind its inputs; the matcher gives the facts."""
+"""Builtins about the graph around a match: users, constants, orders in memory, quantized values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
-from exirkit.ir import module_paths
-from exirkit.patterns.syntax.undecided import SYMBOLIC
-
-from .words import recorded, tensor_facts, word
+from exirkit.ir import dim_order_from_stride, module_paths
+from exirkit.patterns.functions.words import recorded, tensor_facts, word
+from exirkit.patterns.syntax.undecided import SYMBOLIC, compare
 
 
 class GraphFacts(Protocol):
@@ -270,3 +269,111 @@ def is_none(x: Any) -> bool:
 def is_tensor(x: Any) -> bool:
     """Whether a value is a tensor."""
     return isinstance(recorded(x), torch.Tensor) and tensor_facts(x) is not None
+
+
+# Words about the order of a tensor's elements in memory
+
+
+@word()
+def stride(x: Any) -> list[Any]:
+    """Steps in memory between neighbours, per dim."""
+    return list(tensor_facts(x).stride())
+
+
+@word()
+def dim_order(x: Any) -> list[int]:
+    """Dims from the slowest to the fastest in memory."""
+    return list(dim_order_from_stride(tensor_facts(x).stride()))
+
+
+@word()
+def is_contiguous(x: Any) -> bool:
+    """Whether elements stand row by row without gaps."""
+    return bool(compare("==", stride(x), strides_for(x, torch.contiguous_format)) is True)
+
+
+@word()
+def channels_last(x: Any) -> bool:
+    """Whether elements of a tensor of rank 4 stand with channels innermost."""
+    found = tensor_facts(x)
+    return found.dim() == 4 and compare("==", stride(x), strides_for(x, torch.channels_last)) is True
+
+
+@word()
+def strides_for(x: Any, memory_format: torch.memory_format) -> list[Any]:
+    """Strides that a tensor of these sizes has in a memory format."""
+    found = tensor_facts(x)
+    sizes = list(found.shape)
+    if memory_format is torch.preserve_format:
+        return list(found.stride())
+    order = list(range(found.dim()))
+    if memory_format is torch.channels_last:
+        if found.dim() != 4:
+            raise ValueError("channels_last is for tensors of rank 4")
+        order = [0, 2, 3, 1]
+    elif memory_format is torch.channels_last_3d:
+        if found.dim() != 5:
+            raise ValueError("channels_last_3d is for tensors of rank 5")
+        order = [0, 2, 3, 4, 1]
+    made: list[Any] = [0] * found.dim()
+    step: Any = 1
+    for dim in reversed(order):
+        made[dim] = step
+        step = step * (sizes[dim] if not _is_zero(sizes[dim]) else 1)
+    return made
+
+
+def _is_zero(size: Any) -> bool:
+    return compare("==", size, 0) is True
+
+
+# Words about quantised values: what the operator that makes one says of scale, zero point and limits
+
+
+_NAMESPACE = "quantized_decomposed."
+_SCALES, _ZERO_POINTS = ("scale", "scales"), ("zero_point", "zero_points")
+
+
+def _quantization(facts: GraphFacts, x: Any) -> tuple[str, Mapping[str, Any]]:
+    name, arguments = facts.call_behind(x)
+    if not name.startswith(_NAMESPACE) or "quantize" not in name:
+        raise TypeError(f"a value that is quantised or dequantised is needed here, not one of {name or 'an input'}")
+    return name, arguments
+
+
+@word(needs_facts=True)
+def qparams(facts: GraphFacts, x: Any) -> list[Any]:
+    """Scale, zero point, least and greatest integer of a value that is quantised or dequantised."""
+    _, arguments = _quantization(facts, x)
+    scale = next((arguments[key] for key in _SCALES if key in arguments), None)
+    zero_point = next((arguments[key] for key in _ZERO_POINTS if key in arguments), None)
+    return [scale, zero_point, arguments.get("quant_min"), arguments.get("quant_max")]
+
+
+@word(needs_facts=True)
+def same_q(facts: GraphFacts, a: Any, b: Any) -> Any:
+    """Whether two values are quantised alike: kind, scale, zero point, limits and axis."""
+    (first, _), (second, _) = _quantization(facts, a), _quantization(facts, b)
+    if first.rpartition("quantize_")[2] != second.rpartition("quantize_")[2]:
+        return False
+    alike = [
+        one is other if isinstance(one, Node) or isinstance(other, Node) else compare("==", one, other)
+        for one, other in zip([*qparams(facts, a), _axis(facts, a)], [*qparams(facts, b), _axis(facts, b)], strict=True)
+    ]
+    return all(one is True for one in alike)
+
+
+def _axis(facts: GraphFacts, x: Any) -> Any:
+    return _quantization(facts, x)[1].get("axis")
+
+
+@word(needs_facts=True)
+def per_channel(facts: GraphFacts, x: Any) -> bool:
+    """Whether a value is quantised or dequantised channel by channel."""
+    return "per_channel" in _quantization(facts, x)[0]
+
+
+@word(needs_facts=True)
+def q_range(facts: GraphFacts, x: Any) -> list[Any]:
+    """Least and greatest integer of a value that is quantised or dequantised."""
+    return qparams(facts, x)[2:]

@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import Diagnostic, UsageError, find_plugins, load_plugin, underlying
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
-from exirkit.patterns.syntax.expression_syntax import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.undecided import SYMBOLIC, UNKNOWN
 
 from .tensors import known

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from torch.fx import Node
 
-from exirkit.patterns.operators.argument_meanings import Meaning, meaning_of
-from exirkit.patterns.operators.argument_view import Arguments
+from exirkit.patterns.operators.arguments import Arguments, Meaning, meaning_of
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.syntax.terms import Anything, Literal, Operator, Term, Variable
 from exirkit.patterns.syntax.terms import Sequence as ListTerm

@@ -12,8 +12,7 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
-from exirkit.patterns.operators.argument_meanings import meaning_of
-from exirkit.patterns.operators.argument_view import Arguments, canonical_arguments
+from exirkit.patterns.operators.arguments import Arguments, canonical_arguments, meaning_of
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.operators.seen_through import source_of
 from exirkit.patterns.operators.table import name_of

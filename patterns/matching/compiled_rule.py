@@ -15,7 +15,7 @@ from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.pattern_parser import PatternParser
-from exirkit.patterns.syntax.program_compiler import FACTS, Program, compile_guard, compile_program
+from exirkit.patterns.syntax.programs import FACTS, Program, compile_guard, compile_program
 from exirkit.patterns.syntax.scope import Scope
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -30,9 +30,9 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     walk,
 )
-from exirkit.patterns.types.linking import link_variables
-from exirkit.patterns.types.parser import VariableSyntaxError, parse_variable
+from exirkit.patterns.types.parser import link_variables, parse_variable
 from exirkit.patterns.types.scalars import OperatorVariable
+from exirkit.patterns.types.scanner import VariableSyntaxError
 
 from .let_names import with_let
 from .matcher import PatternCompiler

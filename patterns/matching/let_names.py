@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.patterns.syntax.program_compiler import FACTS, Program
+from exirkit.patterns.syntax.programs import FACTS, Program
 
 from .state import CompiledGuard
 

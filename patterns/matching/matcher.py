@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.operators.seen_through import behind
-from exirkit.patterns.syntax.expression_syntax import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,

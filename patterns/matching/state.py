@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.syntax.expressions import Compiled
-from exirkit.patterns.syntax.program_compiler import FACTS
+from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.undecided import SYMBOLIC
 
 Then = Callable[["State"], bool]

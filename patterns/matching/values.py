@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from exirkit.ir import same_argument, underlying
 from exirkit.patterns.functions.graph import GraphFacts
-from exirkit.patterns.operators.argument_view import canonical_arguments
+from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.syntax.undecided import compare
 
 

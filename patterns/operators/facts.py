@@ -1,20 +1,17 @@
-"""What rules may know of operators: which arguments commute, which are dims, and families; read from YAML."""
+"""Facts about operators for rules: which arguments commute, which are dims, families; from the operator catalogue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
-from exirkit.ir import underlying
+from exirkit.ir import catalogue, underlying
+from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Operator
-
-from .table import OperatorTable
 
 Family = Literal[
     "unary_pointwise",
@@ -51,7 +48,7 @@ class DimsForm(_Form):
 
 
 class FactsForm(_Form):
-    """The file of facts."""
+    """The facts of all operators."""
 
     commutes: dict[str, CommutesForm]
     dims: DimsForm
@@ -90,14 +87,26 @@ _NOTHING = Traits()
 
 
 @cache
-def _facts() -> FactsForm:
-    package = files("exirkit.patterns")
-    return FactsForm.model_validate(yaml.safe_load(package.joinpath("operator_facts.yaml").read_text("utf-8")))
+def shipped_facts() -> FactsForm:
+    """Return what the operator catalogue states for rules."""
+    entries = sorted(catalogue().items())
+    return FactsForm(
+        commutes={name: CommutesForm(**facts.commutes.model_dump()) for name, facts in entries if facts.commutes},
+        dims=DimsForm(
+            of_tensor={name: facts.dims for name, facts in entries if facts.dims},
+            of_result={name: facts.result_dims for name, facts in entries if facts.result_dims},
+        ),
+        pairs={name: facts.pairs for name, facts in entries if facts.pairs},
+        defaults={name: facts.defaults for name, facts in entries if facts.defaults},
+        families={
+            family: tuple(name for name, facts in entries if family in facts.traits) for family in get_args(Family)
+        },
+    )
 
 
 @cache
 def _table() -> dict[Operator, Traits]:
-    facts, find = _facts(), OperatorTable().find
+    facts, find = shipped_facts(), OperatorTable().find
     moving = {*facts.families["copy_like"], *facts.families["views"], "aten.cat.default", "aten.stack.default"}
     of_result = facts.dims.of_result
     names = [*facts.commutes, *facts.dims.of_tensor, *of_result, *facts.pairs, *facts.defaults, *sorted(moving)]
@@ -126,12 +135,12 @@ def traits_of(op: Operator) -> Traits:
 
 @cache
 def operators_with(family: str) -> tuple[Operator, ...]:
-    """Return the operators of a family, in the order of the file.
+    """Return the operators of a family, by name.
 
     Raises:
         LookupError: There is no such family.
     """
-    known = _facts().families
+    known = shipped_facts().families
     if family not in known:
         raise LookupError(f"there is no family {family!r}")
     return tuple(OperatorTable().find(name) for name in known[family])

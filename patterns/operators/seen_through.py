@@ -14,11 +14,10 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
+from exirkit.patterns.operators.arguments import canonical_arguments
+from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.syntax.undecided import compare
-
-from .argument_view import canonical_arguments
-from .table import OperatorTable
 
 _COPIES = (
     "aten.alias.default", "aten.alias_copy.default", "aten.clone.default", "aten.contiguous.default",

@@ -71,7 +71,7 @@ class OperatorTable:
         """Return an operator that an installed distribution offers; asked for what is not registered."""
         if namespace in _KNOWN or hasattr(getattr(torch.ops, namespace), dotted.split(".")[1]):
             return None
-        from .offered import operators_offered
+        from .defined import operators_offered
 
         offered = operators_offered(namespace)
         return offered.get(dotted) or offered.get(dotted.removesuffix(".default"))

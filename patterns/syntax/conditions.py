@@ -9,10 +9,9 @@ from typing import Any
 from exirkit.ir import ModelError, SourceText
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.operators.table import OperatorTable
+from exirkit.patterns.syntax.expressions import Compiled, ExpressionError
+from exirkit.patterns.syntax.programs import FACTS, compile_guard
 
-from .expression_syntax import ExpressionError
-from .expressions import Compiled
-from .program_compiler import FACTS, compile_guard
 from .scope import Scope
 from .undecided import truth
 

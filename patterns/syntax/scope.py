@@ -9,8 +9,8 @@ from typing import Any
 
 from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.operators.table import OperatorTable
+from exirkit.patterns.syntax.expressions import ExpressionError
 
-from .expression_syntax import ExpressionError
 from .terms import Place
 
 MACROS: dict[str, str] = {

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.matching.compiled_rule import RuleTexts
+from exirkit.patterns.syntax.expressions import ExpressionError, parse_statements
 
-from .expression_syntax import ExpressionError, parse_statements
 from .scope import place_of
 
 MARK = "DECIDE"

@@ -10,17 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exirkit.patterns.functions import layout, tensors
+from exirkit.patterns.functions import graph, tensors
 from exirkit.patterns.functions.words import WORDS, dtype_of, shape
-from exirkit.patterns.syntax.expression_syntax import ExpressionError, parse_expression
-from exirkit.patterns.syntax.expressions import CallCompiler, Compiled, ExpressionCompiler
+from exirkit.patterns.syntax.expressions import (
+    CallCompiler,
+    Compiled,
+    ExpressionCompiler,
+    ExpressionError,
+    parse_expression,
+)
 from exirkit.patterns.syntax.undecided import UndecidedError, truth
 
 from .lists import FactorsVariable, ListVariable, PermutationVariable
 from .sizes import SizeExpression
 from .variable import Variable
 
-_REGISTERED = (layout, tensors)
+_REGISTERED = (graph, tensors)
 """Their builtins are known once they are imported."""
 
 Condition = Callable[[Mapping[str, Any]], object]

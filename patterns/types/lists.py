@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.types.values import UnsolvedError, ValueMaker, drawn_length
 
 from .scalars import float_between, size_between
 from .scanner import Token, TypeScanner
 from .sizes import Size, SizeExpression, equal, is_size, product, rank_of, recorded_value, sizes_of
 from .tensors import DimsVariable, TensorListVariable
-from .value_maker import UnsolvedError, ValueMaker, drawn_length
 from .variable import Variable, bounds_text
 
 if TYPE_CHECKING:

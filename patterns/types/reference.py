@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 
-from .dtypes import DTYPE_CLASSES, DTYPE_NAMES
-from .parser import TYPES, parse_variable
+from exirkit.patterns.types.literals import DTYPE_CLASSES, DTYPE_NAMES
+from exirkit.patterns.types.parser import TYPES, parse_variable
+
 from .scalars import FAMILIES, family_members
 from .scanner import QUALIFIERS
 from .variable import Variable

@@ -1,10 +1,8 @@
-"""Trials for a rule: values of all its variables that agree with each other, made by construction.
-
-One draw makes sizes first, then tensors of those sizes, then the values that are about tensors.
-"""
+"""Trials for a rule: values of all its variables that agree with each other, made by construction."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import ChainMap
@@ -14,17 +12,107 @@ from typing import Any
 
 import torch
 
-from .cells import Cell, CellSpace
-from .conditions import Condition, condition, equations_of
-from .linking import link_variables
-from .literals import Literal, Reference
-from .scalars import ChoiceVariable, DtypeVariable, FloatVariable, IntVariable, ScalarVariable
-from .sizes import AnyDim, BroadcastDim, Size, product
-from .solving import Assignment, Picker, SizeProblem
-from .tensors import DimsVariable, TensorListVariable, TensorMaker, TensorVariable
-from .value_maker import UnsolvedError, ValueMaker, drawn_length
-from .values import PROFILES, make_tensor
-from .variable import Variable
+from exirkit.patterns.types.conditions import Condition, condition, equations_of
+from exirkit.patterns.types.literals import Choice, Literal, Reference
+from exirkit.patterns.types.parser import link_variables
+from exirkit.patterns.types.scalars import ChoiceVariable, DtypeVariable, FloatVariable, IntVariable, ScalarVariable
+from exirkit.patterns.types.sizes import AnyDim, BroadcastDim, Size, product
+from exirkit.patterns.types.solving import Assignment, Picker, SizeProblem
+from exirkit.patterns.types.tensors import DimsVariable, TensorListVariable, TensorMaker, TensorVariable
+from exirkit.patterns.types.values import PROFILES, UnsolvedError, ValueMaker, drawn_length, make_tensor
+from exirkit.patterns.types.variable import Variable
+
+_LENGTH_WEIGHTS = (3, 4, 5, 4, 2, 2)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of discrete choices.
+
+    Attributes:
+        dtypes: Dtype of each tensor, and value of each dtype variable, that is free.
+        lengths: Length of each sequence that is free.
+        absent: Variables that are none.
+        choices: What each bool, text and `one_of` is.
+    """
+
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+
+
+class CellSpace:
+    """All combinations that the types of a rule allow."""
+
+    def __init__(self, variables: Mapping[str, Variable], problem: SizeProblem) -> None:
+        self.dtypes = {name: dtypes for name, one in variables.items() if (dtypes := one.dtype_options())}
+        self.lengths = problem.free_lengths()
+        self.optional = tuple(name for name, one in variables.items() if one.allows_none)
+        self.choices = {name: options for name, one in variables.items() if (options := one.choice_options())}
+
+    def random(self, rng: random.Random) -> Cell:
+        """Return a combination; tensors have one dtype more often than chance would have it."""
+        shared = None
+        if self.dtypes and rng.random() < 0.4:
+            shared = rng.choice(rng.choice(tuple(self.dtypes.values())))
+        dtypes = {
+            name: shared if shared is not None and shared in options else rng.choice(options)
+            for name, options in self.dtypes.items()
+        }
+        lengths = {
+            name: rng.choices(options, [_LENGTH_WEIGHTS[min(one, len(_LENGTH_WEIGHTS) - 1)] for one in options])[0]
+            for name, options in self.lengths.items()
+            if options
+        }
+        absent = frozenset(name for name in self.optional if rng.random() < 0.35)
+        return Cell(dtypes, lengths, absent, {name: rng.choice(options) for name, options in self.choices.items()})
+
+    def count(self) -> int:
+        """Return the number of combinations."""
+        total = 1
+        for options in self._axes():
+            total *= len(options[1])
+        return total
+
+    def cells(self, limit: int) -> Iterator[Cell]:
+        """Yield all combinations, or at most `limit` of them, in which every single choice, and most pairs, occur."""
+        axes = self._axes()
+        if self.count() <= limit:
+            for picks in itertools.product(*(options for _, options in axes)):
+                yield self._cell(axes, picks)
+            return
+        rng = random.Random(0)
+        seen: set[tuple[int, ...]] = set()
+        widest = max(len(options) for _, options in axes)
+        for index in range(limit):
+            # First every choice of every axis, then chance.
+            indices = tuple(
+                (index + offset) % len(options) if index < widest else rng.randrange(len(options))
+                for offset, (_, options) in enumerate(axes)
+            )
+            if indices not in seen:
+                seen.add(indices)
+                yield self._cell(axes, [options[at] for at, (_, options) in zip(indices, axes, strict=True)])
+
+    def _axes(self) -> list[tuple[tuple[str, str], Sequence[Any]]]:
+        axes: list[tuple[tuple[str, str], Sequence[Any]]] = []
+        axes += [(("dtype", name), options) for name, options in self.dtypes.items()]
+        axes += [(("length", name), options) for name, options in self.lengths.items() if options]
+        axes += [(("absent", name), (False, True)) for name in self.optional]
+        axes += [(("choice", name), options) for name, options in self.choices.items()]
+        return axes
+
+    def _cell(self, axes: Sequence[tuple[tuple[str, str], Sequence[Any]]], picks: Sequence[Any]) -> Cell:
+        by_kind: dict[str, dict[str, Any]] = {"dtype": {}, "length": {}, "absent": {}, "choice": {}}
+        for ((kind, name), _), pick in zip(axes, picks, strict=True):
+            by_kind[kind][name] = pick
+        absent = frozenset(name for name, is_absent in by_kind["absent"].items() if is_absent)
+        return Cell(by_kind["dtype"], by_kind["length"], absent, by_kind["choice"])
+
+
+# Trials for a rule: values of all its variables that agree with each other, made by construction
+
 
 MAX_ELEMENTS = 4096
 _MOST_TRIES = 500

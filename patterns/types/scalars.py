@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.types.literals import (
+    DTYPE_CLASSES,
+    DTYPE_NAMES,
+    Choice,
+    DtypeClass,
+    Literal,
+    Reference,
+    literal,
+    rounded,
+    same_float,
+)
 
-from .dtypes import DTYPE_CLASSES, DTYPE_NAMES, DtypeClass
-from .literals import Choice, Literal, Reference, literal, rounded, same_float
 from .scanner import CLOSING, Token, TypeScanner, did_you_mean
 from .sizes import SizeExpression, equal, is_size, recorded_value
 from .variable import Variable, bounds_text
 
 if TYPE_CHECKING:
-    from .value_maker import ValueMaker
+    from exirkit.patterns.types.values import ValueMaker
 
 FAMILIES = ("unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize")
 """Families of operators that rules may name."""

@@ -12,8 +12,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .dtypes import DTYPE_CLASSES, DTYPE_NAMES, SPELLINGS, DtypeClass
-from .literals import NAMED_VALUES, Choice, Interval, Literal, Reference, ValueSet, literal
+from exirkit.patterns.types.literals import (
+    DTYPE_CLASSES,
+    DTYPE_NAMES,
+    NAMED_VALUES,
+    SPELLINGS,
+    Choice,
+    DtypeClass,
+    Interval,
+    Literal,
+    Reference,
+    ValueSet,
+    literal,
+)
+
 from .sizes import (
     AnyDim,
     Arithmetic,

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from exirkit.patterns.syntax.expression_syntax import parse_expression
+from exirkit.patterns.syntax.expressions import parse_expression
+from exirkit.patterns.types.values import UnsolvedError
 
 from .lists import AxisVariable
 from .scalars import IntVariable
@@ -29,7 +30,6 @@ from .sizes import (
     SizeExpression,
 )
 from .tensors import DimsVariable, TensorListVariable, TensorVariable
-from .value_maker import UnsolvedError
 from .variable import Variable
 
 

@@ -11,12 +11,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from .cells import Cell
-from .sampling import MAX_ELEMENTS, Draw, Sample, Sampler, SamplingError
+from exirkit.patterns.types.sampling import MAX_ELEMENTS, Cell, Draw, Sample, Sampler, SamplingError
+from exirkit.patterns.types.values import SymbolicMaker, UnsolvedError, ValueMaker
+
 from .sizes import Size
 from .solving import Assignment, Picker, Recipes
 from .tensors import TensorVariable
-from .value_maker import SymbolicMaker, UnsolvedError, ValueMaker
 
 _MOST_TRIES = 50
 

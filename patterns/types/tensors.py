@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from .dtypes import DtypeClass
-from .literals import Interval, ValueSet, fits
+from exirkit.patterns.types.literals import DtypeClass, Interval, ValueSet, fits
+
 from .scanner import QUALIFIERS, Token, TypeScanner
 from .shapes import compile_shape, match_shape
 from .sizes import BroadcastDim, Dims, SizeExpression, dims_text, equal, recorded_value

@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .literals import Choice
+from exirkit.patterns.types.literals import Choice
+
 from .scanner import Token, TypeScanner
 from .sizes import Dims, SizeExpression, bound_names, mentioned_names, recorded_value
 
 if TYPE_CHECKING:
     import torch
 
+    from exirkit.patterns.types.values import ValueMaker
+
     from .tensors import DimsVariable
-    from .value_maker import ValueMaker
 
 PENDING = "?"
 """Key of bindings that states that a variable waits for other names."""

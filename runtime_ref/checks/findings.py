@@ -1,4 +1,4 @@
-"""A list of findings that is filled up to a limit, so that a hostile file cannot make the report itself large."""
+"""A list of findings that is filled up to a limit, so that a malformed file cannot make the report itself large."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Findings:
 
     Attributes:
         diagnostics: What was found, in order.
-        method: Name of the method that is being looked at; it becomes part of every location.
+        method: Name of the method that is being checked; it becomes part of every location.
         count: How many there were, those beyond the limit included.
     """
 

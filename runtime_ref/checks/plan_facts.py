@@ -59,7 +59,7 @@ class PlanFacts:
 
 
 def resolve_operators(plan: ExecutionPlan, registry: OperatorRegistry) -> list[Kernel | None]:
-    """Return the kernel of each operator of the plan, or None for those that nobody has registered."""
+    """Return the kernel of each operator of the plan, or None for those that are not registered."""
     return [
         # A name that is as long as the file, in every operator, would be copied and looked up as often.
         registry.find(operator_name(plan, index)) if len(one.name) + len(one.overload) < _LONGEST_NAME else None

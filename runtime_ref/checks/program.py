@@ -17,7 +17,7 @@ from .values import check_values, is_constant
 def verify_program(file: PteFile, *, registry: OperatorRegistry | None = None, limits: Limits | None = None) -> None:
     """Check every method of a program that has been read; find as much as possible in one go.
 
-    Kernels that nobody has registered are no finding here: another runtime may have them. `load_method` reports
+    Kernels that are not registered are not a finding here: another runtime may have them. `load_method` reports
     them.
 
     Args:
@@ -58,7 +58,7 @@ def check_plan(
 ) -> PlanFacts | None:
     """Check one method; return what its instructions do, or None if something is wrong with it."""
     if findings.full:
-        # Nobody hears of another finding, and what is not checked must not be relied on.
+        # Another finding would not be reported, and what is not checked must not be relied on.
         return None
     findings.method = plan.name
     before = findings.count

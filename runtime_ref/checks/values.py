@@ -257,5 +257,5 @@ def data_of(file: PteFile, tensor: Tensor) -> memoryview:
 
 
 def _brief(items: Sequence[int]) -> str:
-    """Return a list as text, shortened if a hostile file made it long."""
+    """Return a list as text, shortened if a malformed file made it long."""
     return str(list(items)) if len(items) <= 16 else f"[{', '.join(map(str, items[:16]))}, ... {len(items)} in all]"

@@ -12,7 +12,7 @@ from exirkit.ir import TensorShapeDynamism, stride_from_dim_order
 
 
 class StepFailure(Exception):  # noqa: N818 - never leaves the room; the interpreter makes a ModelError of it
-    """One instruction cannot go on; whoever runs it knows which one it is.
+    """One instruction cannot continue; the interpreter adds which one it is.
 
     Attributes:
         code: Diagnostic code.
@@ -20,7 +20,7 @@ class StepFailure(Exception):  # noqa: N818 - never leaves the room; the interpr
         value: Index of the value that is concerned.
         expected: What would have been right.
         notes: More facts, each a line.
-        hint: How to mend it.
+        hint: How to fix it.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def bind_inputs(plan: ExecutionPlan, values: list[Any], inputs: Sequence[Any]) -
 def set_numbers(plan: ExecutionPlan, values: list[Any], inputs: Sequence[Any]) -> None:
     """Let numbers take the place of those of the same kind with which the program was made.
 
-    Nobody but a delegate is called with numbers that vary, such as sizes that are known when the program runs.
+    Only a delegate is called with numbers that vary, such as sizes that are known when the program runs.
     """
     for index, given in zip(plan.inputs, inputs, strict=False):
         if type(given) is type(values[index]) and isinstance(given, int | float):

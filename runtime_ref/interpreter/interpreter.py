@@ -57,7 +57,7 @@ class Interpreter:
         self._initial = {index: self._values[index] for index in sorted(facts.rebound)}
 
     def seed(self, seed: int) -> None:
-        """Start the random numbers of this method anew."""
+        """Restart the random numbers of this method."""
         self._environment.generator.manual_seed(seed)
 
     def run(self, inputs: Sequence[Any], *, numbers_vary: bool = False) -> list[Any]:
@@ -69,7 +69,7 @@ class Interpreter:
 
         Raises:
             UsageError: EK640 to EK645, wrong inputs.
-            ModelError: EK650 to EK655, an instruction failed. Counters start anew at the next run, but buffers that
+            ModelError: EK650 to EK655, an instruction failed. Counters restart at the next run, but buffers that
                 were written keep what was written.
         """
         made_with = {index: self._values[index] for index in self.plan.inputs} if numbers_vary else {}
@@ -100,7 +100,7 @@ class Interpreter:
         bind_inputs(self.plan, self._values, inputs)
 
     def _end(self) -> None:
-        """Look at what is left when all outputs are known; nothing here."""
+        """Check what is left when all outputs are known; nothing here."""
 
     def _run_chain(self, chain: int, steps: Sequence[Step]) -> None:
         at = 0

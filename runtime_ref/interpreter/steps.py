@@ -179,7 +179,7 @@ class OutStep:
     def _fit(self, shapes: Shapes) -> bool:
         """Return whether the outs may take on these shapes.
 
-        Kernels without data are now and then wrong about the shape of a result that nobody uses, so a misfit is no
+        Kernels without data are now and then wrong about the shape of an unused result, so a mismatch is not an
         error yet: the real kernel decides.
         """
         try:

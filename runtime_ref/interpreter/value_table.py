@@ -76,7 +76,7 @@ def _zeros(nbytes: int) -> torch.Tensor:
 def make_values(file: PteFile, plan: ExecutionPlan, arenas: Arenas, heap: Heap) -> list[Any]:
     """Return the entries of the value table: a `TensorCell`, a number, a text, a list of numbers, or None.
 
-    Lists of values (boxed integers, tensors) have None: whoever uses them reads the entries that they name.
+    Lists of values (boxed integers, tensors) have None: their users read the entries that they name.
 
     Requires: the plan has been checked.
     """

@@ -50,7 +50,7 @@ class Kernel:
 
     @cached_property
     def outs(self) -> tuple[int, ...]:
-        """Places of the out arguments."""
+        """AllocationMap of the out arguments."""
         return tuple(place for place, slot in enumerate(self.slots) if slot.is_out)
 
     @property

@@ -31,7 +31,7 @@ def own_kernels() -> Iterator[Kernel]:
         yield _kernel(f"executorch_prim::{name}(Scalar a) -> Scalar", _in_range(unary))
     yield _kernel("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", _choose)
     yield _kernel(_ET_COPY_INDEX, _et_copy_index, kind=KernelKind.MEMORY)
-    # Torch's parser refuses the overload name `default`, which is what the runtime calls this one.
+    # Torch's parser rejects the overload name `default`, which is what the runtime calls this one.
     view = _kernel(_ET_VIEW, _et_view, kind=KernelKind.MEMORY)
     yield replace(view, name=f"{view.name}.default")
     for schema, call in (*_COPIES.items(), *_LISTS.items()):

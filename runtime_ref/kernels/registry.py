@@ -32,7 +32,7 @@ class OperatorRegistry:
     def find(self, name: str) -> Kernel | None:
         """Return the kernel of that name, or None."""
         kernel = self._own.get(name) or self._found.get(name)
-        # A failure is looked up anew: the library may have been imported since.
+        # A failure is looked up again: the library may have been imported since.
         if kernel is None:
             kernel = torch_kernel(name)
             if kernel is not None:
@@ -45,7 +45,7 @@ class OperatorRegistry:
             self._known = _by_base_and_start(sorted(self.operator_names))
         by_base, by_start = self._known
         siblings = by_base.get(name.partition(".")[0], [])
-        # Comparing texts is slow, and hostile files are full of unknown names.
+        # Comparing texts is slow, and malformed files are full of unknown names.
         near = siblings or [one for one in by_start.get(name[:_START], ()) if abs(len(one) - len(name)) < 3]
         close = difflib.get_close_matches(name, near, n=1, cutoff=0.0 if siblings else 0.75)
         return close[0] if close else None

@@ -64,7 +64,7 @@ class Slot:
 
     @property
     def takes_scalar(self) -> bool:
-        """Whether a number or truth value may stand here."""
+        """Whether a number or bool may stand here."""
         return any(kind in SCALAR_KINDS for kind in self.accepts)
 
 

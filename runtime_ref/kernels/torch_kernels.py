@@ -1,7 +1,7 @@
 """Torch's own operators as kernels, and which of them a program may name.
 
 A file can name any operator that is registered in the process. Only those run that write to nothing but the memory
-they are given and look at nothing but their arguments.
+they are given and read nothing but their arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 # Operators of these libraries are torch's private business; everything else in the process was registered by
-# somebody who wants to have it run.
+# a user who wants to run it.
 _CLOSED_LIBRARIES: Final = _words(
     """
     _c10d_functional _c10d_functional_autograd _dtensor _native _quantized _test aoti_torch c10d debug_mode_ops

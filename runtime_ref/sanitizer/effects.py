@@ -26,7 +26,7 @@ from exirkit.runtime_ref.kernels.kernel import Kernel, KernelKind
 
 VIEW: Final = "executorch_prim::et_view.default"
 COPY_ROW: Final = "executorch_prim::et_copy_index.tensor"
-# Operators that change their first argument without looking at what it was.
+# Operators that change their first argument without reading it.
 _OVERWRITING: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -77,7 +77,7 @@ class Effect:
     Attributes:
         number: Its number within the plan.
         text: Its operator, or what else it is.
-        reads: Tensors the elements of which it looks at.
+        reads: Tensors whose elements it reads.
         writes: Tensors to which it writes.
         out_writes: Those of `writes` that are out arguments or results.
         kills: Values whose contents before it do not matter to whatever comes after it.
@@ -145,7 +145,7 @@ def _rows(plan: ExecutionPlan, facts: PlanFacts) -> dict[int, tuple[int, ...]]:
 
 
 def _enters_a_loop(plan: ExecutionPlan, facts: PlanFacts, steps: Sequence[Any]) -> bool:
-    """Tell whether instructions begin to count, test whether that is below a number that it is, and jump if not."""
+    """Return whether instructions start a counter, test that it is below a number that it is below, and jump if not."""
     begin, test, jump = steps
     if not (isinstance(begin, MoveCall) and isinstance(test, KernelCall) and isinstance(jump, JumpFalseCall)):
         return False

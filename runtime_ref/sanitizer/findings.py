@@ -1,4 +1,4 @@
-"""What is said when a program reads or writes bytes that it should not, with the names of both values."""
+"""Diagnostics of programs that read or write bytes that it should not, with the names of both values."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 from exirkit.emit import ExecutionPlan, Tensor
 from exirkit.runtime_ref.interpreter.cells import StepFailure
 
-from .memory import Holder, ShadowArena, ShadowMemory
-from .tracks import Track, find_damage
+from .memory import Owner, ShadowArena, ShadowMemory
+from .pointers import Pointer, find_damage
 
-_MEND: Final = "plan the memory anew, or look for what moved or removed an instruction after it was planned"
+_HINT: Final = "plan the memory again, or find what moved or removed an instruction after it was planned"
 
 
 def label_of(plan: ExecutionPlan, index: int) -> str:
@@ -25,45 +25,45 @@ def label_of(plan: ExecutionPlan, index: int) -> str:
     return f"value {index} ({', '.join([*parts, f'{dtype} {list(tensor.sizes)}'])})"
 
 
-def bad_read(memory: ShadowMemory, track: Track, label: str) -> StepFailure:
+def bad_read(memory: ShadowMemory, pointer: Pointer, label: str) -> StepFailure:
     """Return the failure for a tensor that is read although not all of its bytes are its own.
 
     Args:
         memory: The arenas.
-        track: What is read; some byte of it is not from the last write to its tensor.
+        pointer: What is read; some byte of it is not from the last write to its tensor.
         label: How the value is called through which it is read.
     """
-    holder = track.holder
-    assert holder is not None
-    damage = find_damage(track)
+    owner = pointer.owner
+    assert owner is not None
+    damage = find_damage(pointer)
     assert damage is not None, "only damaged tensors are reported"
     other, _, run = memory.records[damage.record]
     is_poison = other is None or (other.key is None and run != memory.run)
-    place = f"bytes {damage.start} to {damage.end} of arena {holder.place.arena}"
-    expected = f"bytes {track.start} to {track.end} of arena {holder.place.arena} as they were last written"
-    notes = [_where(holder)]
-    if holder.record:
-        notes.append(f"{holder.label}: last written by {_written(memory, holder.record)}")
+    place = f"bytes {damage.start} to {damage.end} of arena {owner.place.arena}"
+    expected = f"bytes {pointer.start} to {pointer.end} of arena {owner.place.arena} as they were last written"
+    notes = [_where(owner)]
+    if owner.record:
+        notes.append(f"{owner.label}: last written by {_written(memory, owner.record)}")
     if is_poison:
-        what = "nothing has written to it in this run" if not holder.record else "nothing has written them in this run"
-        return _failure("EK661", f"{label} is read, but {what}: {place} are garbage", track, notes, expected)
+        what = "nothing has written to it in this run" if not owner.record else "nothing has written them in this run"
+        return _failure("EK661", f"{label} is read, but {what}: {place} are garbage", pointer, notes, expected)
     assert other is not None
     written = _written(memory, damage.record)
-    if other is holder:
+    if other is owner:
         message = f"{label} is read at its present shape, but {place} are left from an earlier write to it"
-        return _failure("EK660", message, track, [*notes, f"the earlier write: {written}"], expected)
+        return _failure("EK660", message, pointer, [*notes, f"the earlier write: {written}"], expected)
     notes += [_where(other), f"{other.label}: written by {written}"]
-    if not holder.record:
-        message = f"{label} is read, but nothing has written to it in this run: {place} are of {_name(other, holder)}"
-        return _failure("EK662", message, track, notes, expected)
-    message = f"{label} is read, but {_name(other, holder)} has overwritten {place}"
-    return _failure("EK660", message, track, notes, expected)
+    if not owner.record:
+        message = f"{label} is read, but nothing has written to it in this run: {place} are of {_name(other, owner)}"
+        return _failure("EK662", message, pointer, notes, expected)
+    message = f"{label} is read, but {_name(other, owner)} has overwritten {place}"
+    return _failure("EK660", message, pointer, notes, expected)
 
 
 def bad_write(
     memory: ShadowMemory,
-    writer: Track,
-    victim: Holder,
+    writer: Pointer,
+    victim: Owner,
     labels: tuple[str, str],
     hit: tuple[int, int],
     *,
@@ -79,11 +79,11 @@ def bad_write(
         hit: The bytes that both have.
         same_instruction: Whether the writing instruction itself uses the victim.
     """
-    assert writer.holder is not None
-    place = f"bytes {hit[0]} to {hit[1]} of arena {writer.holder.place.arena}"
-    notes = [_where(writer.holder), _where(victim)]
+    assert writer.owner is not None
+    place = f"bytes {hit[0]} to {hit[1]} of arena {writer.owner.place.arena}"
+    notes = [_where(writer.owner), _where(victim)]
     notes.append(f"{victim.label}: last written by {_written(memory, victim.record)}")
-    name = labels[1] if victim.method == writer.holder.method else _name(victim, writer.holder)
+    name = labels[1] if victim.method == writer.owner.method else _name(victim, writer.owner)
     if same_instruction:
         message = f"{labels[0]} is written to {place}, where {name} is, which the same instruction uses"
         return _failure("EK664", message, writer, notes)
@@ -91,27 +91,30 @@ def bad_write(
     return _failure("EK663", message, writer, notes)
 
 
-def stray_write(memory: ShadowMemory, track: Track, label: str, changed: tuple[int, int]) -> StepFailure:
+def stray_write(memory: ShadowMemory, pointer: Pointer, label: str, changed: tuple[int, int]) -> StepFailure:
     """Return the failure for an instruction that changed bytes beyond the tensor that it writes to."""
-    assert track.holder is not None
-    assert track.shadow is not None
+    assert pointer.owner is not None
+    assert pointer.shadow is not None
     start, end = changed
-    arena = track.shadow.number
-    notes = [_where(track.holder)]
-    if 0 <= start < track.shadow.nbytes:
-        other, _, _ = memory.records[int(track.shadow.writer[start])]
+    arena = pointer.shadow.number
+    notes = [_where(pointer.owner)]
+    if 0 <= start < pointer.shadow.nbytes:
+        other, _, _ = memory.records[int(pointer.shadow.writer[start])]
         if other is not None:
-            notes += [_where(other), f"byte {start} was written by {_written(memory, int(track.shadow.writer[start]))}"]
+            notes += [
+                _where(other),
+                f"byte {start} was written by {_written(memory, int(pointer.shadow.writer[start]))}",
+            ]
         where = f"bytes {start} to {end} of arena {arena}"
-        where += f", where {_name(other, track.holder)} was" if other is not None else ""
+        where += f", where {_name(other, pointer.owner)} was" if other is not None else ""
     else:
-        where = f"bytes {start} to {end}, outside of arena {arena}, which has {track.shadow.nbytes}"
+        where = f"bytes {start} to {end}, outside of arena {arena}, which has {pointer.shadow.nbytes}"
     message = f"{label} is written to, and {where}, changed as well"
     return StepFailure(
         "EK665",
         message,
-        value=track.cell.index,
-        expected=f"changes of bytes {track.holder.place.start} to {track.holder.place.end} only",
+        value=pointer.cell.index,
+        expected=f"changes of bytes {pointer.owner.place.start} to {pointer.owner.place.end} only",
         notes=tuple(notes),
     )
 
@@ -127,31 +130,31 @@ def changed_guard(shadow: ShadowArena, changed: tuple[int, int]) -> StepFailure:
     )
 
 
-def displaced_view(view: Track, base: Track, label: str, place: int) -> StepFailure:
+def displaced_view(view: Pointer, base: Pointer, label: str, place: int) -> StepFailure:
     """Return the failure for a view that is planned to another place than what it shows."""
-    assert base.holder is not None
+    assert base.owner is not None
     return StepFailure(
         "EK666",
-        f"{label} is planned at byte {place}, but shows {base.holder.label}, which is at byte {base.start}",
+        f"{label} is planned at byte {place}, but shows {base.owner.label}, which is at byte {base.start}",
         value=view.cell.index,
-        expected=f"byte {base.start} of arena {base.holder.place.arena}",
-        notes=(_where(base.holder),),
+        expected=f"byte {base.start} of arena {base.owner.place.arena}",
+        notes=(_where(base.owner),),
     )
 
 
-def _failure(code: str, message: str, track: Track, notes: list[str], expected: str | None = None) -> StepFailure:
+def _failure(code: str, message: str, pointer: Pointer, notes: list[str], expected: str | None = None) -> StepFailure:
     return StepFailure(
-        code, message, value=track.cell.index, expected=expected, notes=tuple(dict.fromkeys(notes)), hint=_MEND
+        code, message, value=pointer.cell.index, expected=expected, notes=tuple(dict.fromkeys(notes)), hint=_HINT
     )
 
 
-def _name(holder: Holder, beside: Holder) -> str:
-    return holder.label if holder.method == beside.method else f"{holder.label} of method {holder.method!r}"
+def _name(owner: Owner, beside: Owner) -> str:
+    return owner.label if owner.method == beside.method else f"{owner.label} of method {owner.method!r}"
 
 
-def _where(holder: Holder) -> str:
-    place = holder.place
-    return f"{holder.label}: bytes {place.start} to {place.end} of arena {place.arena}, in method {holder.method!r}"
+def _where(owner: Owner) -> str:
+    place = owner.place
+    return f"{owner.label}: bytes {place.start} to {place.end} of arena {place.arena}, in method {owner.method!r}"
 
 
 def _written(memory: ShadowMemory, record: int) -> str:

@@ -13,8 +13,8 @@ from operator import or_
 
 from exirkit.runtime_ref.checks.plan_facts import PlanFacts
 
+from .allocations import Allocation, AllocationMap
 from .effects import Effect
-from .places import Place, Places
 
 
 class Liveness:
@@ -24,7 +24,7 @@ class Liveness:
         before: For each instruction the values that it or a later one reads; the last entry is the end.
     """
 
-    def __init__(self, effects: Sequence[Effect], places: Places, ends: Iterable[int]) -> None:
+    def __init__(self, effects: Sequence[Effect], places: AllocationMap, ends: Iterable[int]) -> None:
         """Walk backwards until nothing changes.
 
         Args:
@@ -68,10 +68,10 @@ class Liveness:
 class Conflicts:
     """Which values may lie, at some time, where another one may write."""
 
-    def __init__(self, places: Places, facts: PlanFacts, count: int) -> None:
+    def __init__(self, places: AllocationMap, facts: PlanFacts, count: int) -> None:
         self._places = places
         # A value may show the memory of everything that it may become.
-        held: dict[int, list[Place]] = {}
+        held: dict[int, list[Allocation]] = {}
         becoming = {target for _, target in facts.handles}
         for index in range(count):
             tensors = facts.may_have_been([index]) if index in becoming else (index,)
@@ -98,9 +98,9 @@ class Conflicts:
 
 
 class _Overlaps:
-    """Places of one arena, by their starts and by their ends."""
+    """AllocationMap of one arena, by their starts and by their ends."""
 
-    def __init__(self, entries: Sequence[tuple[Place, int]]) -> None:
+    def __init__(self, entries: Sequence[tuple[Allocation, int]]) -> None:
         by_start = sorted((place.start, index) for place, index in entries)
         by_end = sorted(((place.end, index) for place, index in entries), reverse=True)
         self._starts = [start for start, _ in by_start]
@@ -108,7 +108,7 @@ class _Overlaps:
         self._started: list[int] = [0, *accumulate((1 << index for _, index in by_start), or_)]
         self._unended: list[int] = [0, *accumulate((1 << index for _, index in by_end), or_)]
 
-    def with_place(self, place: Place) -> int:
+    def with_place(self, place: Allocation) -> int:
         """Return the values that may share bytes with a place; those with several places may not really do."""
         started: int = self._started[bisect_left(self._starts, place.end)]
         return started & self._unended[bisect_right(self._ends, -place.start - 1)]

@@ -1,8 +1,8 @@
 """Arenas that know, for every byte, which write put it there.
 
 Every write to a tensor gets a number, and the shadow of an arena holds for each byte the number of the last write
-to it. What number a tensor's bytes must have is known to its `Holder`; views of one tensor share a holder. Number 0
-is nobody's: poison.
+to it. What number a tensor's bytes must have is known to its `Owner`; views of one tensor share a owner. Number 0
+is no write: poison.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from exirkit.runtime_ref.interpreter.value_table import ALIGNMENT_NBYTES, Arenas
 
-from .places import Place
+from .allocations import Allocation
 
 GUARD_NBYTES: Final = 1024
 _GUARD_BYTE: Final = 0xA5
@@ -26,7 +26,7 @@ _POISON: Final = 0xFFF5
 _MAX_RECORDS: Final = 1 << 18
 
 
-class Holder:
+class Owner:
     """One tensor with memory, whatever views there are of it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Holder:
 
     __slots__ = ("index", "key", "label", "method", "pattern", "place", "record")
 
-    def __init__(self, method: str, index: int, place: Place, label: str, *, key: Any = None) -> None:
+    def __init__(self, method: str, index: int, place: Allocation, label: str, *, key: Any = None) -> None:
         self.method = method
         self.index = index
         self.place = place
@@ -64,7 +64,7 @@ class Site:
     text: str
 
 
-Record = tuple[Holder | None, Site | None, int]
+Record = tuple[Owner | None, Site | None, int]
 
 
 class ShadowArena:
@@ -105,7 +105,7 @@ class ShadowArena:
                 return int(changed[0]) + offset, int(changed[-1]) + offset + 1
         return None
 
-    def poison(self, kept: Sequence[Place]) -> None:
+    def poison(self, kept: Sequence[Allocation]) -> None:
         """Fill all but the `kept` places with what is wrong in every dtype."""
         at = 0
         for place in sorted(kept, key=lambda place: place.start):
@@ -129,7 +129,7 @@ class ShadowMemory:
         arenas: What the value table is made over.
         shadows: The arenas by their number; there is none for number 0.
         records: Of each write what was written, by what, and in which run; entry 0 is poison.
-        states: The holders that keep their contents from run to run.
+        states: The owners that keep their contents from run to run.
     """
 
     def __init__(self, sizes: Sequence[int], *, method: str) -> None:
@@ -138,33 +138,33 @@ class ShadowMemory:
         self.shadows = {number: ShadowArena(number, memory[number], sizes[number]) for number in range(1, len(sizes))}
         self.arenas = Arenas([memory[0], *(shadow.memory() for shadow in self.shadows.values())])
         self.records: list[Record] = [(None, None, 0)]
-        self.states: list[Holder] = []
+        self.states: list[Owner] = []
         self.run = 0
 
-    def state(self, holder: Holder) -> Holder:
-        """Return the holder of that state, which another method may have brought along already."""
-        name, *rest = holder.key
+    def state(self, owner: Owner) -> Owner:
+        """Return the owner of that state, which another method may have brought along already."""
+        name, *rest = owner.key
         for known in self.states:
             other, *same = known.key
             if same == rest and (name == other or name is None or other is None):
                 return known
-        self.states.append(holder)
-        return holder
+        self.states.append(owner)
+        return owner
 
-    def record(self, holder: Holder, site: Site) -> int:
+    def record(self, owner: Owner, site: Site) -> int:
         """Note a write of a whole tensor; return its number."""
-        self.records.append((holder, site, self.run))
+        self.records.append((owner, site, self.run))
         return len(self.records) - 1
 
-    def start_run(self, holders: Iterable[Holder]) -> None:
+    def start_run(self, owners: Iterable[Owner]) -> None:
         """Forget the tensors of a method, and make garbage of all memory that is not state."""
         self.run += 1
         if len(self.records) > _MAX_RECORDS:
             self._forget_old_records()
-        for holder in holders:
-            if holder.key is None:
-                holder.record = 0
-                holder.pattern = None
+        for owner in owners:
+            if owner.key is None:
+                owner.record = 0
+                owner.pattern = None
         for number, shadow in self.shadows.items():
             shadow.poison([state.place for state in self.states if state.place.arena == number])
 

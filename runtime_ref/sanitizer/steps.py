@@ -1,4 +1,4 @@
-"""Steps that look at the shadow: before an instruction runs, at what it reads; after, at what it has written."""
+"""Steps that check the shadow memory: of what an instruction reads, before it runs; of what it writes, afterwards."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 
 from exirkit.runtime_ref.interpreter.steps import Step
 
+from .allocations import Allocation
 from .effects import Effect
 from .findings import bad_read, bad_write, displaced_view, stray_write
-from .memory import Holder, ShadowMemory, Site
-from .places import Place
-from .tracks import Neighbour, Track, neighbours_of, overwritten, track_of
+from .memory import Owner, ShadowMemory, Site
+from .pointers import Neighbour, Pointer, neighbours_of, overwritten, pointer_of
 
 
 @dataclass
-class Watch:
-    """What the knowing steps of one method share.
+class Sanitizer:
+    """What the sanitized steps of one method share.
 
     Attributes:
         method: Its name.
         memory: The arenas.
         values: The value table.
-        tracks: By value, the track of its cell if that is, or may show what is, in an arena.
+        pointers: By value, the pointer of its cell if that is, or may show what is, in an arena.
         labels: How each tensor is called in messages.
         places: Where the planned tensors of the method lie.
         moving: Values that may come to show other memory while the method runs.
@@ -36,21 +36,21 @@ class Watch:
     method: str
     memory: ShadowMemory
     values: list[Any]
-    tracks: list[Track | None]
+    pointers: list[Pointer | None]
     labels: Mapping[int, str]
-    places: Mapping[int, Place]
+    places: Mapping[int, Allocation]
     moving: AbstractSet[int]
-    foreign: dict[int, tuple[Holder, ...]] = field(default_factory=dict)
+    foreign: dict[int, tuple[Owner, ...]] = field(default_factory=dict)
 
-    def track(self, index: int) -> Track | None:
+    def pointer(self, index: int) -> Pointer | None:
         """Return where a value is now, or None if it is in no arena."""
-        return track_of(self.tracks, self.values[index])
+        return pointer_of(self.pointers, self.values[index])
 
     def check_read(self, index: int) -> None:
         """Raise a `StepFailure` (EK660 to EK662) unless all bytes of a tensor are its own."""
-        track = track_of(self.tracks, self.values[index])
-        if track is not None and not track.is_intact():
-            raise bad_read(self.memory, track, self.labels[index])
+        pointer = pointer_of(self.pointers, self.values[index])
+        if pointer is not None and not pointer.is_intact():
+            raise bad_read(self.memory, pointer, self.labels[index])
 
     def check_write(self, index: int, endangered: Sequence[int], effect: Effect | None = None) -> None:
         """Raise a `StepFailure` (EK663, EK664) if a write to a tensor hits what is still to be read.
@@ -63,44 +63,44 @@ class Watch:
         foreign = self.foreign.get(index, ())
         if not endangered and not foreign:
             return
-        writer = self.track(index)
-        if writer is None or writer.holder is None:
+        writer = self.pointer(index)
+        if writer is None or writer.owner is None:
             return
         writer.locate()
         for other in endangered:
-            victim = self.track(other)
-            if victim is None or victim.holder is None or victim.shadow is not writer.shadow:
+            victim = self.pointer(other)
+            if victim is None or victim.owner is None or victim.shadow is not writer.shadow:
                 continue
             victim.locate()
-            hit = overwritten(writer, victim.holder, max(writer.start, victim.start), min(writer.end, victim.end))
+            hit = overwritten(writer, victim.owner, max(writer.start, victim.start), min(writer.end, victim.end))
             if hit is not None:
                 labels = self.labels[index], self.labels[other]
                 same = effect is not None and (other in effect.reads or other in effect.writes)
-                raise bad_write(self.memory, writer, victim.holder, labels, hit, same_instruction=same)
-        for holder in foreign:
-            hit = overwritten(writer, holder, max(writer.start, holder.place.start), min(writer.end, holder.place.end))
+                raise bad_write(self.memory, writer, victim.owner, labels, hit, same_instruction=same)
+        for owner in foreign:
+            hit = overwritten(writer, owner, max(writer.start, owner.place.start), min(writer.end, owner.place.end))
             if hit is not None:
-                labels = self.labels[index], holder.label
-                raise bad_write(self.memory, writer, holder, labels, hit, same_instruction=False)
+                labels = self.labels[index], owner.label
+                raise bad_write(self.memory, writer, owner, labels, hit, same_instruction=False)
 
-    def paint(self, index: int, site: Site) -> None:
+    def mark(self, index: int, site: Site) -> None:
         """Note that all of a tensor, at its present shape, was written."""
-        track = self.track(index)
-        if track is not None and track.holder is not None:
-            track.paint(track.holder, self.memory.record(track.holder, site))
+        pointer = self.pointer(index)
+        if pointer is not None and pointer.owner is not None:
+            pointer.mark(pointer.owner, self.memory.record(pointer.owner, site))
 
 
-class KnowingStep:
-    """One instruction under watch.
+class SanitizedStep:
+    """One instruction under sanitizer.
 
     Attributes:
-        watch: What all steps share.
+        sanitizer: What all steps share.
         effect: What the instruction does.
     """
 
     def __init__(
         self,
-        watch: Watch,
+        sanitizer: Sanitizer,
         effect: Effect,
         step: Step,
         endangered: Mapping[int, Sequence[int]],
@@ -109,24 +109,24 @@ class KnowingStep:
         """Prepare what can be known before anything runs.
 
         Args:
-            watch: What all steps share.
+            sanitizer: What all steps share.
             effect: What the instruction does.
             step: Runs it.
             endangered: For each value that it writes to, those that are still to be read and may be hit.
             keeps: Whether a value is the same tensor with the same shape at every run.
         """
-        self.watch = watch
+        self.sanitizer = sanitizer
         self.effect = effect
         self._step = step
-        self._site = Site(watch.method, f"instruction {effect.number}, {effect.text}")
+        self._site = Site(sanitizer.method, f"instruction {effect.number}, {effect.text}")
         self._endangered = endangered
-        # Where shapes are known beforehand the plan is at fault before the kernel is: torch refuses some overlaps.
+        # Where shapes are known beforehand the plan is at fault before the kernel is: torch rejects some overlaps.
         self._first = [index for index in effect.writes if endangered[index] and keeps(index)]
-        fixed = [index for index in effect.reads if index not in watch.moving]
-        self._fixed_reads = [(track, index) for index in fixed if (track := watch.tracks[index]) is not None]
-        self._other_reads = [index for index in effect.reads if index in watch.moving]
-        self._has_fixed_writes = watch.moving.isdisjoint(effect.writes)
-        self._writes = [watch.tracks[index] for index in effect.writes]
+        fixed = [index for index in effect.reads if index not in sanitizer.moving]
+        self._fixed_reads = [(pointer, index) for index in fixed if (pointer := sanitizer.pointers[index]) is not None]
+        self._other_reads = [index for index in effect.reads if index in sanitizer.moving]
+        self._has_fixed_writes = sanitizer.moving.isdisjoint(effect.writes)
+        self._writes = [sanitizer.pointers[index] for index in effect.writes]
         self._neighbours = neighbours_of(self._writes)
 
     def __call__(self) -> int | None:
@@ -135,16 +135,16 @@ class KnowingStep:
         Raises:
             StepFailure: EK660 to EK665, or that of the instruction.
         """
-        watch = self.watch
-        self._check_arguments(watch)
+        sanitizer = self.sanitizer
+        self._check_arguments(sanitizer)
         if not self._has_fixed_writes:
-            self._writes = [watch.track(index) for index in self.effect.writes]
+            self._writes = [sanitizer.pointer(index) for index in self.effect.writes]
             self._neighbours = neighbours_of(self._writes)
         before = [neighbour.content.tobytes() for neighbour in self._neighbours]
         try:
             target = self._step()
         except Exception:
-            # Torch refuses some overlaps of arguments and results; the plan is at fault, not the kernel.
+            # Torch rejects some overlaps of arguments and results; the plan is at fault, not the kernel.
             self._check_results()
             raise
         for neighbour, content in zip(self._neighbours, before, strict=True):
@@ -152,44 +152,44 @@ class KnowingStep:
             if neighbour.content.tobytes() != content:
                 self._report_stray(neighbour, content)
         for index, written in zip(self.effect.writes, self._writes, strict=True):
-            if self._endangered[index] or watch.foreign:
-                watch.check_write(index, self._endangered[index], self.effect)
-            if written is not None and written.holder is not None:
-                self._paint(written, written.holder)
+            if self._endangered[index] or sanitizer.foreign:
+                sanitizer.check_write(index, self._endangered[index], self.effect)
+            if written is not None and written.owner is not None:
+                self._mark(written, written.owner)
         return target
 
     def _check_results(self) -> None:
         for index in self.effect.writes:
-            self.watch.check_write(index, self._endangered[index], self.effect)
+            self.sanitizer.check_write(index, self._endangered[index], self.effect)
 
-    def _check_arguments(self, watch: Watch) -> None:
-        for track, index in self._fixed_reads:
-            if not track.is_intact():
-                raise bad_read(watch.memory, track, watch.labels[index])
+    def _check_arguments(self, sanitizer: Sanitizer) -> None:
+        for pointer, index in self._fixed_reads:
+            if not pointer.is_intact():
+                raise bad_read(sanitizer.memory, pointer, sanitizer.labels[index])
         for index in self._other_reads:
-            watch.check_read(index)
+            sanitizer.check_read(index)
         for index in self._first:
-            watch.check_write(index, self._endangered[index], self.effect)
+            sanitizer.check_write(index, self._endangered[index], self.effect)
 
-    def _paint(self, track: Track, holder: Holder) -> None:
-        track.paint(holder, self.watch.memory.record(holder, self._site))
+    def _mark(self, pointer: Pointer, owner: Owner) -> None:
+        pointer.mark(owner, self.sanitizer.memory.record(owner, self._site))
 
     def _report_stray(self, neighbour: Neighbour, before: bytes) -> None:
         """Raise a `StepFailure` (EK665) for bytes that the instruction has changed beside what it writes to."""
         changed = np.flatnonzero(np.frombuffer(neighbour.content, np.uint8) != np.frombuffer(before, np.uint8))
         first, last = int(changed[0]) + neighbour.start, int(changed[-1]) + neighbour.start
-        near = [track for track in self._writes if track is not None and track.shadow is neighbour.shadow]
+        near = [pointer for pointer in self._writes if pointer is not None and pointer.shadow is neighbour.shadow]
         # It is put down to the tensor that ends or starts nearest to the first byte.
-        track = min(near, key=lambda one: _distance(one, first))
-        raise stray_write(self.watch.memory, track, self.watch.labels[track.cell.index], (first, last + 1))
+        pointer = min(near, key=lambda one: _distance(one, first))
+        raise stray_write(self.sanitizer.memory, pointer, self.sanitizer.labels[pointer.cell.index], (first, last + 1))
 
 
-def _distance(track: Track, at: int) -> int:
-    assert track.holder is not None
-    return min(abs(at - track.holder.place.end), abs(at - track.holder.place.start))
+def _distance(pointer: Pointer, at: int) -> int:
+    assert pointer.owner is not None
+    return min(abs(at - pointer.owner.place.end), abs(at - pointer.owner.place.start))
 
 
-class RowStep(KnowingStep):
+class RowStep(SanitizedStep):
     """One copy of a row into a tensor whose rows come one by one.
 
     Attributes:
@@ -198,18 +198,18 @@ class RowStep(KnowingStep):
 
     row: int = -1
 
-    def _paint(self, track: Track, holder: Holder) -> None:
-        current = track.cell.current
-        at = self.watch.values[self.row]
-        if current is None or holder.record == 0 or (at == 0 and not track.cell.is_static):
-            holder.record = self.watch.memory.record(holder, self._site)
-        holder.pattern = None
-        track.locate()
+    def _mark(self, pointer: Pointer, owner: Owner) -> None:
+        current = pointer.cell.current
+        at = self.sanitizer.values[self.row]
+        if current is None or owner.record == 0 or (at == 0 and not pointer.cell.is_static):
+            owner.record = self.sanitizer.memory.record(owner, self._site)
+        owner.pattern = None
+        pointer.locate()
         if current is not None and current.is_contiguous():
-            nbytes = len(track.writer) // max(1, current.shape[0])
-            track.writer[at * nbytes : (at + 1) * nbytes] = holder.record
+            nbytes = len(pointer.writer) // max(1, current.shape[0])
+            pointer.writer[at * nbytes : (at + 1) * nbytes] = owner.record
         else:
-            track.writer[:] = holder.record
+            pointer.writer[:] = owner.record
 
 
 @dataclass
@@ -217,13 +217,13 @@ class ViewStep:
     """One instruction that makes a value show the memory of another.
 
     Attributes:
-        watch: What all steps share.
+        sanitizer: What all steps share.
         step: Runs it.
         source: The value whose memory is shown.
         target: The value that shows it.
     """
 
-    watch: Watch
+    sanitizer: Sanitizer
     step: Step
     source: int
     target: int
@@ -231,15 +231,15 @@ class ViewStep:
     def __call__(self) -> None:
         """Run the instruction once; raise a `StepFailure` (EK666) if the view is planned elsewhere."""
         self.step()
-        watch = self.watch
-        base, view = watch.track(self.source), watch.track(self.target)
+        sanitizer = self.sanitizer
+        base, view = sanitizer.pointer(self.source), sanitizer.pointer(self.target)
         if view is None:
             return
-        if base is None or base.holder is None:
+        if base is None or base.owner is None:
             view.show(None, None)
             return
         base.locate()
-        place = watch.places.get(view.cell.index)
-        if place is not None and (place.start, place.arena) != (base.start, base.holder.place.arena):
-            raise displaced_view(view, base, watch.labels[self.target], place.start)
-        view.show(base.holder, base.shadow)
+        place = sanitizer.places.get(view.cell.index)
+        if place is not None and (place.start, place.arena) != (base.start, base.owner.place.arena):
+            raise displaced_view(view, base, sanitizer.labels[self.target], place.start)
+        view.show(base.owner, base.shadow)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.diagnostics.provocation import provokes
 from tests.runtime_ref.assembly import Assembly
 
-from exirkit.runtime_ref import lives_of_program
+from exirkit.runtime_ref import lifetimes_of_program
 
 
 @provokes("EK667")
@@ -17,4 +17,4 @@ def tensor_with_too_many_names(_: Path) -> None:
     values = [made.tensor([1]) for _ in range(2100)]
     for before, after in pairwise(values):
         made.move(before, after)
-    lives_of_program(made.file(values[:1], values[-1:]))
+    lifetimes_of_program(made.file(values[:1], values[-1:]))

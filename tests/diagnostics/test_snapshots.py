@@ -33,7 +33,7 @@ from tests.diagnostics import (  # noqa: F401 - they fill the table
     provoke_programs,
     provoke_rule_use,
     provoke_runtime_ref,
-    provoke_shadow,
+    provoke_sanitizer,
     provoke_verifiers,
 )
 from tests.diagnostics.provocation import NEEDING_EXECUTORCH, PROVOCATIONS, UNREACHABLE, rendered

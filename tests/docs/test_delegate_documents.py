@@ -43,7 +43,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def executed(buffer: bytes, *inputs: Tensor) -> list[Tensor]:
-    return Runtime.get().load_program(buffer, knowing=True).load_method("forward").execute(list(inputs))
+    return Runtime.get().load_program(buffer, sanitize=True).load_method("forward").execute(list(inputs))
 
 
 def test_flows(names: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ def test_transform_replaces_and_keeps_its_input(run: Run) -> None:
 
 
 def executed(buffer: bytes, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    return Runtime.get().load_program(buffer, knowing=True).load_method("forward").execute(inputs)
+    return Runtime.get().load_program(buffer, sanitize=True).load_method("forward").execute(inputs)
 
 
 def test_lower_to_a_backend(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,6 @@ def test_every_byte_of_a_small_program_replaced(value: int) -> None:
         survives(data[:position] + bytes([value]) + data[position + 1 :])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", ["zero", "sign", "add"])
 def test_every_byte_of_the_full_program_changed(change: str) -> None:
     changes: dict[str, Callable[[int], int]] = {
@@ -100,7 +99,6 @@ def test_every_byte_of_the_full_program_changed(change: str) -> None:
     assert readable > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("word", [0, 0x10000, 0x7FFFFFFF, 0xFFFFFFFC])
 def test_every_word_of_the_full_program_replaced(word: int) -> None:
     for position in range(0, len(FULL) - 4, 4):

@@ -25,7 +25,7 @@ from exirkit.emit import (
 )
 from exirkit.emit.container.reader import decode_program
 
-pytestmark = [pytest.mark.executorch, pytest.mark.slow]
+pytestmark = pytest.mark.executorch
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ["branch", "delegate", "dynamic", "initial_values", "inline_delegate", "stack_traces", "two_methods"]

@@ -293,8 +293,8 @@ class TestRemoval:
         ("name", "code", "text"),
         [
             ("p_linear_bias", "EK115", "used by %linear"),
-            ("input", "EK116", "no stored tensor"),
-            ("relu", "EK116", "no stored tensor"),
+            ("input", "EK116", "not a stored tensor"),
+            ("relu", "EK116", "not a stored tensor"),
         ],
     )
     def test_of_what_is_needed(self, editor: GraphEditor, name: str, code: str, text: str) -> None:

@@ -356,3 +356,17 @@ def test_public_names() -> None:
     for name in ("is_param", "get_param_tensor", "set_param_tensor", "create_constant_placeholder", "is_get_attr_node"):
         assert name in dir(exirkit)
         assert callable(getattr(exirkit, name))
+
+
+def test_a_manager_stands_for_its_method_forward() -> None:
+    edge = to_edge(sample("branchy"))
+    program = edge.exported_program()
+    weight = next(one for one in program.graph.nodes if is_param(program, one))
+    before = get_param_tensor(edge, weight)
+    assert before is not None
+    set_param_tensor(edge, weight, torch.zeros_like(before))
+    assert not get_param_tensor(program, weight).any()  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="a list has no graph"):
+        get_param_tensor([program], weight)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="EK703"):
+        get_param_tensor(to_edge({"one": sample("branchy")}), weight)

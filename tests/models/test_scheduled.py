@@ -68,7 +68,7 @@ class TestBothOrders:
         for method, calls in pair.calls.items():
             plain = Runtime.get().load_program(pair.given.buffer).load_method(method)
             program = Runtime.get().load_program(
-                pair.better.buffer, knowing=True, views=pair.better.view_bases, in_place=True
+                pair.better.buffer, sanitize=True, views=pair.better.view_bases, in_place=True
             )
             knowing = program.load_method(method)
             for call in calls:

@@ -65,7 +65,7 @@ def test_as_eager_with_more_and_less(level: int, options: dict[str, Any]) -> Non
     made = lowered(level, **options)
     for knowing in (False, True):
         program = Runtime.get().load_program(
-            made.buffer, knowing=knowing, views=made.view_bases, in_place=options.get("in_place", False)
+            made.buffer, sanitize=knowing, views=made.view_bases, in_place=options.get("in_place", False)
         )
         method = program.load_method("forward")
         for call in CALLS:
@@ -101,7 +101,7 @@ def test_a_tensor_that_is_freed_too_early_is_missed() -> None:
     early = plan.model_copy(update={"chains": [chain.model_copy(update={"instructions": steps})]})
     file.program = file.program.model_copy(update={"execution_plan": [early]})
     for knowing in (False, True):
-        method = Runtime.get().load_program(file, knowing=knowing).load_method("forward")
+        method = Runtime.get().load_program(file, sanitize=knowing).load_method("forward")
         with pytest.raises(ModelError, match=r"EK652|EK66"):
             method.execute(given(50))
 

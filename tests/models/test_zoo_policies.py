@@ -80,7 +80,7 @@ class TestPolicies:
     ) -> None:
         case, built, edge, nbytes = edge_of
         buffer = lowered(edge, POLICIES[title], nbytes).buffer
-        knowing = Runtime.get().load_program(buffer, knowing=True, in_place="in_place" in POLICIES[title])
+        knowing = Runtime.get().load_program(buffer, sanitize=True, in_place="in_place" in POLICIES[title])
         for name, method in built.methods.items():
             loaded = knowing.load_method(name)
             got = [list(loaded.execute(call.cloned().leaves())) for call in method.calls]

@@ -49,7 +49,7 @@ def test_official_edge_programs_come_in(name: str, official_runtime: OfficialRun
     assert answer["delegates"][1] == answer["delegates"][2] > 0
     for pte in (bare, after, before):
         check_outputs(name, official_runtime.run(pte, _calls(name)).unwrap())
-    method = Runtime.get().load_program(bare, knowing=True).load_method("forward")
+    method = Runtime.get().load_program(bare, sanitize=True).load_method("forward")
     check_outputs(name, [list(method.execute(list(one))) for one in _calls(name)])
 
 

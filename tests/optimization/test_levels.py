@@ -1,4 +1,4 @@
-"""Levels of optimization: what they may change, how much memory they may take, and what is refused."""
+"""Levels of optimization: what they may change, how much memory they may take, and what is rejected."""
 
 from __future__ import annotations
 

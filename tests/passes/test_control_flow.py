@@ -132,7 +132,7 @@ def test_results_are_row_major_in_every_branch() -> None:
         assert all(one.meta["val"].is_contiguous() for one in results_of_graph(body))
 
 
-def test_a_call_of_another_form_is_refused() -> None:
+def test_a_call_of_another_form_is_rejected() -> None:
     program = edge_program(chosen, torch.ones(2), YES)
     (call,) = body_calls(program.graph_module)
     call.node.args = (*call.node.args, 3)

@@ -66,7 +66,7 @@ def test_it_is_whole_in_edge_and_runs(function: Callable[..., Tensor], is_dynami
     assert targets(edge).count(f"{NAME}.gate.default") == 1
     for level in (0, 1, 2):
         made = edge.to_executorch(exirkit.ExecutorchBackendConfig(optimization_level=level))
-        method = Runtime.get().load_program(made.buffer, knowing=True).load_method("forward")
+        method = Runtime.get().load_program(made.buffer, sanitize=True).load_method("forward")
         for y in (inputs[1], -inputs[1].abs()):
             torch.testing.assert_close(method.execute((inputs[0], y))[0], function(inputs[0], y))
     # Lowering leaves the manager as it was.

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any
 
 import torch
-import yaml
 
 from exirkit.ir import underlying
 from exirkit.patterns import OperatorTable
-from exirkit.patterns.operators.facts import FactsForm
-
-
-def facts() -> FactsForm:
-    """Return the facts as they are shipped."""
-    text = files("exirkit.patterns").joinpath("operator_facts.yaml").read_text("utf-8")
-    return FactsForm.model_validate(yaml.safe_load(text))
+from exirkit.patterns.operators.facts import FactsForm, shipped_facts
 
 
 def planted(**changes: Any) -> FactsForm:
     """Return the facts with some of them changed."""
-    return FactsForm.model_validate({**facts().model_dump(), **changes})
+    return FactsForm.model_validate({**shipped_facts().model_dump(), **changes})
 
 
 def find(name: str) -> Any:

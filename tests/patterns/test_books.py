@@ -13,11 +13,10 @@ from tests.patterns.rule_files import book, rule, rule_ids
 
 from exirkit.patterns import check_rule, read_witnesses, shipped_books, shipped_witnesses, stored_rule, witness_text
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
-from exirkit.patterns.checking.near_miss_parts import parts_of
+from exirkit.patterns.checking.near_misses import parts_of
 from exirkit.patterns.checking.pattern_programs import fire
 from exirkit.patterns.checking.trials import RuleTrials
-from exirkit.patterns.checking.witness_replay import replay
-from exirkit.patterns.checking.witnesses import rule_text_hash
+from exirkit.patterns.checking.witnesses import replay, rule_text_hash
 
 SHIPPED = rule_ids(*shipped_books())
 SOUND = ("sound_rules", "sound_rules_2", "sound_rules_3")

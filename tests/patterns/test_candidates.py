@@ -12,7 +12,7 @@ from exirkit.ir import GraphEditor
 from exirkit.patterns import FailureTrace, RuleEngine, load_book, shipped_books
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
-from exirkit.patterns.operators.argument_view import argument_of, canonical_arguments
+from exirkit.patterns.operators.arguments import argument_of, canonical_arguments
 
 RULES = [
     *load_book(Path(__file__).parent / "example_rules.yaml").rules,

@@ -13,7 +13,7 @@ from exirkit.patterns import parse_book
 from exirkit.patterns.checking.pattern_programs import fire
 from exirkit.patterns.checking.trials import RuleTrials
 from exirkit.patterns.engine.program_facts import ProgramFacts
-from exirkit.patterns.functions.quantization import per_channel, q_range, qparams, same_q
+from exirkit.patterns.functions.graph import per_channel, q_range, qparams, same_q
 
 BOOK = """rulebook: 1
 rules:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.patterns.fact_trials import facts, find, outcome, planted, same, tensor
+from tests.patterns.fact_trials import find, outcome, planted, same, tensor
 
-from exirkit.patterns.operators import argument_meanings
-from exirkit.patterns.operators.argument_binding import default_of
-from exirkit.patterns.operators.argument_meanings import meaning_of
-from exirkit.patterns.operators.argument_view import Arguments
-from exirkit.patterns.operators.facts import CommutesForm, FactsForm, Traits, traits_of
+from exirkit.patterns.operators import arguments as argument_meanings
+from exirkit.patterns.operators.arguments import Arguments, default_of, meaning_of
+from exirkit.patterns.operators.facts import CommutesForm, FactsForm, Traits, shipped_facts, traits_of
 
 SEEDS = range(12)
 SHAPES = [(2, 3), (4, 1, 3), (2, 3, 4, 5), (3,)]
@@ -54,12 +52,12 @@ def commutes(op: Any, fact: CommutesForm, seed: int) -> bool:
 
 
 def test_arguments_commute_as_stated() -> None:
-    assert not list(wrong_about_commuting(facts()))
+    assert not list(wrong_about_commuting(shipped_facts()))
 
 
 def test_conditions_on_commuting_are_needed() -> None:
     """Without its condition an operator does not commute: the condition is not there for nothing."""
-    for name, fact in facts().commutes.items():
+    for name, fact in shipped_facts().commutes.items():
         if fact.when:
             bare = CommutesForm(arguments=fact.arguments)
             assert not all(commutes(find(name), bare, seed) for seed in SEEDS), name
@@ -67,7 +65,7 @@ def test_conditions_on_commuting_are_needed() -> None:
 
 @pytest.mark.parametrize("name", ["aten.sub.Tensor", "aten.div.Tensor", "aten.lt.Tensor", "aten.pow.Tensor_Tensor"])
 def test_what_does_not_commute_is_found(name: str) -> None:
-    wrong = planted(commutes={**facts().model_dump()["commutes"], name: {"arguments": ["self", "other"]}})
+    wrong = planted(commutes={**shipped_facts().model_dump()["commutes"], name: {"arguments": ["self", "other"]}})
     if name == "aten.pow.Tensor_Tensor":
         wrong = planted(commutes={name: {"arguments": ["self", "exponent"]}})
     assert list(wrong_about_commuting(wrong)) == [name]
@@ -162,7 +160,7 @@ def _counts_dims(name: str, names: tuple[str, ...], more: int, seed: int) -> boo
 
 
 def test_dims_count_from_both_ends() -> None:
-    assert not list(wrong_about_dims(facts()))
+    assert not list(wrong_about_dims(shipped_facts()))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def _stands_for_two(op: Any, name: str, seed: int) -> bool:
 
 
 def test_one_element_stands_for_two() -> None:
-    assert not list(wrong_about_pairs(facts()))
+    assert not list(wrong_about_pairs(shipped_facts()))
 
 
 def test_a_list_that_is_no_pair_is_found() -> None:
@@ -215,7 +213,7 @@ def test_a_list_that_is_no_pair_is_found() -> None:
 
 
 def test_shipped_facts_reach_the_matcher() -> None:
-    form = facts()
+    form = shipped_facts()
     for name, fact in form.commutes.items():
         (commuting,) = traits_of(find(name)).commutes
         assert commuting[:2] == fact.arguments
@@ -295,7 +293,7 @@ def _call_of(op: Any, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def test_defaults_mean_what_is_stated() -> None:
-    assert not list(wrong_about_defaults(facts()))
+    assert not list(wrong_about_defaults(shipped_facts()))
 
 
 @pytest.mark.parametrize(

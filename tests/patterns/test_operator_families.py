@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.patterns.fact_trials import facts, find, outcome, planted, same, tensor
+from tests.patterns.fact_trials import find, outcome, planted, same, tensor
 
-from exirkit.patterns.operators.facts import FactsForm, traits_of
+from exirkit.patterns.operators.facts import FactsForm, shipped_facts, traits_of
 
 MOVING = ("aten.cat.default", "aten.stack.default")
 
@@ -61,7 +61,7 @@ def _moves(call: Callable[[torch.Tensor], Any], x: torch.Tensor) -> bool:
 
 
 def test_what_moves_data_computes_nothing() -> None:
-    assert not list(wrong_about_moving(facts()))
+    assert not list(wrong_about_moving(shipped_facts()))
     x = tensor(random.Random(1), (2, 3))
     for name in MOVING:
         assert _moves(_twice(find(name)), x), name
@@ -74,7 +74,7 @@ def _twice(op: Any) -> Callable[[torch.Tensor], Any]:
 
 @pytest.mark.parametrize("name", ["aten.neg.default", "aten.relu.default", "aten.abs.default", "aten.sign.default"])
 def test_what_computes_is_found(name: str) -> None:
-    families = facts().model_dump()["families"]
+    families = shipped_facts().model_dump()["families"]
     wrong = planted(families={**families, "copy_like": [*families["copy_like"], name]})
     assert list(wrong_about_moving(wrong)) == [name]
 
@@ -126,7 +126,7 @@ def wrong_about_creation(form: FactsForm) -> Iterator[str]:
 
 
 def test_families_are_what_they_are_called() -> None:
-    shipped = facts()
+    shipped = shipped_facts()
     found = [wrong_about_copies, wrong_about_pointwise, wrong_about_reductions, wrong_about_creation]
     assert [list(check(shipped)) for check in found] == [[], [], [], []]
 
@@ -145,7 +145,7 @@ def test_families_are_what_they_are_called() -> None:
     ],
 )
 def test_strangers_in_families_are_found(family: str, name: str, check: Callable[[FactsForm], Iterator[str]]) -> None:
-    families = facts().model_dump()["families"]
+    families = shipped_facts().model_dump()["families"]
     wrong = planted(families={**families, family: [*families[family], name]})
     assert name in _named(check, wrong)
 
@@ -159,7 +159,7 @@ def _named(check: Callable[[FactsForm], Iterator[str]], form: FactsForm) -> list
 
 
 def test_quantization_and_its_inverse() -> None:
-    form = facts()
+    form = shipped_facts()
     for one, other in zip(form.families["quantize"], form.families["dequantize"], strict=True):
         x = torch.tensor([[-1.0, 0.25], [0.5, 1.5]])
         scale: Any = 0.25

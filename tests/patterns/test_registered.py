@@ -222,7 +222,7 @@ def test_unregistered_names() -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    from exirkit.patterns.operators.offered import operators_offered
+    from exirkit.patterns.operators.defined import operators_offered
 
     monkeypatch.syspath_prepend(str(tmp_path))
     operators_offered.cache_clear()

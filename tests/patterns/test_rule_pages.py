@@ -9,8 +9,7 @@ import pytest
 
 from exirkit.ir import ModelError
 from exirkit.patterns import Equivalence, load_book, parse_book, rule_pages, shipped_books
-from exirkit.patterns.books.markdown_text import Anchors, code, plain, table
-from exirkit.patterns.books.pages import contract
+from exirkit.patterns.books.pages import Anchors, code, contract, plain, table
 
 RICH = """rulebook: 1
 doc: A book | with <b>everything</b>.

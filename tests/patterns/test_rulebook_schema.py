@@ -11,7 +11,7 @@ import pytest
 
 from exirkit.ir import read_yaml
 from exirkit.patterns import load_book, parse_book, rulebook_schema, rulebook_schema_text, shipped_books
-from exirkit.patterns.books.schema import made_text
+from exirkit.patterns.books.model import made_text
 
 HERE = Path(__file__).parent
 BOOKS = [*shipped_books(), str(HERE / "example_rules.yaml"), str(HERE / "sound_rules.yaml")]

@@ -10,7 +10,7 @@ import torch
 
 from exirkit.ir import Diagnostic, UsageError
 from exirkit.patterns import LoadedBook, check_book, load_book
-from exirkit.patterns.checking.trial_reports import PositiveReport
+from exirkit.patterns.checking.trials import PositiveReport
 
 HEAD = "rulebook: 1\nrules:\n"
 

@@ -43,7 +43,7 @@ class CheckingDelegate(LoadedDelegate):
     def __init__(self, context: DelegateContext) -> None:
         assert context.compile_specs == {"asked": b"yes"}
         assert context.named_data("key of checking") == b"data of checking"
-        self._method = Runtime.get().load_program(context.processed, knowing=True).load_method("forward")
+        self._method = Runtime.get().load_program(context.processed, sanitize=True).load_method("forward")
 
     @property
     def result_count(self) -> int:

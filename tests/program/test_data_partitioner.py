@@ -149,13 +149,13 @@ def test_why_not(counting: EdgeProgramManager) -> None:
     assert reasons["aten.relu.default", "too_small"] == (
         "small: its partition is below the minimum: 32 of 40 elements ()"
     )
-    assert reasons["aten.addmm.default", "refused"] == (
+    assert reasons["aten.addmm.default", "rejected"] == (
         "matrices: `macs > 60` does not hold: macs is 48 (bytes: result of f32, not i8)"
     )
-    assert reasons["aten.mul.Tensor", "refused"].startswith("fused: ")
+    assert reasons["aten.mul.Tensor", "rejected"].startswith("fused: ")
     assert (
         "fused: no match of its pattern has the call; one starts at aten.mul.Tensor"
-        in (reasons["aten.add.Tensor", "refused"])
+        in (reasons["aten.add.Tensor", "rejected"])
     )
     (relu,) = [one for one in found.not_taken if one.operator == "aten.relu.default"]
     assert relu.diagnostic().code == "EK497"
@@ -207,7 +207,7 @@ def test_of_matches_that_wait_for_each_other_the_first_one_stays(priority: int, 
     (whole,) = [one for one in found.taken if kept in one.rules]
     assert len(whole.nodes) >= 2
     dropped = "mul" if kept == "add" else "add"
-    (why,) = [one for one in found.not_taken if one.kind == "circle"]
+    (why,) = [one for one in found.not_taken if one.kind == "cycle"]
     assert (why.rule, why.operator) == (dropped, f"aten.{dropped}.Tensor")
     assert any("rest" in one.rules for one in found.taken)
     assert same(Crossing(), edge.to_backend(made), [(ROWS,)]) == len(found.taken)
@@ -223,7 +223,7 @@ def test_a_match_around_another_call_would_wait_for_itself() -> None:
     edge = to_edge(export(Around(), (ROWS,)))
     found = account(edge.exported_program(), partitioner(lines % ""))
     assert [(one.operator, one.kind) for one in found.not_taken] == [
-        ("aten.sin.default", "circle"), ("aten.tanh.default", "no_rule"), ("aten.add.Tensor", "circle"),
+        ("aten.sin.default", "cycle"), ("aten.tanh.default", "no_rule"), ("aten.add.Tensor", "cycle"),
     ]  # fmt: skip
     whole = partitioner(lines % ", {op: aten.tanh.default}")
     # Neither is the match taken, if the call between is taken on its own.
@@ -273,7 +273,7 @@ def test_a_call_is_in_one_match() -> None:
     found = account(edge.exported_program(), made)
     assert [sorted(one.operators) for one in found.taken] == [["aten.add.Tensor", "aten.sin.default"]]
     (why,) = [one for one in found.not_taken if one.operator == "aten.add.Tensor"]
-    assert (why.kind, why.reason) == ("refused", "its pattern matches, but another rule has %aten_sin_default")
+    assert (why.kind, why.reason) == ("rejected", "its pattern matches, but another rule has %aten_sin_default")
     assert same(Shared(), edge.to_backend(made), [(ROWS,)]) == 1
 
 
@@ -369,12 +369,12 @@ def test_bodies_of_control_flow() -> None:
     found = account_of(edge.exported_program(), made)
     assert len({one.graph for one in found.taken}) == 3
     (untaken,) = [one for one in found.not_taken if one.kind == "untakable"]
-    assert untaken.reason == "it is no call of an operator"
+    assert untaken.reason == "it is not a call of an operator"
     assert same(Choosing(), edge.to_backend(made), [(ROWS,), (ROWS + 1,), (ROWS - 1,)]) >= 3
     # What is delegated already is left alone.
     again = account_of(edge.to_backend(made).exported_program(), made)
     assert not again.taken
-    assert {one.reason for one in again.not_taken} == {"it is no call of an operator", "it calls a delegate"}
+    assert {one.reason for one in again.not_taken} == {"it is not a call of an operator", "it calls a delegate"}
 
 
 def test_a_condition_without_an_answer_names_the_call(counting: EdgeProgramManager) -> None:

@@ -35,7 +35,7 @@ def same(model: nn.Module, manager: EdgeProgramManager, calls: Sequence[tuple[Te
     """Run a lowered program several times, also knowingly; return how many delegates it has."""
     made = manager.to_executorch()
     for knowing in (False, True):
-        method = Runtime.get().load_program(made.buffer, knowing=knowing).load_method("forward")
+        method = Runtime.get().load_program(made.buffer, sanitize=knowing).load_method("forward")
         eager = copy.deepcopy(model)
         for given in calls:
             with torch.no_grad():

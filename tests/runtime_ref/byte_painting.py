@@ -1,6 +1,6 @@
 """Who is right about memory, found by painting: every byte of an arena gets the colour of the value that wrote it.
 
-Written from the meaning of programs and without any code of the knowing interpreter, which it is there to check. It
+Written from the meaning of programs and without any code of the memory sanitizer, which it is there to check. It
 understands programs without jumps and moves, made of kernels with out arguments and of `copy_`.
 """
 

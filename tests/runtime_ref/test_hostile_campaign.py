@@ -7,8 +7,6 @@ from tests.runtime_ref.hostile_campaign import FILES, campaign, damaged_fields, 
 from tests.runtime_ref.mutations import mutations
 from tests.thoroughness import TRIES_ALL
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("name", FILES)
 def test_real_files_with_damage(name: str) -> None:

@@ -125,7 +125,6 @@ def test_damaged_files_are_refused_in_one_of_two_ways(name: str) -> None:
     assert outcomes["ok"] > 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SEEDS)
 def test_many_damaged_files(name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -22,7 +22,7 @@ import torch
 import yaml
 
 from exirkit.ir import known_dtypes, operator_name
-from exirkit.verifiers import read_condition
+from exirkit.verifiers import KernelCondition, read_condition
 from tools.kernels.calls import (
     Call,
     Drawing,
@@ -38,14 +38,16 @@ from tools.kernels.inference import Inferred, Tried, infer
 from tools.kernels.samples import SAMPLES
 
 REGISTRY = Path(__file__).resolve().parents[2] / "patterns" / "targets" / "registries" / "official_host.yaml"
-_ROUNDS = 3
+_ROUNDS = 8
 # Operators of torch that read beyond their tensors when sizes do not agree, and take the process with them.
 _DEADLY = ("aten::_pdist_forward.out", "aten::_native_batch_norm_legit.no_stats_out")
 # What a run does not show reliably: with tensors in other orders the kernel writes beyond them, and may come back.
 _STATED = {"aten::topk.values": ["contiguous(self, values, indices)"]}
 # Starting a worker takes longer than a thousand calls.
-_MOST_CRASHES = 24
+_MOST_CRASHES = 100
 _ATTACKS = 24
+# Of the calls that attack a condition, so many are repeated with sizes of zero.
+_EMPTIED = 6
 _EXPLORED = 8
 _NEIGHBOURS = 8
 _VARYING = 0.1
@@ -154,12 +156,26 @@ class Probe:
             found = self.drawing.next()
             if found is None:
                 return
-            places = self._places(*found)
-            facts = facts_of(self.kernel, found[0], places)
-            broken = [one.text for one in read if one.holds(facts) is False]
-            if len(broken) == 1 and wanted[broken[0]]:
-                wanted[broken[0]] -= 1
-                self._run(found[0], places)
+            broken = self._attack(found, read, wanted)
+            if broken is not None and wanted[broken] > calls - _EMPTIED:
+                # Kernels that write nothing often check little.
+                for other in self.drawing.empties(found[0]):
+                    results = self.drawing.results(other)
+                    if results is not None:
+                        self._attack((other, results), read, {broken: 1})
+
+    def _attack(
+        self, found: tuple[Call, list[torch.Tensor]], read: Sequence[KernelCondition], wanted: dict[str, int]
+    ) -> str | None:
+        """Run a call that breaks one of the conditions that are wanted, and no other; return it."""
+        places = self._places(*found)
+        facts = facts_of(self.kernel, found[0], places)
+        broken = [one.text for one in read if one.holds(facts) is False]
+        if len(broken) != 1 or not wanted.get(broken[0]):
+            return None
+        wanted[broken[0]] -= 1
+        self._run(found[0], places)
+        return broken[0]
 
 
 def conditions_of(probe: Probe, calls: int) -> Inferred | None:

@@ -14,6 +14,7 @@ from exirkit.verifiers import UNKNOWN, Fact, TensorFacts, read_condition
 
 LEAST_EVIDENCE = 4
 """Rejected calls that a condition has to explain, beyond those that others explain."""
+_LEAST_SHARE = 0.4
 _MOST_PARTS = 90
 # What tells cases of an operator apart. Pairs of anything else fit what was drawn, not the kernel.
 _GUARDS = ("given(", "not ", "rank(", "length(", "numel(", "outer(", "flag(")
@@ -60,7 +61,9 @@ def infer(tried: Sequence[Tried]) -> Inferred:
     sound = {text: places for text, places in broken.items() if not refuted[text]}
     chosen, left = _chosen(sound, left, LEAST_EVIDENCE)
     if left:
-        more, left = _chosen(_pairs(broken, refuted, left), left, 2 * LEAST_EVIDENCE)
+        # What explains a small part of what is left fits what was drawn, not the kernel.
+        least = max(2 * LEAST_EVIDENCE, int(_LEAST_SHARE * len(left)))
+        more, left = _chosen(_pairs(broken, refuted, left), left, least)
         chosen += more
     return Inferred(tuple(chosen), tuple(tried[place] for place in sorted(left)))
 
@@ -84,14 +87,21 @@ def _pairs(
     # Kernels that write nothing check little: that explains what any other case would explain as well.
     parts = sorted(
         (text for text in broken if broken[text] & left),
-        key=lambda text: (not text.startswith(("numel(", "outer(")), -len(broken[text] & left)),
+        key=lambda text: (
+            not (text.startswith(("numel(", "outer(")) or _is_size_of_zero(text)),
+            -len(broken[text] & left),
+        ),
     )
     found: dict[str, frozenset[int]] = {}
     for one, other in itertools.combinations(parts[:_MOST_PARTS], 2):
-        is_guarded = one.startswith(_GUARDS) or other.startswith(_GUARDS)
+        is_guarded = any(part.startswith(_GUARDS) or _is_size_of_zero(part) for part in (one, other))
         if is_guarded and not refuted[one] & refuted[other] and (places := broken[one] & broken[other]):
             found[f"{one} or {other}"] = places
     return found
+
+
+def _is_size_of_zero(text: str) -> bool:
+    return text.startswith("size(") and text.endswith(" == 0")
 
 
 def _candidates(tried: Sequence[Tried]) -> Iterator[str]:
@@ -180,9 +190,10 @@ def _of_argument(
         yield from (f"{name} <= 1", f"integral({name})")
         whole = sorted({fact for call in taken if isinstance(fact := call[name], int) and not isinstance(fact, bool)})
         if all(isinstance(fact, int) for fact in facts if fact is not None):
-            if 1 < len(whole) < 5 and not name.startswith("dim"):
+            # Of a number that counts something, larger ones than those tried may be taken as well.
+            if 1 < len(whole) < 5 and name.endswith("mode"):
                 yield f"{name} in {whole}"
-            for tensor in tensors:
+            for tensor in tensors if not name.startswith("dim") else ():
                 yield from (f"size({tensor}, 0) == {name}", f"size({tensor}, 1) == {name}")
 
 
@@ -194,6 +205,7 @@ def _of_dims(
     if not any(isinstance(call[name], tuple) for call in calls):
         for tensor in tensors:
             yield from (f"{name} < rank({tensor})", f"{name} <= rank({tensor})", f"size({tensor}, {name}) > 0")
+            yield f"size({tensor}, {name}) == 0"
             yield f"outer({tensor}, {name}) == 0"
 
 

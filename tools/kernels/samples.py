@@ -52,6 +52,7 @@ SAMPLES: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"input": f(2, 2, 4, 5), "grid": f(2, 3, 3, 2), "interpolation_mode": 1, "padding_mode": 1,
          "align_corners": True},
     ),
+    "aten::narrow_copy.out": ({"self": f(3, 4), "dim": 1, "start": 1, "length": 2},),
     "aten::fill.Tensor_out": ({"self": f(2, 3), "value": f()},),
     "aten::index.Tensor_out": (
         {"self": f(2, 3, 4), "indices": (None, i(2))}, {"self": f(2, 3, 4), "indices": (i(2), i(2))},

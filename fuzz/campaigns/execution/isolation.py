@@ -87,7 +87,7 @@ class _Child:
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            # Ctrl-C is for whoever started the campaign.
+            # Ctrl-C is for the process that started the campaign.
             start_new_session=True,
         )
         self.growth_megabytes = 0

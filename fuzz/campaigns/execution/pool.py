@@ -25,7 +25,7 @@ _PRELOADED = ["exirkit.fuzz.campaigns.execution.preloaded"]
 
 
 class WorkerDiedError(RuntimeError):
-    """The process that worked on a task is no more."""
+    """The process that worked on a task died."""
 
 
 class ProcessPool(Executor):
@@ -169,7 +169,7 @@ def _context() -> multiprocessing.context.BaseContext:
 
 def _serve(pipe: Connection, growth: int, path: list[str]) -> None:
     """Do tasks until the pipe is closed, or there is too little memory left."""
-    # Ctrl-C is for whoever has started the campaign.
+    # Ctrl-C is for the process that started the campaign.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What compilers and kernels print would get into the report; a process that dies is asked again, see isolation.
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -27,7 +27,7 @@ RESULTS = TypeAdapter(list[Result])
 # To reduce a program is to check many.
 _ANALYSIS_TIMES = 10
 
-# Told about a case before it is checked: whoever watches a process that dies then knows with what.
+# Told about a case before it is checked: the watcher of a process that dies then knows its case.
 Announce = Callable[[Case[Any]], None]
 
 

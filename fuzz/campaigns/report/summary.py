@@ -121,7 +121,7 @@ class CampaignSummary(_Part):
 
     @property
     def failed(self) -> int:
-        """How many seeds have a verdict that is bad for somebody."""
+        """How many seeds have a verdict that is a finding."""
         return sum(self.verdicts.get(verdict, 0) for verdict in BAD_VERDICTS)
 
 

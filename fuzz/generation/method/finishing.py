@@ -17,7 +17,7 @@ _MOST_OUTPUTS = 12
 
 
 def outputs_of(scope: Scope) -> tuple[Argument, ...]:
-    """Return what a method returns: all that nobody uses, and odd things at times."""
+    """Return what a method returns: all unused results, and unusual things at times."""
     choices, building = scope.choices, scope.building
     loose = [value for value in scope.values if value.source == "result" and not value.uses]
     if building.requests("unused_result"):

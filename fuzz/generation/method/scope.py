@@ -174,7 +174,7 @@ class Scope:
         return self.fresh(self.dtype_of(dtypes), tuple(size if self.knows(size) else 2 for size in sizes))
 
     def knows(self, size: Extent) -> bool:
-        """Tell whether something of this size can be made."""
+        """Return whether something of this size can be made."""
         del size
         return True
 
@@ -199,7 +199,7 @@ class Scope:
         return not is_full and self.choices.chance(self.building.plan.fresh)
 
     def _one_of(self, found: Sequence[Value]) -> Value:
-        """Return one of several values, more often a late one and one that nobody has used."""
+        """Return one of several values, more often a late one and one that no call has used."""
         last = len(found) - 1
         first = found[last - min(self.choices.integer(0, last), self.choices.integer(0, last))]
         if first.uses:
@@ -265,7 +265,7 @@ _COPIES = {
 
 
 def _settled_op(op: str, args: Sequence[Any]) -> str:
-    """Return an operator, or one that copies in the place of one that cuts out of a tensor of several symbols.
+    """Return an operator, or one that copies instead of one that cuts out of a tensor of several symbols.
 
     Whether a part lies inside such a tensor's memory is about products of symbols, of which torch cannot tell.
     """

@@ -36,7 +36,7 @@ _ALPHAS = (1, 2, -1, 3, 0.5)
 _MIXED = frozenset({"add", "sub", "rsub", "mul", "div", "compare"})
 """Rules of operators that take integers and a float."""
 _AS_EXPORTED = {f"aten.{name}.Scalar": f"aten.{name}.Tensor" for name in ("add", "sub", "mul", "div")}
-"""What torch.export writes for `x + 0.5`: the overload of two tensors, with a number in the place of one."""
+"""What torch.export writes for `x + 0.5`: the overload of two tensors, with a number instead of one."""
 
 
 @proposes("binary")

@@ -179,7 +179,7 @@ NUMBERS: Mapping[str, tuple[float, ...]] = {
     "left_shift": (1, 2, 3),
     "right_shift": (1, 2),
 }
-"""Numbers that stand in the place of an operand, by rule, the simplest first."""
+"""Numbers that replace an operand, by rule, the simplest first."""
 
 DECIDING = frozenset({"compare", "div_mode", "floor_divide", "remainder"})
 """Rules whose results jump."""

@@ -1,4 +1,4 @@
-"""The operators that programs are made of, as data: `operators/*.yaml`."""
+"""The operators that programs are made of: `generate` in the entries of the operator catalogue, or files of users."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import torch
 import yaml
 
 from exirkit.fuzz.generation.method.values import DTYPES, FLOATS, INTEGERS
-from exirkit.ir import Diagnostic, Location, UsageError
-
-_HERE = Path(__file__).parent
+from exirkit.ir import Diagnostic, Location, UsageError, generator_entries
 
 _SETS: Mapping[str, tuple[torch.dtype, ...]] = {
     "float": FLOATS,
@@ -30,7 +28,7 @@ _SETS: Mapping[str, tuple[torch.dtype, ...]] = {
     "all": DTYPES,
 }
 
-_FIELDS = {"op", "dtypes", "weight", "portable", "without", "refused"}
+_FIELDS = {"op", "dtypes", "weight", "portable", "without", "refused", "unsupported"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +42,7 @@ class Operator:
         options: All that its family wants to know of it.
         weight: How often it is proposed, against 1 for the common ones.
         is_portable: Whether the official runtime has a portable kernel for what it is lowered to.
-        is_refused: Whether our own chain declines programs with it.
+        is_unsupported: Whether our own chain rejects programs with it.
     """
 
     name: str
@@ -53,7 +51,7 @@ class Operator:
     options: Mapping[str, Any]
     weight: float = 1.0
     is_portable: bool = True
-    is_refused: bool = False
+    is_unsupported: bool = False
 
     def option(self, name: str, default: Any = None) -> Any:
         """Return one of the options."""
@@ -62,18 +60,19 @@ class Operator:
 
 @cache
 def shipped_operators() -> tuple[Operator, ...]:
-    """Return the operators that the package knows, in the order of files and lines."""
-    return tuple(one for path in sorted(_HERE.glob("*.yaml")) for one in read_operators(path))
+    """Return the operators that the operator catalogue lists for generated programs, in its order."""
+    place = Path("the operator catalogue")
+    return tuple(_operator(place, family, {"op": name, **row}) for family, name, row in generator_entries())
 
 
 def read_operators(path: Path) -> tuple[Operator, ...]:
     """Read a file of operators.
 
     Args:
-        path: A mapping from families to lists of operators; see those of the package.
+        path: A mapping from families to lists of operators; each with `op`, `dtypes` and options of the family.
 
     Raises:
-        UsageError: EK820: it is no such file.
+        UsageError: EK820: it is not such a file.
     """
     try:
         content = yaml.safe_load(path.read_text())
@@ -101,7 +100,7 @@ def _operator(path: Path, family: str, row: Any) -> Operator:
     dtypes = _dtypes(path, name, row.get("dtypes", "float"))
     left_out = _dtypes(path, name, row["without"]) if "without" in row else ()
     kept = tuple(dtype for dtype in dtypes if dtype not in left_out)
-    flags = bool(row.get("portable", True)), bool(row.get("refused", False))
+    flags = bool(row.get("portable", True)), bool(row.get("unsupported", row.get("refused", False)))
     return Operator(name, str(family), kept, options, float(weight), *flags)
 
 

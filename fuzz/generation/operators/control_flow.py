@@ -68,7 +68,7 @@ class BodyScope(Scope):
         return self.call("aten.full.default", (list(sizes), number), fact, (("dtype", dtype),))
 
     def knows(self, size: Extent) -> bool:
-        """Tell whether the sizes of operands tell each symbol of a size."""
+        """Return whether the sizes of operands tell each symbol of a size."""
         known = {name for extent in self.extents for name, _ in extent.terms}
         return isinstance(size, int) or all(name in known for name, _ in size.terms)
 

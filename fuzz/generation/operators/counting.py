@@ -18,7 +18,7 @@ _MOST_ELEMENTS = 200
 def data_sized(scope: Scope) -> None:
     """Find or select elements, go on with what was found, and return it or its sum.
 
-    Nothing else can use a value of a size that nobody knows, so that the method does not list it.
+    Nothing else can use a value of unknown size, so that the method does not list it.
     """
     policy = scope.building.plan.policy
     makers = [make for name, make in _MAKERS.items() if policy.allows(name)]

@@ -30,7 +30,7 @@ def pool(scope: Scope, operator: Operator) -> None:
     """Propose pooling over two dims."""
     value = image(scope, operator, 2)
     if not is_static(value.sizes):
-        # torch compares strides to find the memory format, and export refuses what makes it compare sizes that vary.
+        # torch compares strides to find the memory format, and export rejects what makes it compare sizes that vary.
         value = dense(scope, value)
     if operator.option("rule") == "adaptive":
         _adaptive(scope, operator, value)

@@ -111,13 +111,13 @@ def _call(scope: Scope, step: Call, take: Callable[[Ref], Value], facts: list[Fa
 
 
 def _is_known(step: Call, values: Mapping[str, Value]) -> bool:
-    """Tell whether a call is one of an operator, of which all operands and results are known."""
+    """Return whether a call is one of an operator, of which all operands and results are known."""
     names = (*_operands(step), *step.results)
     return not step.bodies and bool(step.results) and all(name in values for name in names)
 
 
 def _takes_doubles(step: Call, values: Mapping[str, Value]) -> bool:
-    """Tell whether a call of floats means the same for doubles."""
+    """Return whether a call of floats means the same for doubles."""
     names = [*_operands(step), *map(str, step.results)]
     is_plain = not any(isinstance(one, torch.dtype) for _, one in step.kwargs)
     is_of_floats = all(values[name].dtype == torch.float32 and not values[name].root for name in names)

@@ -46,7 +46,7 @@ def _show(
 
 
 def replaced(sizes: Extents, dim: int, *new: Extent) -> Extents:
-    """Return sizes with others in the place of one."""
+    """Return sizes with others instead of one."""
     return (*sizes[:dim], *new, *sizes[dim + 1 :])
 
 

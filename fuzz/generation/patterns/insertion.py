@@ -213,7 +213,7 @@ def _can_be_negated(tensor: torch.Tensor) -> bool:
 
 
 def _special_fact(result: torch.Tensor) -> Fact:
-    """Return what nobody relies on: nothing else uses such a value."""
+    """Return a fact that is not relied on: nothing else uses such a value."""
     bits = None if is_float(result.dtype) else 0
     return Fact(result.dtype, tuple(result.shape), 0, 1 if result.dtype == torch.bool else 0, bits, False)
 

@@ -17,7 +17,7 @@ from .insertion import Instance
 from .recorded_calls import changes, recorded
 
 Way: TypeAlias = Literal["match", "near", "shared", "dtype", "special"]
-"""`match`: the pattern; `shared`: somebody else uses a value inside it; `special`: with NaN and infinities; `near`: one
+"""`match`: the pattern; `shared`: another call uses a value inside it; `special`: with NaN and infinities; `near`: one
 part is missing; `dtype`: operands of another dtype."""
 
 WAYS: tuple[Way | None, ...] = ("match", "near", "shared", "match", "dtype", "special", "match", None)

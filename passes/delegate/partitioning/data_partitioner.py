@@ -1,25 +1,196 @@
-"""A partitioner that does what a file says."""
+"""A partitioner that does what a file states, and its report: what was taken, and why every other call was not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import CompileSpec, GraphEditor, bodies_of
-from exirkit.passes.delegate.partitioner import TAG, DelegationSpec, Partitioner, PartitionResult
-from exirkit.passes.delegate.state_tags import tag_kept_state
+from exirkit.ir import CompileSpec, Diagnostic, GraphEditor, Location, bodies_of, locate
+from exirkit.passes.delegate.backend import TAG, DelegationSpec, Partitioner, PartitionResult
+from exirkit.passes.delegate.insertion import tag_kept_state
 from exirkit.patterns import OperatorTable, ProgramFacts, SourceText, compile_condition
 
-from .call_facts import CallFacts
-from .deciding import Decider, Decision
-from .limits import FoundPartition, fewest
-from .model import Partitioning, WholeOperators
-from .reading import CONDITION_NAMES, check_partitioning, load_partitioning
+from .deciding import CallFacts, Claim, Decider, Decision, FoundPartition, fewest, nearest_rejections, why_not_delegable
+from .model import CONDITION_NAMES, Partitioning, WholeOperators, check_partitioning, load_partitioning
+
+Kind = Literal["no_rule", "rejected", "left", "cycle", "too_small", "too_large", "too_many", "untakable"]
+"""Why a call stays: no rule speaks of its operator; those that do ask for something else; a rule says that it stays; a
+match was given up since it would wait for itself; the partition is too small, or too large and cannot be cut; there are
+too many partitions; no delegate can take such a call."""
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class TakenPartition:
+    """One partition that goes to a backend.
+
+    Attributes:
+        tag: Its tag.
+        graph: Path of the body of control flow that it is in; empty for the program's own graph.
+        backend: Name of the backend.
+        nodes: Names of its calls.
+        operators: How often it calls each operator, by name.
+        rules: Titles of the rules that took its calls.
+        inputs: How many values it is handed or keeps.
+        results: How many values of it others read.
+        elements: Elements that its calls compute or move.
+        macs: Multiplications with addition.
+        nbytes: Bytes that its calls compute; None if sizes have no bound.
+    """
+
+    tag: str
+    graph: str
+    backend: str
+    nodes: tuple[str, ...]
+    operators: dict[str, int]
+    rules: tuple[str, ...]
+    inputs: int
+    results: int
+    elements: int
+    macs: int
+    nbytes: int | None
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """Why a call is not taken.
+
+    Attributes:
+        node: Name of the call.
+        graph: Path of the body of control flow that it is in; empty for the program's own graph.
+        operator: Its operator.
+        kind: The sort of reason.
+        reason: The reason in words.
+        rule: Title of the rule that it is about: the one that came nearest, if several speak of the operator.
+        others: What the other rules that speak of the operator ask for, the nearest first.
+        place: The call, and the line of the model that it comes from.
+    """
+
+    node: str
+    graph: str
+    operator: str
+    kind: Kind
+    reason: str
+    rule: str | None
+    others: tuple[str, ...]
+    place: Location
+
+    def diagnostic(self) -> Diagnostic:
+        """Return all of this as a note that points at the call."""
+        about = f" ({self.rule})" if self.rule else ""
+        return Diagnostic(
+            code="EK497",
+            severity="note",
+            message=f"%{self.node} of {self.operator} stays in the program: {self.reason}{about}",
+            location=self.place,
+            notes=self.others,
+        )
+
+
+@dataclass(frozen=True)
+class PartitionAccount:
+    """What a partitioner takes of a program.
+
+    Attributes:
+        taken: Partitions, those of the program's own graph first.
+        not_taken: Calls that stay, in graph order; what takes a result out of several is not listed.
+    """
+
+    taken: tuple[TakenPartition, ...]
+    not_taken: tuple[WhyNot, ...]
+
+    @property
+    def taken_calls(self) -> int:
+        """How many calls are taken."""
+        return sum(sum(one.operators.values()) for one in self.taken)
+
+
+def account_of(program: ExportedProgram, partitioner: DataPartitioner) -> PartitionAccount:
+    """Return what a partitioner takes of a program, and why not the rest; the program is not changed.
+
+    Raises:
+        ModelError: EK223, a condition has no answer for a call.
+    """
+    taken: list[TakenPartition] = []
+    not_taken: list[WhyNot] = []
+    for one in partitioner.decisions(program):
+        taken += [
+            _taken(partition, one, partitioner) for partition in one.decision.partitions if partition.stays is None
+        ]
+        not_taken += _not_taken(one, partitioner.decider)
+    return PartitionAccount(tuple(taken), tuple(not_taken))
+
+
+def _taken(partition: FoundPartition, one: GraphDecision, partitioner: DataPartitioner) -> TakenPartition:
+    inside = set(partition.nodes)
+    operators: dict[str, int] = {}
+    for call in partition.calls:
+        operators[call.operator] = operators.get(call.operator, 0) + 1
+    sources = {source for node in partition.nodes for source in node.all_input_nodes if source not in inside}
+    nbytes = partition.size("nbytes")
+    return TakenPartition(
+        tag=one.tags[partition.nodes[0]],
+        graph=one.path,
+        backend=partition.backend,
+        nodes=tuple(node.name for node in partition.nodes),
+        operators=dict(sorted(operators.items(), key=lambda pair: (-pair[1], pair[0]))),
+        rules=tuple(map(partitioner.partitioning.title_of, partition.rules)),
+        inputs=len(sources),
+        results=sum(any(user not in inside for user in node.users) for node in partition.nodes),
+        elements=int(partition.size("elements")),
+        macs=int(partition.size("macs")),
+        nbytes=None if nbytes == float("inf") else int(nbytes),
+    )
+
+
+def _not_taken(one: GraphDecision, decider: Decider) -> Iterator[WhyNot]:
+    reasons = _Reasons(one.decision, decider)
+    taken = {node for partition in one.decision.partitions if partition.stays is None for node in partition.nodes}
+    for node, call in one.decision.calls.items():
+        if node not in taken:
+            yield WhyNot(node.name, one.path, call.operator, *reasons.of(node), locate(node))
+
+
+class _Reasons:
+    """Finds out why calls of one graph stay."""
+
+    def __init__(self, decision: Decision, decider: Decider) -> None:
+        self.decision = decision
+        self.decider = decider
+        self._staying = {node: one.stays for one in decision.partitions if one.stays for node in one.nodes}
+        self._cycles = {node: one for one in decision.cycles for node in one.nodes}
+
+    def of(self, node: Node) -> tuple[Kind, str, str | None, tuple[str, ...]]:
+        """Return the sort of reason, the reason, the rule that it is about, and what other rules say."""
+        title = self.decider.partitioning.title_of
+        claim = self.decision.claims.get(node)
+        if claim is not None and node in self._staying:
+            kind, text = self._staying[node]
+            return cast(Kind, kind), text, title(claim.place), ()
+        if claim is not None:
+            return "left", "a rule says that it stays", title(claim.place), ()
+        if node in self._cycles:
+            return "cycle", _cycle(self._cycles[node]), title(self._cycles[node].place), ()
+        reason = why_not_delegable(node)
+        if reason is not None:
+            return "untakable", reason, None, ()
+        rejections = nearest_rejections(self.decision, self.decider, node)
+        if not rejections:
+            return "no_rule", "no rule speaks of its operator", None, ()
+        others = tuple(f"{title(other.place)}: {other.reason}" for other in rejections[1 : 1 + _SHOWN])
+        return "rejected", rejections[0].reason, title(rejections[0].place), others
+
+
+def _cycle(claim: Claim) -> str:
+    names = [f"%{node.name}" for node in claim.nodes]
+    return f"the match of {', '.join(names)} would wait for itself, or for another match that waits for it"
 
 
 @dataclass(frozen=True)
@@ -108,7 +279,7 @@ def load_partitioner(path: str | Path) -> DataPartitioner:
     """Return a partitioner that does what a YAML file says.
 
     Raises:
-        ModelError: EK494, it is no YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
+        ModelError: EK494, it is not YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
             it.
         OSError: The file cannot be read.
     """
@@ -116,7 +287,7 @@ def load_partitioner(path: str | Path) -> DataPartitioner:
 
 
 def _graphs(program: ExportedProgram) -> Iterator[tuple[str, GraphEditor, ProgramFacts]]:
-    """Yield the graphs of a program, with editors that nobody edits with, and facts about them."""
+    """Yield the graphs of a program, with editors that nothing edits with, and facts about them."""
     editor = GraphEditor(program)
     pending: list[tuple[str, GraphEditor, ProgramFacts]] = [("", editor, ProgramFacts(editor))]
     while pending:

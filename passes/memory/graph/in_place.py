@@ -37,7 +37,7 @@ class Chain:
     members: list[TensorSpec]
     spec: TensorSpec
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         """Put the members where the stand-in has been placed."""
         for member in self.members:
             member.mem_id, member.mem_obj_id, member.mem_offset = (

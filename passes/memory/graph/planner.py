@@ -1,10 +1,12 @@
-"""Planning of one graph after the graphs it calls, with one algorithm."""
+"""Planning of one graph after the graphs it calls, which take blocks of its arenas, with one algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
@@ -21,14 +23,78 @@ from exirkit.passes.memory.algorithms import (
 )
 from exirkit.passes.memory.policy import PooledPlanner
 
-from .arena_blocks import SubmodulePlan, make_blocks
-from .control_flow import needs_inputs_planned, submodule_calls
+from .control_flow import SubmoduleCall, needs_inputs_planned, submodule_calls
 from .in_place import Chain, find_chains
-from .lifetimes import update_lifetimes
-from .selection import AllocationPolicy, select_specs
-from .specs import SpecRoles, leave_out, node_specs, settle_aliases, spec_roles
+from .specs import (
+    AllocationPolicy,
+    SpecRoles,
+    finalize_aliases,
+    leave_out,
+    node_specs,
+    padding_of,
+    select_specs,
+    spec_roles,
+    update_lifetimes,
+)
 from .tree_plan import PlacedGraph, smaller_without_blocks
-from .xnnpack_padding import padding_of
+
+
+@dataclass(slots=True)
+class SubmodulePlan:
+    """The plan of one called graph, relative to its block.
+
+    Attributes:
+        nbytes: Bytes needed in each arena, by arena number.
+        specs: All that is placed, in called graphs of called graphs as well.
+    """
+
+    nbytes: list[int]
+    specs: list[TensorSpec]
+
+    def shift(self, offsets: Mapping[int, int]) -> None:
+        """Move everything by the offset of the block in each arena."""
+        for spec in self.specs:
+            if spec.mem_offset is not None and spec.mem_id is not None:
+                spec.mem_offset += offsets.get(spec.mem_id, 0)
+
+
+@dataclass(slots=True)
+class ArenaBlock:
+    """Room for graphs that never run at the same time.
+
+    Attributes:
+        plans: The plans that lie in it.
+        specs: A stand-in for the block in each arena that it needs, by arena number: bytes and lifetime, nothing else.
+    """
+
+    plans: list[SubmodulePlan]
+    specs: dict[int, TensorSpec]
+
+    def finalize(self) -> None:
+        """Move the plans to where the stand-ins were placed."""
+        offsets = {mem_id: spec.mem_offset or 0 for mem_id, spec in self.specs.items()}
+        for plan in self.plans:
+            plan.shift(offsets)
+
+
+def make_blocks(
+    graph_module: GraphModule, calls: Sequence[SubmoduleCall], plans: Mapping[GraphModule, SubmodulePlan]
+) -> list[ArenaBlock]:
+    """Return a block for each call, in which its graphs take turns."""
+    steps = {node: step for step, node in enumerate(graph_module.graph.nodes)}
+    return [_block([plans[submodule] for submodule in call.submodules], steps[call.node]) for call in calls]
+
+
+def _block(plans: list[SubmodulePlan], step: int) -> ArenaBlock:
+    block = ArenaBlock(plans, {})
+    for mem_id in range(1, max(len(plan.nbytes) for plan in plans)):
+        nbytes = max(plan.nbytes[mem_id] for plan in plans if mem_id < len(plan.nbytes))
+        if nbytes:
+            spec = TensorSpec(torch.uint8, [nbytes])
+            spec.mem_id = mem_id
+            spec.lifetime = [step, step]
+            block.specs[mem_id] = spec
+    return block
 
 
 class GraphPlanner:
@@ -100,7 +166,7 @@ class GraphPlanner:
             outer: Specs of the graphs around this one, which place them.
             inside: Whether it is a graph that is called.
         """
-        settle_aliases(graph_module.graph)
+        finalize_aliases(graph_module.graph)
         spans = update_lifetimes(graph_module, graph_signature, outer)
         roles = spec_roles(graph_module.graph, graph_signature)
         leave_out(roles, outer)
@@ -124,16 +190,16 @@ class GraphPlanner:
         cost = _size_of if self._pools is None else self._pools.cost_of
         result, requested, chains = _smaller_plan(run, [*selected, *stand_ins], chains, cost)
         if self._pools is not None:
-            self._pools.refuse_overflow(result, requested)
+            self._pools.reject_overflow(result, requested)
         sizes = _Outcome(result, pins, algorithm_name(self._algorithm)).write(requested)
         for chain in chains:
-            chain.settle()
+            chain.finalize()
         for spec in selected:
             spec.alignment = self._alignment if self._pools is None else self._pools.alignment_of(arena_of(spec))
         self._graphs.append(PlacedGraph(selected, chains))
         placed = [*selected, *_place_views(roles, selected)]
         for block in blocks:
-            block.settle()
+            block.finalize()
             for plan in block.plans:
                 placed.extend(plan.specs)
                 # Tensors without elements lie in arenas that need no bytes.
@@ -197,7 +263,7 @@ class _Outcome:
                     raise self._broken("left out a tensor", spec)
                 write_place(spec, place)
             self._check_place(spec)
-            # Only a pinned spec has no group, which tells a wish from the result of an earlier run.
+            # Only a pinned spec has no group, which tells a request from the result of an earlier run.
             spec.mem_obj_id = None if spec in self._pins else spec.mem_obj_id or 0
         return self._sizes(self._result if places is None else self._result.bufsizes)
 
@@ -226,10 +292,10 @@ class _Outcome:
 
 
 def _forget_old_places(roles: SpecRoles, selected: Sequence[TensorSpec], inside: bool) -> None:
-    """Take back what an earlier run wrote; a `mem_offset` without `mem_obj_id` is a wish of the user and stays.
+    """Take back what an earlier run wrote; a `mem_offset` without `mem_obj_id` is a request of the user and stays.
 
     Raises:
-        UsageError: EK453, if a wish for an arena is no arena number; EK460, if a graph that is called wishes for a
+        UsageError: EK453, if a requested arena is not an arena number; EK460, if a graph that is called requests a
             place.
     """
     kept = set(selected)

@@ -1,17 +1,18 @@
-"""Which specs a graph of the ExecuTorch dialect has, and what they are to it: inputs, outputs, state, constants."""
+"""Which specs a graph of the ExecuTorch dialect has, what they are to it, which are planned, and for how long."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import ContractError, Diagnostic, TensorSpec, locate, underlying, view
-from exirkit.passes.memory.algorithms import storage_root
+from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate, underlying, view
+from exirkit.passes.memory.algorithms import has_integer_sizes, still_symbolic, storage_root
 
 _CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _MUTATION_KINDS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION})
@@ -85,10 +86,10 @@ class SpecRoles:
 
 
 def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> SpecRoles:
-    """Look at every node once and sort its specs.
+    """Visit every node once and sort its specs.
 
     Raises:
-        ContractError: EK458, if bases of views form a circle.
+        ContractError: EK458, if bases of views form a cycle.
     """
     roles = SpecRoles({}, set(), set(), set(), set(), {}, [])
     for node in graph.nodes:
@@ -110,7 +111,7 @@ def leave_out(roles: SpecRoles, outer: frozenset[TensorSpec]) -> None:
     roles.views = {spec: node for spec, node in roles.views.items() if spec not in outer}
 
 
-def settle_aliases(graph: Graph) -> bool:
+def finalize_aliases(graph: Graph) -> bool:
     """Let specs say which values share memory, where passes before have not; return whether anything changed.
 
     The result of an operator that writes to its argument (`copy_`) has the spec of that argument, and the spec of a
@@ -223,3 +224,161 @@ def _no_spec(node: Node) -> ContractError:
             hint="run `propagate-specs` before planning, and let passes after it set the specs of the nodes they make",
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPolicy:
+    """Whose memory is planned; what is not planned the caller provides.
+
+    Attributes:
+        graph_input: User inputs; all of them, none, or those of these placeholders.
+        graph_output: What the caller gets back; all of it, nothing, or what is at these places of it. A tensor that is
+            an input and an output is planned only if both are: if the caller provides one of them, it provides the
+            tensor.
+        mutable_buffers: Buffers and parameters that the program mutates. One that is returned as well belongs to the
+            program all the same, for its value has to outlive the call.
+    """
+
+    graph_input: bool | Collection[str] = True
+    graph_output: bool | Collection[int] = True
+    mutable_buffers: bool = True
+
+    def covers(self, spec: TensorSpec, roles: SpecRoles) -> bool:
+        """Return whether the memory of a spec, which is no view, is planned; that of constants never is."""
+        if spec in roles.constants:
+            return False
+        if spec in roles.state:
+            return self.mutable_buffers
+        return self._covers_input(spec, roles) and self._covers_output(spec, roles)
+
+    def _covers_input(self, spec: TensorSpec, roles: SpecRoles) -> bool:
+        if spec not in roles.inputs or isinstance(self.graph_input, bool):
+            return spec not in roles.inputs or bool(self.graph_input)
+        return roles.owners[spec].name in self.graph_input
+
+    def _covers_output(self, spec: TensorSpec, roles: SpecRoles) -> bool:
+        return spec not in roles.outputs or self.covers_places(roles.output_places[spec])
+
+    def covers_places(self, places: Collection[int]) -> bool:
+        """Return whether outputs at all of these places are planned."""
+        if isinstance(self.graph_output, bool):
+            return self.graph_output
+        return all(place in self.graph_output for place in places)
+
+
+def select_specs(roles: SpecRoles, policy: AllocationPolicy) -> list[TensorSpec]:
+    """Return the specs to plan, none of them a view, in order of appearance.
+
+    Raises:
+        ModelError: EK451 for a shape that is still symbolic, EK452 for one without upper bound.
+        ContractError: EK454, if the caller is to provide an output that is a view of other memory.
+    """
+    for one in roles.returned_views:
+        if not policy.covers_places(roles.output_places[one]):
+            raise ContractError(_returned_view(roles, one))
+    selected = [spec for spec in roles.owners if policy.covers(spec, roles) and not _is_left_to_the_runtime(spec)]
+    for spec in selected:
+        if spec.is_dynamic_unbound_tensor:
+            raise ModelError(_unbounded(roles, spec))
+        if not has_integer_sizes(spec):
+            raise ModelError(still_symbolic(spec, locate(roles.owners[spec])))
+    return selected
+
+
+def _is_left_to_the_runtime(spec: TensorSpec) -> bool:
+    # Sizes without a bound are 0 once they have been examined.
+    return spec.is_dynamic_unbound_tensor and has_integer_sizes(spec) and 0 in spec.shape
+
+
+def _returned_view(roles: SpecRoles, spec: TensorSpec) -> Diagnostic:
+    return Diagnostic(
+        code="EK454",
+        message="an output that the caller provides memory for is a view of other memory",
+        location=locate(roles.views[spec]),
+        expected="an output that an operator writes, since nothing writes to a view's own memory",
+        hint="keep the copy (`view_copy`) in front of this output, or plan with alloc_graph_output=True",
+    )
+
+
+def _unbounded(roles: SpecRoles, spec: TensorSpec) -> Diagnostic:
+    return Diagnostic(
+        code="EK452",
+        message="a tensor whose size has no upper bound cannot be planned",
+        location=locate(roles.owners[spec]),
+        notes=(
+            f"its spec is {spec!r}",
+            "its sizes have not been given to the runtime either, as bound-symbolic-shapes does if it is told to",
+        ),
+        hint="bound the dimension: torch.export.Dim(..., max=...), or torch._check(size <= ...) in the model",
+    )
+
+
+def compute_lifetimes(
+    graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None
+) -> dict[TensorSpec, tuple[int, int]]:
+    """Return first and last step of each spec, both inclusive; a step is the index of a node in the graph.
+
+    A spec is needed at every node that has it or that takes a node which has it: an `alloc`, the operator that fills
+    it, its users (delegates among them), and the output. On top of that:
+
+    - inputs are there from step 0, since the caller fills them all before the first;
+    - mutated buffers, parameters and inputs are needed to the end;
+    - the owner of memory is needed as long as any view of it.
+
+    The graphs of control flow are not entered; each has steps of its own.
+    """
+    nodes = list(graph_module.graph.nodes)
+    mutated = mutated_placeholders(graph_signature)
+    spans: dict[TensorSpec, tuple[int, int]] = {}
+    for step, node in enumerate(nodes):
+        is_input = node.op == "placeholder"
+        first = 0 if is_input else step
+        last = len(nodes) - 1 if is_input and node.name in mutated else step
+        for spec in node_specs(node):
+            _extend(spans, spec, first, last)
+        for argument in _read_by(node):
+            for spec in node_specs(argument):
+                _extend(spans, spec, step, step)
+    for spec, (first, last) in list(spans.items()):
+        _extend(spans, storage_root(spec)[0], first, last)
+    return spans
+
+
+def update_lifetimes(
+    graph_module: GraphModule,
+    graph_signature: ExportGraphSignature | None = None,
+    outer: frozenset[TensorSpec] = frozenset(),
+) -> dict[TensorSpec, tuple[int, int]]:
+    """Set `lifetime` of every spec of the graph, and return first and last steps in order of appearance.
+
+    Specs of the graphs around a called one keep theirs, which count the steps of these.
+    """
+    spans = compute_lifetimes(graph_module, graph_signature)
+    for spec, (first, last) in spans.items():
+        if spec not in outer:
+            # A new list: copies of a spec may still hold the old one.
+            spec.lifetime = [first, last]
+    return spans
+
+
+def _read_by(node: Node) -> list[Node]:
+    """Return the nodes whose values a node needs; taking one result of several reads nothing of the others."""
+    return [] if node.target is operator.getitem and node_specs(node) else node.all_input_nodes
+
+
+def _extend(spans: dict[TensorSpec, tuple[int, int]], spec: TensorSpec, first: int, last: int) -> None:
+    known = spans.get(spec)
+    spans[spec] = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
+
+
+# XNNPACK kernels read up to this many bytes past the end of their inputs.
+_XNNPACK_PADDING = 64
+
+
+def padding_of(graph_module: GraphModule) -> int:
+    """Return how many bytes have to follow every arena of a program: some, if XNNPACK runs anywhere in it."""
+    for module in graph_module.modules():
+        backend_id = getattr(module, "backend_id", "")
+        if isinstance(backend_id, str) and "xnnpack" in backend_id.lower():
+            return _XNNPACK_PADDING
+    return 0

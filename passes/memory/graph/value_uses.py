@@ -17,7 +17,7 @@ from exirkit.passes.memory.algorithms import has_integer_sizes, storage_root
 
 from .specs import node_specs, user_inputs, user_outputs
 
-_TAKEN_APART = (alloc, view, operator.getitem)
+_STRUCTURAL = (alloc, view, operator.getitem)
 
 
 @dataclass(slots=True)
@@ -59,12 +59,12 @@ def value_uses(
             if node.target is alloc:
                 allocs.setdefault(root, node)
             elif root not in uses:
-                # An output that nobody takes out of the results of its call is held by its alloc alone.
+                # An output that nothing takes out of the results of its call is held by its alloc alone.
                 alone = isinstance(node.meta.get("spec"), TensorSpec)
                 uses[root] = ValueUse(node, node if alone else allocs.get(root, node))
             elif node.target is operator.getitem and uses[root].maker is node.args[0]:
                 uses[root].holder = node
-        if node.op == "call_function" and node.target not in _TAKEN_APART:
+        if node.op == "call_function" and node.target not in _STRUCTURAL:
             _note_call(node, uses)
         elif node.name in inputs:
             _move(uses, node_specs(node))

@@ -9,7 +9,7 @@ from typing import Any
 
 from exirkit.ir import Diagnostic, UsageError
 
-from .demand import Demand, Placement, lower_bound, neighbours
+from .packers import Demand, Placement, lower_bound, neighbours
 from .search import smallest_placement
 
 # Work of the solver, in its own deterministic unit: about seconds on a fast machine, the same on every machine.
@@ -35,7 +35,7 @@ def exact_placement(demand: Demand, start: Placement | None = None, work: float 
     """Return a smallest placement, or the best found within the budget and a proven bound.
 
     The solver is not asked where the start, by default what the heuristics find, meets the lower bound. One worker, a
-    fixed seed and a budget that is no clock: the same demand gives the same placement.
+    fixed seed and a budget that is not a clock: the same demand gives the same placement.
 
     Args:
         demand: What to place.

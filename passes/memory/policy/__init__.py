@@ -2,16 +2,20 @@
 
 from exirkit.passes.config.policies import NbytesRange
 
-from .model import MemoryPolicy, MemoryPool, PlacementRule
-from .pooled_planner import PooledPlanner
-from .provision import planned_inputs, planned_outputs, plans_all
-from .reading import (
+from .model import (
+    MemoryPolicy,
+    MemoryPool,
+    PlacementRule,
     check_policy,
     load_memory_policy,
     memory_policy_schema,
     memory_policy_schema_text,
     parse_memory_policy,
+    planned_inputs,
+    planned_outputs,
+    plans_all,
 )
+from .planner import PooledPlanner
 
 __all__ = [
     "MemoryPolicy",

@@ -1,12 +1,30 @@
-"""Memory policies as values: what YAML and Python are read into, and what the JSON Schema is made from."""
+"""Memory policies as values, read from YAML or made in Python, and their JSON Schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from exirkit.ir import (
+    Diagnostic,
+    DocumentCodes,
+    Location,
+    ModelError,
+    SourceText,
+    UsageError,
+    YamlPath,
+    did_you_mean,
+    document_schema,
+    in_file_order,
+    read_document,
+    read_text,
+)
+from exirkit.passes.config.node_names import has_wildcard
 from exirkit.passes.config.policies import (
     ONE_OR_MORE,
     WITH_UNIT,
@@ -17,6 +35,11 @@ from exirkit.passes.config.policies import (
     Nbytes,
     NbytesRange,
     Strict,
+    TextAt,
+    condition_findings,
+    dtype_findings,
+    operator_findings,
+    wrong,
 )
 
 DEVICE_PATTERN = r"^(cpu|cuda(:[0-9]{1,2})?)$"
@@ -100,8 +123,9 @@ class MemoryPolicy(Strict):
         inputs: Whether inputs are `planned`, or `provided` by the caller: for all of them, or by name, with `*` for any
             part of it; the first that agrees decides, and what nothing is said about is planned.
         outputs: The same for outputs, whose names are their numbers from 0.
-        buffers: Whether buffers that the program writes to are `planned` like other values, `provided` by whoever loads
-            the program, or `shared`: those of one name have one place in all methods, in an arena after the pools.
+        buffers: Whether buffers that the program writes to are `planned` like other values, `provided` by the caller
+            that loads the program, or `shared`: those of one name have one place in all methods, in an arena after the
+            pools.
         methods: What several methods do in one set of arenas. If `shared` they take turns: what one computes lies over
             what another has computed, and only buffers that a method writes to have bytes of their own. If `separate`
             no byte is used by two methods; a limit of a pool is one for all methods together.
@@ -151,3 +175,165 @@ class MemoryPolicy(Strict):
         """Return the pools in which a value may lie that is to lie in the given one, in their order."""
         order = self.filling_order if self.spill is None else self.spill
         return order[order.index(pool) :] if spill and pool in order else (pool,)
+
+
+CONDITION_NAMES = ("x", "nbytes", "traffic")
+"""What a condition may name: the value, its bytes, and the bytes that are written to it and read."""
+_CODES = DocumentCodes(syntax="EK480", form="EK481")
+
+
+def load_memory_policy(path: str | Path) -> MemoryPolicy:
+    """Read a memory policy from a YAML file.
+
+    Raises:
+        ModelError: EK480, it is not YAML that is read here; EK481, EK482, EK220, all that is wrong with it.
+        OSError: The file cannot be read.
+    """
+    return parse_memory_policy(read_text(path, _CODES.syntax), str(path))
+
+
+def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
+    """Read a memory policy from its text.
+
+    Raises:
+        ModelError: As `load_memory_policy`.
+    """
+    found = read_document(text, MemoryPolicy, _CODES, file=file, follows=_is_echo)
+    check_policy(found.model, found.source.text)
+    return found.model
+
+
+def check_policy(policy: MemoryPolicy, text_at: TextAt | None = None) -> None:
+    """Reject a policy that names what does not exist or says two things at once.
+
+    Args:
+        policy: The policy.
+        text_at: The text at a path of the file, with its place; without, the policy was made in Python.
+
+    Raises:
+        ModelError: EK482, EK220, all that is wrong.
+    """
+    at = text_at or (lambda path, value: SourceText(value, _python_place(path)))
+    findings = [*_pool_findings(policy, at), *_rule_findings(policy, at)]
+    if findings:
+        raise ModelError(in_file_order(findings, findings[0].location.file or "") if text_at else findings)
+
+
+def _python_place(path: YamlPath) -> str:
+    return f"<policy>.{'.'.join(map(str, path))}"
+
+
+def _is_echo(error: Any, errors: Sequence[Any]) -> bool:
+    """Whether an error about one form of a key follows from errors about another form."""
+    path, kind = error["loc"], error["type"]
+    # `inputs` is a word or a mapping, and pydantic complains about both.
+    variants = [
+        each for each in errors if each is not error and path and each["loc"][:1] == path[:1] and len(path) == 2
+    ]
+    if kind == "dict_type":
+        return any(each["type"] == "literal_error" for each in variants)
+    return kind == "literal_error" and any(len(each["loc"]) > 2 for each in variants)
+
+
+def _pool_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
+    names: set[str] = set()
+    numbers: dict[int, str] = {}
+    for place, pool in enumerate(policy.pools):
+        number = place + 1 if pool.mem_id is None else pool.mem_id
+        if pool.name in names:
+            yield _wrong(at(("pools", place, "name"), pool.name), f"there are two pools {pool.name!r}")
+        elif number in numbers:
+            text = at(("pools", place, "name" if pool.mem_id is None else "mem_id"), pool.name)
+            yield _wrong(text, f"the pools {numbers[number]!r} and {pool.name!r} both have arena {number}")
+        names.add(pool.name)
+        numbers.setdefault(number, pool.name)
+    named: list[tuple[YamlPath, str]] = [(("rules", place, "pool"), rule.pool) for place, rule in
+                                         enumerate(policy.rules)]  # fmt: skip
+    named += [(("spill", place), name) for place, name in enumerate(policy.spill or ())]
+    named += [(("default",), policy.default)] if policy.default else []
+    for path, name in named:
+        if name not in names:
+            yield _wrong(at(path, name), f"there is no pool {name!r}", did_you_mean(name, names))
+    for place, name in enumerate(policy.spill or ()):
+        if name in (policy.spill or ())[:place]:
+            yield _wrong(at(("spill", place), name), f"the pool {name!r} stands twice in the spill order")
+
+
+def _rule_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
+    for place, rule in enumerate(policy.rules):
+        # Where one stands without a list around it, the text of the list is found.
+        for key in ("op", "user"):
+            names = [(("rules", place, key, number), name) for number, name in enumerate(getattr(rule, key))]
+            yield from operator_findings(names, at, "EK482")
+        dtypes = [(("rules", place, "dtype", number), name) for number, name in enumerate(rule.dtype)]
+        yield from dtype_findings(dtypes, at, "EK482")
+        conditions = [(("rules", place, "where", number), each) for number, each in enumerate(rule.where)]
+        yield from condition_findings(conditions, at, CONDITION_NAMES)
+
+
+def _wrong(text: SourceText, message: str, hint: str | None = None) -> Diagnostic:
+    return wrong(text, "EK482", message, hint)
+
+
+def memory_policy_schema() -> dict[str, Any]:
+    """Return the JSON Schema of memory policies, made from the models, for editors."""
+    return document_schema(MemoryPolicy, "A memory policy for exirkit")
+
+
+def memory_policy_schema_text() -> str:
+    """Return the JSON Schema of memory policies as the text of the file that comes with exirkit."""
+    return files(__package__ or "").joinpath("policy.schema.json").read_text(encoding="utf-8")
+
+
+def plans_all(said: Provision | Mapping[str, Provision]) -> bool:
+    """Whether everything is planned, whatever it is called."""
+    return said == "planned" if isinstance(said, str) else "provided" not in said.values()
+
+
+def planned_inputs(policy: MemoryPolicy, names: Sequence[str]) -> bool | frozenset[str]:
+    """Return which inputs are planned.
+
+    Args:
+        policy: Says so.
+        names: Those of all inputs of the method.
+
+    Raises:
+        UsageError: EK487, the policy names an input that there is not.
+    """
+    return _planned(policy.inputs, list(names), "input")
+
+
+def planned_outputs(policy: MemoryPolicy, count: int) -> bool | frozenset[int]:
+    """Return which outputs are planned, by their numbers from 0.
+
+    Args:
+        policy: Says so.
+        count: How many outputs the method has.
+
+    Raises:
+        UsageError: EK487, the policy names an output that there is not.
+    """
+    found = _planned(policy.outputs, [str(number) for number in range(count)], "output")
+    return found if isinstance(found, bool) else frozenset(map(int, found))
+
+
+def _planned(said: Provision | Mapping[str, Provision], names: list[str], what: str) -> bool | frozenset[str]:
+    if isinstance(said, str):
+        return said == "planned"
+    unknown = [name for name in said if name not in names and not has_wildcard(name)]
+    if unknown:
+        known = ", ".join(names) or "none at all"
+        raise UsageError(
+            Diagnostic(
+                code="EK487",
+                message=f"the memory policy speaks of {what} {unknown[0]!r}, which the method does not have",
+                location=Location(),
+                expected=f"one of {known}",
+                hint=did_you_mean(unknown[0], names) or f"write '{unknown[0]}*' if only some methods have it",
+            )
+        )
+    return frozenset(
+        name
+        for name in names
+        if next((each for key, each in said.items() if fnmatch.fnmatchcase(name, key)), "planned") == "planned"
+    )

@@ -2,22 +2,188 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import ModelError, TensorSpec, called_graphs
-from exirkit.passes.memory.algorithms import DEFAULT_ARENA, aligned_nbytes
+from exirkit.ir import ModelError, TensorSpec, alloc, called_graphs, is_pure, named_arguments, underlying, view
+from exirkit.passes.memory.algorithms import DEFAULT_ARENA, aligned_nbytes, storage_root
 from exirkit.passes.memory.graph.control_flow import needs_inputs_planned, submodule_calls
-from exirkit.passes.memory.graph.in_place import find_chains
-from exirkit.passes.memory.graph.lifetimes import compute_lifetimes
-from exirkit.passes.memory.graph.selection import AllocationPolicy, select_specs
-from exirkit.passes.memory.graph.specs import SpecRoles, settle_aliases, spec_roles
-from exirkit.passes.memory.packing.demand import Demand, peak_bytes
-from exirkit.passes.memory.scheduling import find_schedule
+from exirkit.passes.memory.graph.in_place import find_chains, possible_places
+from exirkit.passes.memory.graph.specs import (
+    AllocationPolicy,
+    SpecRoles,
+    compute_lifetimes,
+    finalize_aliases,
+    node_specs,
+    select_specs,
+    spec_roles,
+)
+from exirkit.passes.memory.packing.packers import Demand, peak_bytes
+from exirkit.passes.memory.scheduling import OrderProblem, find_schedule
 
-from .units import graph_units
+
+@dataclass
+class GraphUnits:
+    """The nodes of a graph between its placeholders and its output.
+
+    Attributes:
+        nodes: The nodes of each unit, in their order: memory for results, an operator, and its results by number.
+        problem: The same as numbers.
+    """
+
+    nodes: list[list[Node]]
+    problem: OrderProblem
+
+
+def graph_units(
+    graph: Graph, planned: Sequence[TensorSpec], alignment: int, *, state: Collection[TensorSpec], in_place: bool
+) -> GraphUnits:
+    """Return the units of a graph of the ExecuTorch dialect whose specs share storage as they will.
+
+    An instruction stays behind those that compute its arguments, that write to memory it uses, and that use memory it
+    writes to. Calls of graphs, of delegates, and of what is not known stay where they are, and everything stays on its
+    side of them. What has other effects, such as a random draw, stays in its order.
+
+    Args:
+        graph: The graph.
+        planned: Specs that own planned memory.
+        alignment: What sizes are rounded up to, in bytes.
+        state: Those of `planned` that are there all the time; they make no difference.
+        in_place: Whether results may lie over arguments.
+    """
+    units = _gathered(graph)
+    values = {spec: index for index, spec in enumerate(spec for spec in planned if spec not in state)}
+    effects = _Effects()
+    needs = [effects.needs(index, nodes) for index, nodes in enumerate(units)]
+    touches = [[values[root] for root in _roots(nodes) if root in values] for nodes in units]
+    inputs = [root for node in graph.find_nodes(op="placeholder") for root in _roots([node])]
+    touched = {value for unit in touches for value in unit}
+    first = {values[root] for root in inputs if root in values} & touched
+    last = {values[root] for root in _roots([graph.output_node()]) if root in values} & touched
+    over = [_over(nodes, values) if in_place else [] for nodes in units]
+    sizes = [aligned_nbytes(spec, alignment) for spec in values]
+    return GraphUnits(units, OrderProblem(sizes, touches, needs, frozenset(first), frozenset(last), over))
+
+
+def _gathered(graph: Graph) -> list[list[Node]]:
+    """Return calls with the memory that is made for them, and with the nodes that take their results apart."""
+    units: list[list[Node]] = []
+    unit_of: dict[Node, list[Node]] = {}
+    memory: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        user = next(iter(node.users), None)
+        if node.target is alloc and user is not None and len(node.users) == 1 and user.op == "call_function":
+            memory.setdefault(user, []).append(node)
+            continue
+        source = node.args[0] if node.target is operator.getitem else None
+        if isinstance(source, Node) and source in unit_of:
+            unit_of[node] = unit_of[source]
+            unit_of[source].append(node)
+            continue
+        unit = unit_of[node] = [*memory.pop(node, ()), node]
+        units.append(unit)
+    return units
+
+
+@dataclass
+class _Effects:
+    """Which units an instruction has to stay behind, going through them in order."""
+
+    _unit_of: dict[Node, int] = field(default_factory=dict)
+    _writer: dict[TensorSpec, int] = field(default_factory=dict)
+    _readers: dict[TensorSpec, list[int]] = field(default_factory=dict)
+    _fence: int | None = None
+    _behind_fence: list[int] = field(default_factory=list)
+    _last_effect: int | None = None
+
+    def needs(self, index: int, nodes: Sequence[Node]) -> list[int]:
+        """Return the units that unit `index` has to stay behind, and take note of it."""
+        found = {self._unit_of[one] for node in nodes for one in node.all_input_nodes if one in self._unit_of}
+        if self._fence is not None:
+            found.add(self._fence)
+        if any(_is_fence(node) for node in nodes):
+            found.update(self._behind_fence)
+            self._fence, self._behind_fence = index, []
+        elif any(_has_other_effect(node) for node in nodes):
+            if self._last_effect is not None:
+                found.add(self._last_effect)
+            self._last_effect = index
+        self._behind_fence.append(index)
+        written = {storage_root(spec)[0] for node in nodes for spec in _written(node)}
+        for root in _roots(nodes):
+            found.update(self._memory_needs(root, index, is_written=root in written))
+        self._unit_of.update((node, index) for node in nodes)
+        return sorted(found - {index})
+
+    def _memory_needs(self, root: TensorSpec, index: int, *, is_written: bool) -> list[int]:
+        found = [self._writer[root]] if root in self._writer else []
+        if is_written:
+            found += self._readers.pop(root, [])
+            self._writer[root] = index
+        else:
+            self._readers.setdefault(root, []).append(index)
+        return found
+
+
+def _roots(nodes: Sequence[Node]) -> list[TensorSpec]:
+    """Return the owners of the memory that nodes have or take, in order of appearance."""
+    found: dict[TensorSpec, None] = {}
+    for node in nodes:
+        is_getitem = node.target is operator.getitem and node_specs(node)
+        for one in (node, *(() if is_getitem else node.all_input_nodes)):
+            found.update((storage_root(spec)[0], None) for spec in node_specs(one))
+    return list(found)
+
+
+def _written(node: Node) -> Iterator[TensorSpec]:
+    """Yield the specs of the arguments that a call writes to."""
+    schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
+    if not isinstance(schema, torch.FunctionSchema):
+        return
+    given = named_arguments(node, schema)
+    for argument in schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = given.get(argument.name)
+            for one in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(one, Node):
+                    yield from node_specs(one)
+
+
+def _is_fence(node: Node) -> bool:
+    """Return whether nothing may pass a node: it runs other graphs, or its effects are unknown."""
+    if node.op != "call_function" or node.target in (alloc, view, operator.getitem):
+        return node.op not in ("get_attr", "call_function")
+    target = underlying(node.target)
+    return isinstance(target, HigherOrderOperator) or (not isinstance(target, OpOverload) and not is_pure(node))
+
+
+def _has_other_effect(node: Node) -> bool:
+    """Return whether a call does more than to write to its arguments: it draws, checks, or returns nothing."""
+    target = underlying(node.target) if node.op == "call_function" else None
+    if not isinstance(target, OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:
+        return True
+    return not target._schema.is_mutable and not is_pure(node)
+
+
+def _over(nodes: Sequence[Node], values: Mapping[TensorSpec, int]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the results of a unit that may lie over arguments, with these."""
+    found = []
+    for node in nodes:
+        for out, roots in possible_places(node):
+            places = tuple(values[root] for root in roots if root in values)
+            if out in values and places:
+                found.append((values[out], places))
+    return found
 
 
 class GraphSchedule:
@@ -70,7 +236,7 @@ class GraphSchedule:
     ) -> int:
         """Reorder one graph if that helps, and return what it needed before."""
         graph = graph_module.graph
-        settle_aliases(graph)
+        finalize_aliases(graph)
         roles = spec_roles(graph, signature)
         planned = select_specs(roles, policy)
         units = graph_units(graph, planned, self._alignment, state=roles.state, in_place=self._in_place)

@@ -15,21 +15,21 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils import _pytree as pytree
 
 from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, alloc, free, locate, view
-from exirkit.passes import MemoryPlanningPass, settle_methods
+from exirkit.passes import MemoryPlanningPass, finalize_methods
 
 _OURS = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
 
 
 @dataclass(frozen=True)
 class _Method:
-    """What sharing of buffers reads of a planned program."""
+    """What sharing of buffers asks of a planned program."""
 
     graph_module: GraphModule
     graph_signature: ExportGraphSignature | None
 
 
 class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
-    """Plans graphs of the official package with a planning pass of exirkit.
+    """Lets a planning pass of ours plan graphs of the official package.
 
     For the official `ExecutorchBackendConfig(memory_planning_pass=...)`. The plan is made and checked on a copy of the
     graph, and then written into the official specs.
@@ -47,7 +47,7 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
             alignment=planner.alignment,
         )
         self._planner = planner
-        self._methods: list[tuple[GraphModule, _GraphCopy, _Method]] = []
+        self._methods: list[tuple[GraphModule, _Twin, _Method]] = []
 
     def run(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None) -> PassResult:
         """Plan one method.
@@ -58,15 +58,15 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
         try:
             return self._plan(graph_module, graph_signature)
         except Exception:
-            # A failed lowering must leave no state to the next one.
+            # Nothing of a lowering that ends here is to reach the next one.
             self._methods.clear()
             raise
 
     def _plan(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None) -> PassResult:
-        _reject_control_flow(graph_module)
+        _refuse_control_flow(graph_module)
         self._set_alloc_node_spec(graph_module)
-        copied = _GraphCopy()
-        ours = copied.module(graph_module)
+        twin = _Twin()
+        ours = twin.module(graph_module)
         self._planner.run(ours, graph_signature)
         if ours.meta.get("non_const_buffer_device"):
             raise ModelError(
@@ -77,20 +77,20 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
                     hint="leave `device` away, or lower with exirkit's `to_executorch`",
                 )
             )
-        copied.write_back(graph_module, ours)
-        self._methods.append((graph_module, copied, _Method(ours, graph_signature)))
+        twin.write_back(graph_module, ours)
+        self._methods.append((graph_module, twin, _Method(ours, graph_signature)))
         return PassResult(graph_module, True)
 
     def run_multimethod(self) -> None:
         """Give buffers of one name one place in all methods, if the planner is to."""
         programs: Any = {str(number): method for number, (*_, method) in enumerate(self._methods)}
-        settle_methods(programs, dict.fromkeys(programs, self._planner))
-        for module, copied, method in self._methods:
-            copied.write_back(module, method.graph_module)
+        finalize_methods(programs, dict.fromkeys(programs, self._planner))
+        for module, twin, method in self._methods:
+            twin.write_back(module, method.graph_module)
         self._methods.clear()
 
 
-def _reject_control_flow(module: GraphModule) -> None:
+def _refuse_control_flow(module: GraphModule) -> None:
     for node in module.graph.find_nodes(op="get_attr"):
         if isinstance(getattr(module, str(node.target)), GraphModule):
             call = next(iter(node.users))
@@ -104,7 +104,7 @@ def _reject_control_flow(module: GraphModule) -> None:
             )
 
 
-class _GraphCopy:
+class _Twin:
     """A copy of an official graph with specs of ours."""
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ class PicturedArena(_Part):
     Attributes:
         number: Its number, from 1.
         nbytes: Its size.
-        limit: Bytes that there are for it, if somebody said so.
+        limit: Bytes that there are for it, if a limit is set.
         live_nbytes: The most bytes that hold something at one instruction.
         lower_bound: The same with every value rounded up to the alignment of the arena: no arena of values that lie
             where they do, over each other or not, can be smaller.

@@ -21,7 +21,7 @@ from exirkit.emit import (
 )
 from exirkit.ir import TensorShapeDynamism, line_of_frames
 from exirkit.program import ExecutorchProgramManager
-from exirkit.runtime_ref import PlannedLife, lives_of_program
+from exirkit.runtime_ref import PlannedLifetime, lifetimes_of_program
 
 from .arena_figures import arena_of_values
 from .node_names import MethodNames, method_names
@@ -86,7 +86,7 @@ def _picture(
     views: Mapping[str, Mapping[int, int]],
     method: str | None,
 ) -> MemoryPicture:
-    lives = lives_of_program(file, views=views)
+    lives = lifetimes_of_program(file, views=views)
     methods = [
         _method(plan, lives[plan.name], limits, names.get(plan.name, MethodNames()))
         for plan in file.program.execution_plan
@@ -95,7 +95,7 @@ def _picture(
     return MemoryPicture(title=title, methods=tuple(methods))
 
 
-def _method(plan: ExecutionPlan, lives: list[PlannedLife], limits: Limits, names: MethodNames) -> MethodPicture:
+def _method(plan: ExecutionPlan, lives: list[PlannedLifetime], limits: Limits, names: MethodNames) -> MethodPicture:
     steps, made_by = _steps(plan, names)
     values = _numbered([_value(plan, life, made_by, names) for life in lives])
     sizes = list(plan.non_const_buffer_sizes)
@@ -150,7 +150,7 @@ def _text(plan: ExecutionPlan, instruction: Instruction) -> str:
     return "jump" if isinstance(step, JumpFalseCall) else "free"
 
 
-def _value(plan: ExecutionPlan, life: PlannedLife, made_by: list[str | None], names: MethodNames) -> PicturedValue:
+def _value(plan: ExecutionPlan, life: PlannedLifetime, made_by: list[str | None], names: MethodNames) -> PicturedValue:
     tensor: Any = plan.values[life.value].val
     name = names.places.get((life.arena, life.start)) if life.producer is None or life.kind == "state" else None
     if name is None and life.producer is not None and life.kind != "input":
@@ -183,7 +183,7 @@ def _numbered(values: list[PicturedValue]) -> list[PicturedValue]:
     return found
 
 
-def _stored_name(plan: ExecutionPlan, life: PlannedLife, tensor: Tensor) -> str:
+def _stored_name(plan: ExecutionPlan, life: PlannedLifetime, tensor: Tensor) -> str:
     """Return what the file calls a value."""
     extra = tensor.extra_tensor_info
     if extra is not None and extra.fully_qualified_name:

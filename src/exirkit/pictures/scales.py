@@ -11,7 +11,7 @@ def axis_marks(end: int, most: int, *, binary: bool = False) -> list[int]:
     Args:
         end: The last number of the axis, at least 1.
         most: How many marks there is room for.
-        binary: Powers of two, for bytes, in the place of those of ten.
+        binary: Powers of two, for bytes, instead of those of ten.
     """
     step = 1
     while end / step > most:

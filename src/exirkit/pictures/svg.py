@@ -29,7 +29,7 @@ text { fill: currentColor } .dim { opacity: .65 } .title { font-size: 17px; font
 .output0 { fill: #eda35c } .output1 { fill: #f4bb82 } .output2 { fill: #e08f43 }
 .state0 { fill: #b48ad0 } .state1 { fill: #c6a4dd } .state2 { fill: #a274c3 }
 .mark { stroke: #c62f43; stroke-dasharray: 5 4; fill: none } .marktext { fill: #c62f43 } .limit { stroke: #1c2330 }
-.live { fill: #8792a6; fill-opacity: .55 } .halo { paint-order: stroke; stroke: #fff; stroke-width: 3px }
+.live { fill: #8792a6; fill-opacity: .55 } .halo { mark-order: stroke; stroke: #fff; stroke-width: 3px }
 @media (prefers-color-scheme: dark) {
   svg { background: #14181f; color: #dfe4ee } .frame { fill: #1b212b; stroke: #3b4453 } .grid { stroke: #3b4453 }
   .v { stroke: #14181f } .mark { stroke: #ff7a88 } .marktext { fill: #ff7a88 } .limit { stroke: #dfe4ee }

@@ -24,9 +24,9 @@ from exirkit.passes import (
     apply_user_passes,
     edge_settings,
     executorch_settings,
+    finalize_methods,
     has_library_operators,
-    refuse_readers_of_shared_buffers,
-    settle_methods,
+    reject_readers_of_shared_buffers,
 )
 from exirkit.verifiers import check_edge_program, check_kernels
 
@@ -183,7 +183,7 @@ class EdgeProgramManager:
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
-                refuse_readers_of_shared_buffers({name: programs[name] for name in names})
+                reject_readers_of_shared_buffers({name: programs[name] for name in names})
         findings = {name: pipeline.leading_findings(programs[name], settings[name]) for name in programs}
         _raise_all(ModelError, findings)
         lowered: dict[str, ExportedProgram] = {}
@@ -192,7 +192,7 @@ class EdgeProgramManager:
             lowered[name] = lowering.optimized(program, config)
         if kernels is not None:
             _raise_all(ModelError, {name: check_kernels(program, kernels) for name, program in lowered.items()})
-        settle_methods(lowered, planners)
+        finalize_methods(lowered, planners)
         for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)

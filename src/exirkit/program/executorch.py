@@ -86,7 +86,7 @@ class ExecutorchProgramManager:
     def view_bases(self) -> dict[str, dict[int, int]]:
         """For each method, the value whose memory a view shows that needs no instruction, by the view's value.
 
-        The file does not say it; `Runtime.load_program(..., knowing=True, views=...)` takes it.
+        The file does not say it; `Runtime.load_program(..., sanitize=True, views=...)` takes it.
         """
         return self._output.view_bases
 

@@ -142,7 +142,6 @@ class Breaking(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
 
-@pytest.mark.slow
 def test_a_broken_pool_is_gone_without(tmp_path: Path) -> None:
     with Breaking() as pool:
         progress = Campaign(config(seeds=20), tmp_path / "c.db").run(pool)
@@ -150,7 +149,6 @@ def test_a_broken_pool_is_gone_without(tmp_path: Path) -> None:
     assert "going on without it" in progress.notes[0]
 
 
-@pytest.mark.slow
 def test_seeds_that_kill_or_hang_are_named(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     policy = {"die": [12, 13, 30], "hang": [17]}
@@ -168,7 +166,6 @@ def test_seeds_that_kill_or_hang_are_named(tmp_path: Path) -> None:
     assert programs[13] == "program(1)  # 13"
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_from_outside_costs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     killed: list[int] = []
@@ -185,7 +182,6 @@ def test_a_worker_that_is_killed_from_outside_costs_nothing(tmp_path: Path) -> N
     assert progress.verdicts == Counter(passed=40)
 
 
-@pytest.mark.slow
 def test_a_failing_analysis_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     with ProcessPool(1) as pool:
@@ -214,7 +210,6 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_a_campaign_that_is_killed_goes_on(tmp_path: Path, script: Path) -> None:
     log, path, settings = tmp_path / "log", tmp_path / "c.db", tmp_path / "config.json"
     made = config(policy={"log": str(log), "sleep": 0.03}, batch=4, seeds=120)

@@ -18,7 +18,6 @@ from exirkit.ir import ModelError
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'exirkit[dask]'")
 
 pytestmark = [
-    pytest.mark.slow,
     # Loops and sockets of Dask are closed when they are collected.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -61,7 +60,7 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path, cluster: Any) -> None:
     assert len({line.split()[1] for line in log.read_text().splitlines()}) >= 3
 
 
-def test_a_cluster_without_workers_is_refused() -> None:
+def test_a_cluster_without_workers_is_rejected() -> None:
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as empty,
         pytest.raises(ModelError, match="has no workers"),

@@ -13,10 +13,8 @@ from exirkit.fuzz.campaigns import ProcessPool, WorkerDiedError, parse_seeds
 from exirkit.fuzz.campaigns.execution.pool import resident_megabytes
 from exirkit.ir import UsageError
 
+
 # Workers are fork-servers' children: what they call is found by its module, which must be one that they can import.
-pytestmark = pytest.mark.slow
-
-
 def test_calls_results_and_exceptions() -> None:
     with ProcessPool(2) as pool:
         assert list(pool.map(pow, [2, 3], [5, 2])) == [32, 9]

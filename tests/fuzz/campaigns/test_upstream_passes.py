@@ -82,7 +82,6 @@ MUTANTS = {
     "padding": ("08_split_groups", "some, *rest, 1)", "some, rest[0], [0], *rest[2:], 1)"),
     "channels": ("08_split_groups", 'weight.meta["val"].dim() + 1', 'weight.meta["val"].dim()'),
 }
-USUAL = ("gamma", "any permutation", "order")
 
 
 def pass_of(name: str, before: str = "", after: str = "") -> Any:
@@ -101,15 +100,13 @@ def test_passes_are_short(name: str) -> None:
     assert found.end_lineno - found.lineno + 1 <= MOST_LINES
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in PASSES])
+@pytest.mark.parametrize("name", PASSES)
 def test_right_passes_are_right(name: str, fuzz_pass: PassFuzzer) -> None:
     (found,) = fuzz_pass(pass_of(name), seeds=48, examples=PASSES[name][1])
     assert found.changed >= 20
 
 
-@pytest.mark.parametrize(
-    "mutant", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in MUTANTS]
-)
+@pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutants_are_found_blamed_and_reduced(mutant: str, tmp_path: Path) -> None:
     name, before, after = MUTANTS[mutant]
     fuzzer = PassFuzzer(directory=tmp_path)

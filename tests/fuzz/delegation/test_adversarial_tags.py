@@ -59,7 +59,7 @@ class Tagging(Partitioner):
 
 
 def check(program: ExportedProgram, manager: EdgeProgramManager) -> None:
-    method = Runtime.get().load_program(manager.to_executorch().buffer, knowing=True).load_method("forward")
+    method = Runtime.get().load_program(manager.to_executorch().buffer, sanitize=True).load_method("forward")
     # Not the model itself, whose branches torch would compile.
     eager = program.module()
     for rows in (3, 1, 5):

@@ -111,7 +111,7 @@ def test_state_that_delegates_keep_and_methods_that_share(monkeypatch: pytest.Mo
         seen["shared between methods"] += len(set(payloads)) < len(payloads)
         assert stored == len(set(payloads))
         for name in ("forward", "again"):
-            method = Runtime.get().load_program(made.buffer, knowing=True).load_method(name)
+            method = Runtime.get().load_program(made.buffer, sanitize=True).load_method(name)
             eager = copy.deepcopy(model)
             for x in given:
                 with torch.no_grad():
@@ -162,7 +162,7 @@ def test_numbers_that_vary_are_for_delegates_alone() -> None:
     program = export(Growing(), (torch.ones(5),), dynamic_shapes=({0: torch.export.Dim("n", max=9)},))
     edge = to_edge(program)
     made = edge.to_backend(cutting.RandomPartitioner(_Always(), "ReferenceBackend"))
-    method = Runtime.get().load_program(made.to_executorch().buffer, knowing=True).load_method("forward")
+    method = Runtime.get().load_program(made.to_executorch().buffer, sanitize=True).load_method("forward")
     for size in (5, 2, 9, 5):
         assert torch.equal(method.execute([torch.ones(size)])[0], torch.arange(size) + size)
     numbers = [one for one in made.exported_program().graph_module.lowered_module_0.original_module.graph.nodes

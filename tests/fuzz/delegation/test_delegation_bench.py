@@ -13,7 +13,7 @@ from exirkit.fuzz.campaigns import CampaignConfig, run_here
 from exirkit.fuzz.delegation import __main__ as command
 from exirkit.fuzz.delegation import bench, units_on_cycles
 from exirkit.ir import ContractError
-from exirkit.passes import Partition, circles_among, grown_partitions, partitions_of
+from exirkit.passes import Partition, cycles_among, grown_partitions, partitions_of
 
 CONFIG = CampaignConfig(bench="exirkit.fuzz.delegation:DelegationBench", first_seed=3 << 40, seeds=600)
 
@@ -50,7 +50,7 @@ def no_cycles(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[list[int]]
 
 
 def all_cycles(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[list[int]]:
-    return circles_among(graph, groups) or ([[0]] if groups else [])
+    return cycles_among(graph, groups) or ([[0]] if groups else [])
 
 
 def any_order(graph: Graph) -> list[Partition]:
@@ -66,8 +66,8 @@ def any_order(graph: Graph) -> list[Partition]:
         ("grown_partitions", everything_at_once, "growing | cycle"),
         ("grown_partitions", without_the_last, "growing | calls"),
         ("grown_partitions", without_groups, "growing | apart"),
-        ("circles_among", no_cycles, "growing | cycles"),
-        ("circles_among", all_cycles, "growing | cycles"),
+        ("cycles_among", no_cycles, "growing | cycles"),
+        ("cycles_among", all_cycles, "growing | cycles"),
         ("partitions_of", any_order, "tags | taken"),
     ],
 )

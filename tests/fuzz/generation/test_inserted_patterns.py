@@ -89,7 +89,6 @@ def test_what_cannot_be_inserted_is_reported(given: dict[str, object], code: str
     assert caught.value.diagnostics[0].code == code
 
 
-@pytest.mark.slow
 def test_the_strategy_shrinks_to_the_pattern_alone() -> None:
     strategy = programs(pattern=DOUBLE)
     found = find(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.examination import Examination
 from exirkit.fuzz.generation import Policy, from_rule, generate, near_misses
@@ -35,7 +33,6 @@ def test_rules_fire_in_programs_made_from_them() -> None:
     assert len(fired) >= 0.9 * len(made)
 
 
-@pytest.mark.slow
 def test_nearly_all_shipped_rules_fire_in_one_of_three_programs() -> None:
     rules = rules_of(shipped_books())
     dead = [rule.id for rule in rules if not any(_fires_with(rule, seed) for seed in range(3))]

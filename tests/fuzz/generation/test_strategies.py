@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from hypothesis import HealthCheck, find, given, settings
 
 from exirkit.fuzz.generation import Policy, programs
@@ -17,7 +16,6 @@ def test_drawn_programs_run(program: Program) -> None:
     assert len(run_eagerly(program)) == len(program.runs)
 
 
-@pytest.mark.slow
 def test_a_failure_shrinks_to_few_calls() -> None:
     def has_product(program: Program) -> bool:
         return any(call.op == "aten.mm.default" for method in program.methods for call in method.steps)

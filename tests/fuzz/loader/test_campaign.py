@@ -13,7 +13,6 @@ import pytest
 from exirkit.fuzz.loader import LoaderFuzzing, State
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: no loader fuzzing"),
 ]
 

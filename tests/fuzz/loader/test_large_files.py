@@ -28,8 +28,6 @@ from exirkit.fuzz.loader.contract import Bounds, load
 from exirkit.fuzz.loader.editing import rebuilt
 from exirkit.runtime_ref import Runtime
 
-pytestmark = pytest.mark.slow
-
 MANY = 4000
 # Twenty times what loading and printing takes on a quiet machine; what is quadratic takes more.
 MICROSECONDS_A_BYTE = 25.0

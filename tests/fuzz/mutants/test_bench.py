@@ -23,7 +23,6 @@ from exirkit.fuzz.triage import find_culprit
 FEW = MutationBenchOptions(seconds=30, seeds=20)
 
 
-@pytest.mark.slow
 def test_a_bug_is_found_and_blamed() -> None:
     result = run_mutant(mutant("input-not-copied"), FEW)
     assert result.is_reached

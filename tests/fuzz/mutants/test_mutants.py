@@ -7,6 +7,7 @@ from tests.fuzz.mutants.stand_in import SQUARE
 
 from exirkit.fuzz.mutants import Mutant, MutantResult, applied, changes, mutant, mutant_table, observed, shipped_mutants
 from exirkit.fuzz.mutants.applying import function_of
+from exirkit.fuzz.oracles import ExirkitCompiler, check
 from exirkit.fuzz.programs import parse_program
 from exirkit.ir import InternalError, UsageError
 
@@ -18,6 +19,16 @@ def test_it_is_reached_and_changes_something(one: Mutant) -> None:
     count, is_infected = changes(one, parse_program(one.program))
     assert count > 0
     assert is_infected
+
+
+ONE_OF_EACH = {one.culprits[0]: one for one in reversed(ALL) if one.part != "verifier"}
+
+
+@pytest.mark.parametrize("one", ONE_OF_EACH.values(), ids=ONE_OF_EACH)
+def test_its_program_shows_it_to_the_oracles(one: Mutant) -> None:
+    compiler = ExirkitCompiler(**one.compiler)  # type: ignore[arg-type]
+    with applied(one):
+        assert not check(parse_program(one.program), compiler=compiler).is_good
 
 
 def test_there_are_enough_of_every_kind() -> None:

@@ -32,7 +32,6 @@ ASKED = [
 ]
 
 needs_official = [
-    pytest.mark.slow,
     pytest.mark.executorch,
     pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason())),
 ]

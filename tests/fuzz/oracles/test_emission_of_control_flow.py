@@ -17,8 +17,6 @@ from exirkit.fuzz.examination.emission import emission_fault
 from exirkit.fuzz.generation import Policy, features_of, generate
 from exirkit.fuzz.oracles import check
 
-pytestmark = pytest.mark.slow
-
 MOVING = ["aten::clone", "executorch_prim::et_copy_index", "executorch_prim::lt", "aten::sym_size"]
 # In a model that selects nothing itself, it is rows that are selected.
 SELECTING = {"dynamic_scan": [*MOVING, "aten::select_copy"]}

@@ -8,8 +8,9 @@ from tests.fuzz.programs.program_texts import TEXTS
 from torch.export import ExportedProgram
 
 from exirkit import to_edge
-from exirkit.fuzz.compilers import ExirkitCompiler, FunctionCompiler, compiler_of, every_choice
+from exirkit.fuzz.compilers import ExirkitCompiler, FunctionCompiler, compiler_of, drawn_choices, every_choice
 from exirkit.fuzz.examination import Failure, equivalent
+from exirkit.fuzz.generation import generate
 from exirkit.fuzz.official import missing_reason
 from exirkit.fuzz.oracles import ORACLES, check, oracles_named
 from exirkit.fuzz.programs import parse_program, program_text
@@ -88,7 +89,6 @@ def test_a_program_that_is_right_passes_every_oracle(compiler: ExirkitCompiler) 
 
 
 @pytest.mark.executorch
-@pytest.mark.slow
 def test_the_official_runtime_and_exporter_agree() -> None:
     assert missing_reason() is None
     verdict = check(STATEFUL, oracles=["eager-run", "official-runtime", "official-file"])
@@ -134,6 +134,14 @@ def test_oracles_are_asked_in_their_order_and_unknown_ones_rejected() -> None:
     assert [oracle.name for oracle in oracles_named(["O11x", "O5"])] == ["poisoned-run", "official-file"]
     with pytest.raises(UsageError, match="EK830"):
         oracles_named(["O99"])
+
+
+@pytest.mark.parametrize("first", range(0, 60, 6))
+def test_generated_programs_pass_the_default_oracles(first: int) -> None:
+    for seed in range(first, first + 6):
+        compiler = drawn_choices(ExirkitCompiler(level=seed % 3), seed)
+        verdict = check(generate(seed), compiler=compiler, seed=seed)
+        assert verdict.is_good, (seed, verdict.failures)
 
 
 def test_suspects_are_steps_of_localization_or_parts() -> None:

@@ -143,7 +143,7 @@ def test_recorded_values_are_true(name: str) -> None:
         ("state", "update(b, z)", "update(b, y)"),
     ],
 )
-def test_wrong_programs_are_refused_by_both(name: str, old: str, new: str) -> None:
+def test_wrong_programs_are_rejected_by_both(name: str, old: str, new: str) -> None:
     assert old in TEXTS[name]
     program = parse_program(TEXTS[name].replace(old, new))
     with pytest.raises(ModelError) as caught:

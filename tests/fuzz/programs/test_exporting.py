@@ -30,7 +30,6 @@ def test_modules_mean_what_the_reference_says(name: str) -> None:
             assert same(given[names.index(one)], tensor)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_exports_mean_what_the_reference_says(name: str) -> None:
     program = parse_program(TEXTS[name])

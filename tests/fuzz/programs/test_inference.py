@@ -108,7 +108,7 @@ def test_calls_have_the_same_results(call: str) -> None:
     agreed(text)
 
 
-def test_sizes_that_match_by_chance_only_are_refused() -> None:
+def test_sizes_that_match_by_chance_only_are_rejected() -> None:
     program = parse_program(PROGRAM.replace("STEP", "y = aten.add.Tensor(x, u)"))
     for quick in (True, False):
         with pytest.raises(ModelError) as caught:

@@ -129,7 +129,7 @@ def test_every_program_survives(program: Program) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(TEXTS)), st.data())
-def test_damaged_texts_are_read_or_refused(name: str, data: st.DataObject) -> None:
+def test_damaged_texts_are_read_or_rejected(name: str, data: st.DataObject) -> None:
     """Any damage gives a program or a diagnostic with a line; never another exception."""
     text = TEXTS[name]
     start = data.draw(st.integers(0, len(text)))
@@ -175,7 +175,7 @@ def test_damaged_texts_are_read_or_refused(name: str, data: st.DataObject) -> No
         "program(1)\nx = buffer()",
     ],
 )
-def test_hostile_texts_are_refused(text: str) -> None:
+def test_malformed_texts_are_rejected(text: str) -> None:
     with pytest.raises(ModelError) as caught:
         parse_program(text)
     assert all(one.location.line is not None for one in caught.value.diagnostics)

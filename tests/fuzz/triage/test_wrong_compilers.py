@@ -22,8 +22,6 @@ from exirkit.fuzz.triage import Culprit, bucket, find_culprit, reduce, repro_scr
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = parse_program(wrong_compilers.EXAMPLE)
 
-pytestmark = pytest.mark.slow
-
 
 def found(compiler: ExirkitCompiler) -> tuple[Failure, Culprit, Program]:
     """Check, blame and reduce the example."""

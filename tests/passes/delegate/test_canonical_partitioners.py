@@ -155,7 +155,7 @@ def test_all_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     assert (info.num_delegated_subgraphs, info.num_non_delegated_nodes) == (1, 0)
     assert info.delegation_by_operator["aten.addmm.default"].delegated == 2
     assert (len(get_delegates(module.graph)), get_non_lowered_nodes(module.graph)) == (1, [])
-    method = Runtime.get().load_program(delegated.to_executorch().buffer, knowing=True).load_method("forward")
+    method = Runtime.get().load_program(delegated.to_executorch().buffer, sanitize=True).load_method("forward")
     for given in (ROWS, ROWS * 2):
         with torch.no_grad():
             wanted = model(given)

@@ -1,4 +1,4 @@
-"""Partitions: every order that is possible is found, and every circle is named."""
+"""Partitions: every order that is possible is found, and every cycle is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def random_graph(seed: int, size: int, tags: int) -> Graph:
     return graph
 
 
-def has_circle(graph: Graph) -> bool:
+def has_cycle(graph: Graph) -> bool:
     """Tell by another library whether partitions wait for each other."""
     contracted = networkx.DiGraph()
     for node in graph.nodes:
@@ -47,18 +47,18 @@ def has_circle(graph: Graph) -> bool:
 
 @pytest.mark.parametrize("tags", [1, 2, 5, 40])
 def test_random_tags(tags: int) -> None:
-    circles = 0
+    cycles = 0
     for seed in range(400):
         graph = random_graph(seed, 1 + seed % 25, tags)
-        if has_circle(graph):
-            circles += 1
+        if has_cycle(graph):
+            cycles += 1
             with pytest.raises(ContractError) as raised:
                 partitions_of(graph)
             assert raised.value.code == "EK492"
-            check_circle(graph, raised.value.diagnostics[0].notes[0])
+            check_cycle(graph, raised.value.diagnostics[0].notes[0])
         else:
             check_order(graph)
-    assert 20 < circles < 400
+    assert 20 < cycles < 400
 
 
 def check_order(graph: Graph) -> None:
@@ -83,9 +83,9 @@ def reached(start: list[Node]) -> set[Node]:
     return seen
 
 
-def check_circle(graph: Graph, note: str) -> None:
-    """Each step of the circle that the message shows is one of the graph."""
-    steps = note.removeprefix("the circle: ").split(" -> ")
+def check_cycle(graph: Graph, note: str) -> None:
+    """Each step of the cycle that the message shows is one of the graph."""
+    steps = note.removeprefix("the cycle: ").split(" -> ")
     assert steps[0] == steps[-1]
     if any("more" in one for one in steps):
         return

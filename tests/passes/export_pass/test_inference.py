@@ -1,4 +1,4 @@
-"""`ExportPass`: which values are inferred anew, which are kept, and what becomes of symbolic sizes."""
+"""`ExportPass`: which values are inferred again, which are kept, and what becomes of symbolic sizes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from exirkit.emit import emit_program, lay_out
 from exirkit.ir import ModelError, dim_order_from_stride, ops
 from exirkit.passes import LegalizeDimOrder, MemoryPlanningPass, PropagateSpecs, WriteBackMutations
-from exirkit.passes.legalize.layout_rules import ELEMENTWISE
+from exirkit.passes.legalize.dim_order import ELEMENTWISE
 
 COPY = ops.edge.dim_order_ops._to_dim_order_copy.default
 LAST = torch.channels_last

@@ -17,8 +17,7 @@ from torch.export.graph_signature import InputKind
 from exirkit import DtypePolicy, FoldConstants, LegalizeDtypes, to_edge
 from exirkit.ir import GraphEditor, ModelError, UsageError
 from exirkit.passes import LegalizeReport, parse_dtype_policy, read_dtype_policy
-from exirkit.passes.legalize.dtype_policy import DTYPES
-from exirkit.passes.legalize.dtypes import holds
+from exirkit.passes.legalize.dtypes import DTYPES, holds
 from exirkit.runtime_ref import Runtime
 
 X = torch.randn(3, 4)

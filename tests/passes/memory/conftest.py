@@ -118,7 +118,7 @@ class GraphBuilder:
 
 
 def share_spec(module: GraphModule, old: TensorSpec, new: TensorSpec) -> None:
-    """Put one spec in the place of another one, everywhere in a graph and in those that it calls."""
+    """Put one spec instead of another one, everywhere in a graph and in those that it calls."""
     for one in module.modules():
         for node in one.graph.nodes if isinstance(one, GraphModule) else ():
             spec = node.meta.get("spec")

@@ -90,10 +90,10 @@ def test_portfolio_is_a_pure_function(rows: list[Row]) -> None:
     specs = specs_of(rows)
     before = [(spec.mem_id, spec.mem_offset, spec.mem_obj_id, spec.alignment, tuple(spec.lifetime)) for spec in specs]
     first, second = plan(specs), plan(specs)
-    twins = specs_of(rows)
-    third = plan(twins)
+    variants = specs_of(rows)
+    third = plan(variants)
     assert first.bufsizes == second.bufsizes == third.bufsizes
-    assert [first.spec_dict[spec] for spec in specs] == [third.spec_dict[spec] for spec in twins]
+    assert [first.spec_dict[spec] for spec in specs] == [third.spec_dict[spec] for spec in variants]
     assert before == [
         (spec.mem_id, spec.mem_offset, spec.mem_obj_id, spec.alignment, tuple(spec.lifetime)) for spec in specs
     ]
@@ -163,7 +163,7 @@ def test_views_lie_in_their_base(algorithm: Any) -> None:
     assert result.bufsizes == [0, 112 + 64]
 
 
-def test_view_without_base_and_circular_bases_are_refused() -> None:
+def test_view_without_base_and_circular_bases_are_rejected() -> None:
     base = make_spec(64, 0, 5)
     view = make_view(base, 16, 0)
     with pytest.raises(ContractError, match="EK462"):
@@ -189,7 +189,7 @@ def test_wish_for_an_arena_that_does_not_exist(mem_id: Any) -> None:
         plan([make_spec(16, 0, 1, mem_id)])
 
 
-def test_other_bad_input_is_refused() -> None:
+def test_other_bad_input_is_rejected() -> None:
     with pytest.raises(UsageError, match="EK459"):
         plan([], alignment=0)
     with pytest.raises(UsageError, match="EK463"):
@@ -225,8 +225,7 @@ def test_suite_keeps_the_first_of_equals() -> None:
 @settings(max_examples=30)
 @given(data=st.data())
 def test_lists_and_arrays_of_neighbours_give_the_same_placement(data: st.DataObject) -> None:
-    from exirkit.passes.memory.packing.demand import Demand
-    from exirkit.passes.memory.packing.packers import DensePacker, SparsePacker
+    from exirkit.passes.memory.packing.packers import Demand, DensePacker, SparsePacker
 
     count = data.draw(st.integers(1, 120))
     spans = data.draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=count, max_size=count))

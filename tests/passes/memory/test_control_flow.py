@@ -158,7 +158,7 @@ def test_arenas_of_branches_are_kept(builder: Any) -> None:
     assert module.meta["non_const_buffer_sizes"][2] == 64
 
 
-def test_one_graph_for_two_calls_is_refused(builder: Any) -> None:
+def test_one_graph_for_two_calls_is_rejected(builder: Any) -> None:
     pred = builder.input("pred", [], dtype=torch.bool)
     names = [builder.submodule(name, builder.branch(64, 4)) for name in ("yes", "no")]
     results = [builder.cond(pred, names, [pred], [4]) for _ in range(2)]
@@ -175,7 +175,7 @@ def test_branch_that_computes_elsewhere_is_found(two_conditionals: Any) -> None:
         MemoryPlanningPass().run(module, signature)
 
 
-def test_graph_called_from_two_graphs_is_refused(builder: Any, new_builder: Any) -> None:
+def test_graph_called_from_two_graphs_is_rejected(builder: Any, new_builder: Any) -> None:
     shared = builder.branch(64, 4)
     pred = builder.input("pred", [], dtype=torch.bool)
     outer = []
@@ -189,7 +189,7 @@ def test_graph_called_from_two_graphs_is_refused(builder: Any, new_builder: Any)
         MemoryPlanningPass().run(module, signature)
 
 
-def test_pinned_tensor_inside_of_a_branch_is_refused(builder: Any) -> None:
+def test_pinned_tensor_inside_of_a_branch_is_rejected(builder: Any) -> None:
     pred = builder.input("pred", [], dtype=torch.bool)
     branch = builder.branch(64, 4)
     next(node for node in branch.graph.nodes if node.op == "call_function").meta["spec"].mem_offset = 0

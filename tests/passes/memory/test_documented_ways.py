@@ -86,7 +86,7 @@ def edge() -> EdgeProgramManager:
 def test_programs_answer_right(edge: EdgeProgramManager, way: str, official_runtime: OfficialRuntime) -> None:
     manager = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=WAYS[way]()))
     model, other = Model(), Model()
-    loaded = Runtime.get().load_program(manager.buffer, knowing=True).load_method("forward")
+    loaded = Runtime.get().load_program(manager.buffer, sanitize=True).load_method("forward")
     for _ in range(2):
         for got, expected in zip(loaded.execute(INPUTS), model(*INPUTS), strict=True):
             assert torch.equal(got, expected)

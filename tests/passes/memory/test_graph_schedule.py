@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 import exirkit
 from exirkit import ExecutorchBackendConfig, MemoryPlanningPass, ModelError
 from exirkit.passes.memory import MemoryAlgoResult, greedy
-from exirkit.passes.memory.graph.selection import AllocationPolicy
+from exirkit.passes.memory.graph.specs import AllocationPolicy
 from exirkit.passes.memory.scheduling.graph_schedule import GraphSchedule
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime
@@ -209,7 +209,7 @@ def test_a_model_with_state_answers_bit_for_bit(in_place: bool) -> None:
     plain = Runtime.get().load_program(given.buffer).load_method("forward")
     knowing = (
         Runtime.get()
-        .load_program(better.buffer, knowing=True, views=better.view_bases, in_place=in_place)
+        .load_program(better.buffer, sanitize=True, views=better.view_bases, in_place=in_place)
         .load_method("forward")
     )
     for _ in range(3):

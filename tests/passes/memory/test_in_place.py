@@ -1,4 +1,4 @@
-"""Results in the place of arguments: what is planned, what the verifier refuses, and what a knowing run sees."""
+"""Results instead of arguments: what is planned, what the verifier rejects, and what a knowing run sees."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_knowing_run_accepts_the_plan_and_gives_the_same_bits() -> None:
     for options in ({"in_place": True}, {"memory_planning_algo": naive}):
         manager = lowered(**options)
         program = Runtime.get().load_program(
-            manager.buffer, knowing=True, views=manager.view_bases, in_place="in_place" in options
+            manager.buffer, sanitize=True, views=manager.view_bases, in_place="in_place" in options
         )
         method = program.load_method("forward")
         results.append([method.execute(inputs)[0] for _ in range(2)])

@@ -161,19 +161,19 @@ def test_pools_have_alignments_of_their_own(builder: GraphBuilder) -> None:
 
 
 def test_inputs_and_outputs_by_name(builder: GraphBuilder) -> None:
-    x, y, twin = builder.input("x", [16]), builder.input("y", [16]), builder.input("y_2", [16])
-    first, second = builder.op(x, [16]), builder.add(y, twin, [16])
-    module, signature = builder.finish(first, second, twin)
+    x, y, variant = builder.input("x", [16]), builder.input("y", [16]), builder.input("y_2", [16])
+    first, second = builder.op(x, [16]), builder.add(y, variant, [16])
+    module, signature = builder.finish(first, second, variant)
     text = "policy: 1\npools: [{name: a}]\n"
     plan(module, signature, text + "inputs: {y: planned, 'y*': provided}\noutputs: {'0': provided}\n")
-    assert [arena(node) for node in (x, y, twin, first, second)] == [1, 1, None, None, 1]
+    assert [arena(node) for node in (x, y, variant, first, second)] == [1, 1, None, None, 1]
     # What is an input and an output is provided if either of them is.
     plan(module, signature, text + "outputs: {'2': provided}\n")
-    assert [arena(node) for node in (x, y, twin, first, second)] == [1, 1, None, 1, 1]
+    assert [arena(node) for node in (x, y, variant, first, second)] == [1, 1, None, 1, 1]
     plan(module, signature, text + "inputs: provided\n", alloc_graph_output=False)
-    assert [arena(node) for node in (x, y, twin, first, second)] == [None] * 5
+    assert [arena(node) for node in (x, y, variant, first, second)] == [None] * 5
     plan(module, signature, text + "inputs: {'kv_*': provided}\n")
-    assert None not in [arena(node) for node in (x, y, twin, first, second)]
+    assert None not in [arena(node) for node in (x, y, variant, first, second)]
     for wrong in ("inputs: {z: provided}", "outputs: {'3': provided}", "outputs: {neg: provided}"):
         with pytest.raises(UsageError, match="EK487"):
             plan(module, signature, f"{text}{wrong}\n")

@@ -17,7 +17,7 @@ from exirkit.fuzz.compilers import ExirkitCompiler
 from exirkit.fuzz.official import SessionStep
 from exirkit.fuzz.oracles import check
 from exirkit.fuzz.programs import parse_program
-from exirkit.passes import parse_memory_policy, settle_methods
+from exirkit.passes import finalize_methods, parse_memory_policy
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_method_memory
@@ -110,7 +110,7 @@ def answers() -> list[torch.Tensor]:
 
 
 def test_what_methods_keep_is_there_at_the_next_call(plan: tuple[bool, ExecutorchProgramManager]) -> None:
-    program = Runtime.get().load_program(plan[1].buffer, share_arenas=True, knowing=True, in_place=True)
+    program = Runtime.get().load_program(plan[1].buffer, share_arenas=True, sanitize=True, in_place=True)
     methods = {name: program.load_method(name) for name in MODULES}
     for (name, x), expected in zip(calls(), answers(), strict=True):
         torch.testing.assert_close(methods[name].execute([x])[0], expected)
@@ -220,7 +220,7 @@ def test_a_method_over_the_state_of_another_is_noticed(edge: Any) -> None:
     assert {finding.code for finding in check_method_memory(programs, {"plain"})} == {"EK355"}
     spec.mem_id, spec.mem_offset = 1, 0
     with pytest.raises(ContractError, match="EK3"):
-        settle_methods(programs, dict.fromkeys(programs, Keeping()))
+        finalize_methods(programs, dict.fromkeys(programs, Keeping()))
 
 
 class Keeping(MemoryPlanningPass):
@@ -236,7 +236,7 @@ class Keeping(MemoryPlanningPass):
 def test_a_buffer_that_is_pinned_in_two_methods_is_theirs_together() -> None:
     programs = {name: torch.export.export(Branching(), (torch.ones(3, 5),)) for name in ("one", "two")}
     manager = lowered(exirkit.to_edge(programs), Keeping())
-    program = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True)
+    program = Runtime.get().load_program(manager.buffer, share_arenas=True, sanitize=True)
     methods = {name: program.load_method(name) for name in programs}
     module = Branching()
     for name in ("one", "two", "two", "one"):
@@ -261,7 +261,7 @@ def test_buffers_stay_in_the_arena_that_somebody_wished_for(edge: Any) -> None:
     # The largest of what is computed there, and behind it 64 and 16 bytes of one method, 32 of the other.
     assert used["branching"][3] == used["average"][3] + 32 == used["plain"][3] + 64 + 16 + 32
     assert used["plain"][3] == 192
-    program = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True)
+    program = Runtime.get().load_program(manager.buffer, share_arenas=True, sanitize=True)
     methods = {name: program.load_method(name) for name in MODULES}
     for (name, x), expected in zip(calls(), answers(), strict=True):
         torch.testing.assert_close(methods[name].execute([x])[0], expected)
@@ -272,7 +272,7 @@ def test_methods_of_two_planners_do_not_meet_either(edge: Any) -> None:
     manager = lowered(edge, planners)
     used = {one.name: one.non_const_buffer_sizes for one in manager.executorch_program.execution_plan}
     assert [size > 0 for size in used["branching"]] == [False, False, True]
-    program = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True)
+    program = Runtime.get().load_program(manager.buffer, share_arenas=True, sanitize=True)
     methods = {name: program.load_method(name) for name in MODULES}
     for (name, x), expected in zip(calls(), answers(), strict=True):
         torch.testing.assert_close(methods[name].execute([x])[0], expected)
@@ -290,7 +290,7 @@ def test_devices_move_with_the_arenas(edge: Any) -> None:
 
 
 # Planned by itself, the second method keeps its buffer in the second pool: there is room for it in the first one only
-# when it is planned again, and then the first method, which has been looked at, has to leave that room.
+# when it is planned again, and then the first method, which has been examined, has to leave that room.
 STATE_THAT_MOVES = """\
 program(1)
 b5 = buffer("f32[3]", zeros())

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exirkit.passes.memory import PLANNERS, Body, PlannedValue, PlanningProblem, Pool, solve
-from exirkit.passes.memory.packing.demand import Demand, lower_bound, peak_bytes
 from exirkit.passes.memory.packing.exact import exact_placement
-from exirkit.passes.memory.packing.packers import DensePacker, SparsePacker
+from exirkit.passes.memory.packing.packers import Demand, DensePacker, SparsePacker, lower_bound, peak_bytes
 from exirkit.passes.memory.packing.search import Effort, smallest_placement
 from exirkit.passes.memory.problem import Alternatives, Timeline
 

@@ -50,15 +50,15 @@ def test_chain_reuses_memory(builder: Any) -> None:
 
 def test_second_run_changes_nothing_and_says_so(builder: Any) -> None:
     x = builder.input("x", [100])
-    wish = builder.op(x, [64])
-    spec_of(wish).mem_id, spec_of(wish).mem_offset = 2, 4096
-    module, signature = builder.finish(builder.op(wish, [64]))
+    request = builder.op(x, [64])
+    spec_of(request).mem_id, spec_of(request).mem_offset = 2, 4096
+    module, signature = builder.finish(builder.op(request, [64]))
     planner = MemoryPlanningPass()
     assert planner.run(module, signature).modified
     sizes = list(module.meta["non_const_buffer_sizes"])
     assert not planner.run(module, signature).modified
     assert module.meta["non_const_buffer_sizes"] == sizes
-    assert place(wish) == (2, 4096)
+    assert place(request) == (2, 4096)
     assert sizes[2] == 4160
 
 
@@ -218,14 +218,14 @@ def test_overlapping_plan_is_refused_and_names_the_algorithm(builder: Any) -> No
         "places",
     ],
 )
-def test_malformed_results_are_refused(builder: Any, result: Any) -> None:
+def test_malformed_results_are_rejected(builder: Any, result: Any) -> None:
     x = builder.input("x", [16])
     module, signature = builder.finish(builder.op(x, [16]))
     with pytest.raises(ContractError, match="EK455"):
         MemoryPlanningPass(lambda *_: result).run(module, signature)
 
 
-def test_algorithm_that_moves_a_pinned_tensor_is_refused(builder: Any) -> None:
+def test_algorithm_that_moves_a_pinned_tensor_is_rejected(builder: Any) -> None:
     x = builder.input("x", [16])
     spec_of(x).mem_offset = 64
     module, signature = builder.finish(builder.op(x, [16]))

@@ -15,13 +15,11 @@ from exirkit.passes import (
     PlanningProblem,
     Pool,
     PooledPlan,
-    PoolWish,
+    PoolRequest,
     plan_pools,
     solve_planning_problem,
 )
-from exirkit.passes.memory.packing.bin import Shelf
-from exirkit.passes.memory.packing.fitting import Claim, choose_claims
-from exirkit.passes.memory.packing.gaps import PlacedRanges
+from exirkit.passes.memory.packing.pools import Bin, Claim, PlacedRanges, choose_claims
 
 
 def live_bytes(claims: Sequence[Claim], numbers: Sequence[int]) -> int:
@@ -73,8 +71,8 @@ def test_too_many_ranges_to_look_at_every_choice() -> None:
     assert simple.gain == 40
 
 
-def drawn(number: int) -> tuple[PlanningProblem, list[PoolWish], list[int], str]:
-    """Return a problem with limits that bind, wishes, the order of its pools, and a planner."""
+def drawn(number: int) -> tuple[PlanningProblem, list[PoolRequest], list[int], str]:
+    """Return a problem with limits that bind, requests, the order of its pools, and a planner."""
     draw = random.Random(number)
     problem = draw_instance(11, number).problem
     order = draw.sample(range(1, 6), draw.choice((1, 2, 2, 3)))
@@ -84,14 +82,14 @@ def drawn(number: int) -> tuple[PlanningProblem, list[PoolWish], list[int], str]
     for pool in order:
         limit = int(whole * draw.random() * 0.4) if draw.random() < 0.7 else None
         pools[pool] = Pool(draw.choice((1, 16, 64)), limit)
-    wishes = []
+    requests = []
     for value in problem.values:
         start = draw.randrange(len(order))
         ways = order[start:] if draw.random() < 0.8 and value.pinned is None else order[start : start + 1]
-        wishes.append(PoolWish(tuple(ways), value.nbytes * draw.randint(1, 5)))
+        requests.append(PoolRequest(tuple(ways), value.nbytes * draw.randint(1, 5)))
     # What is pinned in one problem may overlap if pools are mixed; the pins are not what is tried here.
     values = [replace(value, pinned=None) for value in problem.values]
-    return replace(problem, values=values, pools=pools), wishes, order, planner
+    return replace(problem, values=values, pools=pools), requests, order, planner
 
 
 def root_of(problem: PlanningProblem, number: int) -> int:
@@ -125,13 +123,13 @@ def fits_besides(plan: PooledPlan, number: int, pool: int) -> bool:
 def test_drawn_policies_on_drawn_problems(block: int) -> None:
     spilled = overfull = 0
     for number in range(block * 60, block * 60 + 60):
-        problem, wishes, order, planner = drawn(number)
-        plan = plan_pools(problem, wishes, order, planner)
-        assert plan == plan_pools(problem, wishes, order, planner)
+        problem, requests, order, planner = drawn(number)
+        plan = plan_pools(problem, requests, order, planner)
+        assert plan == plan_pools(problem, requests, order, planner)
         assert not check_plan(plan.problem, plan.result), number
         assert {each.kind for each in check_limits(plan.problem, plan.result)} <= {"limit"}, number
         for one, value in enumerate(plan.problem.values):
-            way = wishes[root_of(problem, one)].pools
+            way = requests[root_of(problem, one)].pools
             assert value.pool in way, number
             left = plan.spilled.get(one)
             assert value.base is not None or (left is None) == (value.pool == way[0]), number
@@ -142,13 +140,13 @@ def test_drawn_policies_on_drawn_problems(block: int) -> None:
             # Nothing is in a pool that is too full but what must not go anywhere else.
             for one, value in enumerate(plan.problem.values):
                 inside = value.pool == pool and value.base is None and value.nbytes
-                assert not inside or wishes[one].pools[-1] == pool, number
+                assert not inside or requests[one].pools[-1] == pool, number
             assert plan.result.pool_nbytes[pool] - missing == problem.pools[pool].limit, number
         for pool, most in plan.most_gain.items():
             kept = [
-                wish.gain
-                for wish, value in zip(wishes, plan.problem.values, strict=True)
-                if value.pool == pool and value.base is None and wish.pools[-1] != pool and value.nbytes
+                request.gain
+                for request, value in zip(requests, plan.problem.values, strict=True)
+                if value.pool == pool and value.base is None and request.pools[-1] != pool and value.nbytes
             ]
             # Values of alternatives are counted as if they ran together.
             assert sum(kept) <= most or len(problem.bodies) > 1, number
@@ -173,16 +171,16 @@ def test_problems_whose_choices_leave_gaps(seed: int) -> None:
         values.append(replace(values[base], last=values[base].last + draw.randint(-1, 6), base=base))
         values[-1] = replace(values[-1], last=max(values[-1].first, values[-1].last))
     ways = [(1, 2, 3) if draw.random() < 0.97 else (1,) for _ in values]
-    wishes = [PoolWish(way, value.nbytes * draw.randint(1, 5)) for way, value in zip(ways, values, strict=True)]
+    requests = [PoolRequest(way, value.nbytes * draw.randint(1, 5)) for way, value in zip(ways, values, strict=True)]
     pools = {1: Pool(16, draw.randint(900, 1600)), 2: Pool(1, draw.randint(300, 900)), 3: Pool()}
-    plan = plan_pools(PlanningProblem(values, pools), wishes, [1, 2, 3])
+    plan = plan_pools(PlanningProblem(values, pools), requests, [1, 2, 3])
     assert not check_plan(plan.problem, plan.result)
     assert bool(check_limits(plan.problem, plan.result)) == bool(plan.result.over_limit)
     for one, pool in plan.spilled.items():
         assert pool in plan.result.over_limit or not fits_besides(plan, one, pool), one
     for pool, most in plan.most_gain.items():
         inside = [one for one, value in enumerate(plan.problem.values) if value.pool == pool and value.base is None]
-        gained = sum(wishes[one].gain for one in inside if wishes[one].pools[-1] != pool)
+        gained = sum(requests[one].gain for one in inside if requests[one].pools[-1] != pool)
         assert 0.9 * most <= gained <= most
 
 
@@ -207,31 +205,32 @@ def test_a_range_is_put_into_the_lowest_gap_that_holds_it() -> None:
 
 def test_what_gains_more_drives_out_what_gains_less() -> None:
     claims = {0: Claim(60, 0, 9, 5), 1: Claim(30, 0, 4, 4, must=True), 2: Claim(70, 0, 9, 9), 3: Claim(20, 6, 9, 1)}
-    shelf = Shelf(claims, dict.fromkeys(claims, 10), 100)
-    ranges = shelf.exchanged(shelf.ranges({0: 0, 1: 70}))
+    bin = Bin(claims, dict.fromkeys(claims, 10), 100)
+    ranges = bin.exchanged(bin.ranges({0: 0, 1: 70}))
     assert ranges.offset.keys() == {1, 2, 3}
     assert not ranges.beyond(100)
     assert ranges.gain == 10
-    assert shelf.exchanged(ranges).offset == ranges.offset
+    assert bin.exchanged(ranges).offset == ranges.offset
 
 
 @pytest.mark.parametrize("number", range(0, 400, 8))
 def test_what_fits_stays(number: int) -> None:
-    problem, wishes, order, planner = drawn(number)
+    problem, requests, order, planner = drawn(number)
     if any(value.base is not None for value in problem.values):
         return
     first = replace(
-        problem, values=[replace(value, pool=wish.pools[0]) for value, wish in zip(problem.values, wishes, strict=True)]
+        problem,
+        values=[replace(value, pool=request.pools[0]) for value, request in zip(problem.values, requests, strict=True)],
     )
     result = solve_planning_problem(first, planner)
-    plan = plan_pools(problem, wishes, order, planner)
+    plan = plan_pools(problem, requests, order, planner)
     lowest = min((order.index(pool) for pool in plan.spilled.values()), default=len(order))
     full = [pool for pool in order if pool in result.over_limit]
     # The first pool of the order that does not hold what wants to be in it is the first that something leaves.
     for pool in full[:1]:
         may_leave = any(
-            wish.pools[0] == pool and wish.pools[-1] != pool and value.nbytes
-            for wish, value in zip(wishes, problem.values, strict=True)
+            request.pools[0] == pool and request.pools[-1] != pool and value.nbytes
+            for request, value in zip(requests, problem.values, strict=True)
         )
         assert order.index(pool) == lowest or not may_leave
     assert full or not plan.spilled
@@ -239,9 +238,14 @@ def test_what_fits_stays(number: int) -> None:
 
 def test_what_is_read_most_stays() -> None:
     values = [PlannedValue(600, 0, 9), PlannedValue(400, 1, 4), PlannedValue(500, 1, 2), PlannedValue(900, 5, 9)]
-    wishes = [PoolWish((1, 2), 1200), PoolWish((1, 2), 2000), PoolWish((1, 2), 1000), PoolWish((2, 1), 99)]
+    requests = [
+        PoolRequest((1, 2), 1200),
+        PoolRequest((1, 2), 2000),
+        PoolRequest((1, 2), 1000),
+        PoolRequest((2, 1), 99),
+    ]
     problem = PlanningProblem(values, {1: Pool(limit=1000), 2: Pool()})
-    plan = plan_pools(problem, wishes, [1, 2])
+    plan = plan_pools(problem, requests, [1, 2])
     assert [value.pool for value in plan.problem.values] == [1, 1, 2, 2]
     assert plan.spilled == {2: 1}
     assert plan.most_gain == {1: 3200}
@@ -250,15 +254,15 @@ def test_what_is_read_most_stays() -> None:
 
 def test_a_range_that_must_stay_drives_out_what_gains_more() -> None:
     values = [PlannedValue(600, 0, 3), PlannedValue(600, 0, 3)]
-    wishes = [PoolWish((1,), 0), PoolWish((1, 2), 10**9)]
-    plan = plan_pools(PlanningProblem(values, {1: Pool(limit=1000), 2: Pool()}), wishes, [1, 2])
+    requests = [PoolRequest((1,), 0), PoolRequest((1, 2), 10**9)]
+    plan = plan_pools(PlanningProblem(values, {1: Pool(limit=1000), 2: Pool()}), requests, [1, 2])
     assert [value.pool for value in plan.problem.values] == [1, 2]
     assert not plan.result.over_limit
 
 
 def test_every_pool_may_be_too_small() -> None:
     values = [PlannedValue(600, 0, 3), PlannedValue(700, 0, 3), PlannedValue(50, 0, 3)]
-    wishes = [PoolWish((1, 2), 1), PoolWish((1, 2), 2), PoolWish((1, 2), 3)]
-    plan = plan_pools(PlanningProblem(values, {1: Pool(limit=640), 2: Pool(limit=512)}), wishes, [1, 2])
+    requests = [PoolRequest((1, 2), 1), PoolRequest((1, 2), 2), PoolRequest((1, 2), 3)]
+    plan = plan_pools(PlanningProblem(values, {1: Pool(limit=640), 2: Pool(limit=512)}), requests, [1, 2])
     assert [value.pool for value in plan.problem.values] == [1, 2, 2] or plan.result.over_limit
     assert plan.result.over_limit.keys() == {2}

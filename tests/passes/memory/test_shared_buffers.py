@@ -97,7 +97,7 @@ def test_what_one_method_writes_the_others_read(planner: str) -> None:
     for plan in manager.executorch_program.execution_plan:
         assert plan.non_const_buffer_sizes[next(iter(arenas)) or 0] == 48
     notebook = Notebook()
-    loaded = Runtime.get().load_program(manager.buffer, share_arenas=True, knowing=True, in_place=True)
+    loaded = Runtime.get().load_program(manager.buffer, share_arenas=True, sanitize=True, in_place=True)
     # Loading a method writes the initial values of its buffers.
     methods = {name: loaded.load_method(name) for name in names}
     for call, name in enumerate(["write", "repeat", "write", "forget", "repeat", "write", "forget"]):
@@ -138,7 +138,7 @@ def test_methods_of_an_official_module_have_one_each(shared_file: bytes, officia
     assert differing
 
 
-def test_a_method_that_only_reads_is_refused() -> None:
+def test_a_method_that_only_reads_is_rejected() -> None:
     config = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
     with pytest.raises(ModelError) as caught:
         exirkit.to_edge(exported("write", "read", "repeat")).to_executorch(config)
@@ -158,7 +158,7 @@ def test_methods_of_different_planners_share_nothing() -> None:
     assert torch.equal(loaded.load_method("read").execute([x])[0], Notebook().read(x))
 
 
-def test_buffers_of_one_name_and_two_sizes_are_refused() -> None:
+def test_buffers_of_one_name_and_two_sizes_are_rejected() -> None:
     programs = exported("write")
     other = Notebook()
     other.register_buffer("pages", torch.zeros(3, 4))

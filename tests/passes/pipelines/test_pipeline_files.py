@@ -226,7 +226,7 @@ NEEDS_LAYOUTS = "  - {pass: remove-asserts, requires: [dim-orders-agree]}\n"
 
 
 class Mark(Pass):
-    """A pass of somebody else's."""
+    """A pass of a caller else's."""
 
     name = "mark"
 

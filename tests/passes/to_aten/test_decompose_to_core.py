@@ -90,7 +90,7 @@ def test_same_graph_as_torch(name: str) -> None:
             table.update(beyond_core())
             theirs = program.run_decompositions(table)
         if not writes(program):
-            # Views of what is written to are computed anew in another order than torch's.
+            # Views of what is written to are computed again in another order than torch's.
             assert shape_of(ours.graph) == shape_of(theirs.graph)
         mutations = [(spec.kind, spec.target) for spec in ours.graph_signature.output_specs]
         assert mutations == [(spec.kind, spec.target) for spec in theirs.graph_signature.output_specs]

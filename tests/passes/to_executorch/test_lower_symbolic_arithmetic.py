@@ -34,7 +34,7 @@ def prim(name: str) -> DefinedOperator:
     return found
 
 
-def refuse_integer(meaning: Callable[[float], int]) -> Callable[[Any], int]:
+def reject_integer(meaning: Callable[[float], int]) -> Callable[[Any], int]:
     def run(value: Any) -> int:
         assert type(value) is float, "the runtime's kernel takes floats only"
         return meaning(value)
@@ -42,7 +42,7 @@ def refuse_integer(meaning: Callable[[float], int]) -> Callable[[Any], int]:
     return run
 
 
-def refuse_mixture(meaning: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def reject_mixture(meaning: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def run(left: Any, right: Any) -> Any:
         assert type(left) is type(right), "the runtime's kernel takes two of one kind only"
         return meaning(left, right)
@@ -64,11 +64,11 @@ def negation(value: Any) -> bool:
 # What the official runtime was seen to do, where it is not what Python does.
 RUNTIME: dict[Any, Callable[..., Any]] = {
     prim("mod"): remainder,
-    prim("ceil"): refuse_integer(math.ceil),
-    prim("round"): refuse_integer(round),
-    prim("trunc"): refuse_integer(math.trunc),
-    prim("sym_max"): refuse_mixture(max),
-    prim("sym_min"): refuse_mixture(min),
+    prim("ceil"): reject_integer(math.ceil),
+    prim("round"): reject_integer(round),
+    prim("trunc"): reject_integer(math.trunc),
+    prim("sym_max"): reject_mixture(max),
+    prim("sym_min"): reject_mixture(min),
     prim("sym_not"): negation,
 }
 

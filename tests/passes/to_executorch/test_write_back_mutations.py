@@ -92,19 +92,19 @@ def test_every_constellation(mutations: dict[str, str], results: list[str]) -> N
     lowered = check(mutations, results)
     writes = {owner: value for owner, value in mutations.items() if owner != value}
     assert len(call_nodes(lowered, COPY)) == len(writes)
-    # A copy is needed for each old value that is returned, and for each circle of which no value is saved by that.
+    # A copy is needed for each old value that is returned, and for each cycle of which no value is saved by that.
     saved = {name for name in results if name in writes}
-    assert len(call_nodes(lowered, CLONE)) == len(saved) + sum(not (circle & saved) for circle in circles(writes))
+    assert len(call_nodes(lowered, CLONE)) == len(saved) + sum(not (cycle & saved) for cycle in cycles(writes))
 
 
-def circles(writes: dict[str, str]) -> list[set[str]]:
+def cycles(writes: dict[str, str]) -> list[set[str]]:
     found: list[set[str]] = []
     for start in writes:
         walked, owner = [start], writes[start]
         while owner in writes and owner not in walked:
             walked.append(owner)
             owner = writes[owner]
-        if owner == start and all(start not in circle for circle in found):
+        if owner == start and all(start not in cycle for cycle in found):
             found.append(set(walked))
     return found
 
@@ -125,7 +125,7 @@ def test_an_old_value_is_copied_once_for_all_its_outputs() -> None:
     assert len(call_nodes(lowered, CLONE)) == 1
 
 
-def test_the_copy_of_an_output_also_opens_a_circle() -> None:
+def test_the_copy_of_an_output_also_opens_a_cycle() -> None:
     lowered = check({"first": "second", "second": "first"}, ["second"])
     assert len(call_nodes(lowered, CLONE)) == 1
 

@@ -151,9 +151,9 @@ def test_inputs_of_a_graph_are_no_constants_and_the_report_says_so(rules: ApplyR
     result = rules(program.graph_module)
     assert rules.report is not None
     assert dict(rules.report.applied) == {"simplify.relu-relu": 1}
-    (refusal,) = [one for one in rules.report.rejections if not one.node]
-    assert refusal.rule == "fold.scaled-weight"
-    assert "graph module" in refusal.reason
+    (rejection,) = [one for one in rules.report.rejections if not one.node]
+    assert rejection.rule == "fold.scaled-weight"
+    assert "graph module" in rejection.reason
     inputs = [node.name for node in program.graph.find_nodes(op="placeholder")]
     assert [node.name for node in result.graph_module.graph.find_nodes(op="placeholder")] == inputs
 
@@ -242,6 +242,6 @@ def test_pass_managers_take_them(rules: ApplyRules) -> None:
     torch.testing.assert_close(also.graph_module(X), model(X))
 
 
-def test_other_things_are_refused(rules: ApplyRules) -> None:
+def test_other_things_are_rejected(rules: ApplyRules) -> None:
     with pytest.raises(UsageError, match="EK424"):
         rules(torch.nn.ReLU())  # type: ignore[call-overload]

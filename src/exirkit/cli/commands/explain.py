@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -51,7 +52,11 @@ def explain(
 
 def read_code_texts() -> dict[str, CodeText]:
     """Return what every code means, in the order of the codes."""
-    found = [CodeText(code, one["title"], one["text"].strip()) for file in _files() for code, one in _read(file)]
+    found = [
+        CodeText(code, one["title"], one["text"].strip())
+        for file in _files()
+        for code, one in _entries(file.read_text(encoding="utf-8"))
+    ]
     return {text.code: text for text in sorted(found, key=lambda text: text.code)}
 
 
@@ -67,9 +72,10 @@ def code_text(code: str) -> CodeText:
     wanted = code.strip().upper()
     wanted = wanted if wanted.startswith("EK") else f"EK{wanted}"
     for file in _files():
-        # Parsing all files takes longer than anything else here.
-        if f"\n{wanted}:\n" in file.read_text(encoding="utf-8"):
-            entry = dict(_read(file))[wanted]
+        # The entry alone is parsed: the files are long, and PyYAML is slow.
+        found = re.search(rf"^{re.escape(wanted)}:\n(?:[ \n].*\n?)*", file.read_text(encoding="utf-8"), re.MULTILINE)
+        if found:
+            entry = dict(_entries(found[0]))[wanted]
             return CodeText(wanted, entry["title"], entry["text"].strip())
     raise CommandError(
         code="EK719",
@@ -85,10 +91,9 @@ def _files() -> list[Traversable]:
     return [file for folder in folders if (file := folder.joinpath(_FILE_NAME)).is_file()]
 
 
-def _read(file: Traversable) -> Iterator[tuple[str, dict[str, Any]]]:
+def _entries(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    # The loader is a safe one, in C where PyYAML was built with it.
-    entries = yaml.load(file.read_text(encoding="utf-8"), Loader=loader) or {}
+    # A safe loader, in C where PyYAML was built with it.
+    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     yield from entries.items()

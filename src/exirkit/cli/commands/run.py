@@ -155,7 +155,7 @@ def run_file(
         names = [plan.name for plan in file.program.execution_plan]
         name = method or (names[0] if len(names) == 1 else "forward")
         plan = chosen_plans(file.program, name)[0]
-        loaded = Runtime.get().load_program(file, knowing=sanitize, in_place=in_place).load_method(name)
+        loaded = Runtime.get().load_program(file, sanitize=sanitize, in_place=in_place).load_method(name)
         made_up = not inputs and bool(plan.inputs)
         values = read_inputs(inputs) if inputs else make_inputs(plan, fill, torch.Generator().manual_seed(seed))
         steps(f"running {name}")

@@ -1,1 +1,0 @@
-"""Planning of several methods together: common arenas, limits and shared buffers."""
