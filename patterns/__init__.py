@@ -40,9 +40,8 @@ from .checking.witnesses import (
     witness_text,
 )
 from .engine.bisection import Bisection, bisect_rewrites
-from .engine.history import RewriteHistory
 from .engine.program_facts import ProgramFacts
-from .engine.report import Application, Rejection, RewriteReport, RuleStatistics
+from .engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
 from .explain.explanation import Mismatch, NodeExplanation, RuleExplanation, explain_rule
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between

@@ -18,8 +18,7 @@ from torch.fx import Node
 from exirkit.ir import Diagnostic, UsageError, same_argument, underlying
 from exirkit.patterns.books.model import Rule, RuleBook, write_book
 from exirkit.patterns.explain.value_descriptions import shown
-from exirkit.patterns.matching.literals import rounds_to, shortest_number
-from exirkit.patterns.matching.values import same_literal
+from exirkit.patterns.matching.arguments import rounds_to, same_literal, shortest_number
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.facts import traits_of
 from exirkit.patterns.operators.table import CONSTANTS, name_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic, GraphEditor, UsageError, copy_program
+from exirkit.patterns.engine.report import Application
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 
-from .report import Application
 from .rewriting import RewriteOptions, RuleEngine
 
 IsGood = Callable[[ExportedProgram], bool]

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from exirkit.patterns.engine.application import Applied, RejectedError, RuleApplication
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import State
 from exirkit.patterns.operators.facts import operators_with
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
-
-from .application import Applied, RejectedError, RuleApplication
 
 Room = Callable[[Node], float]
 """Bytes of memory that the results of a rewrite may take at a node at once."""

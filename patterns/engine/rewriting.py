@@ -26,15 +26,14 @@ from exirkit.ir import (
     is_module_program,
     locate,
 )
+from exirkit.patterns.engine.application import RejectedError, RuleApplication, is_wanted
+from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.predicate_tree import PredicateTree
 from exirkit.patterns.operators.targets import Target
 
-from .application import RejectedError, RuleApplication, is_wanted
 from .cost_choice import CostChoice, Room
-from .history import RewriteHistory
 from .program_facts import ProgramFacts
-from .report import Application, Rejection, RewriteReport, RuleStatistics
 
 _LONGEST_CYCLE = 12
 _BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from exirkit.ir import same_argument, underlying
 from exirkit.patterns.books.traces import literal_text, unused
-from exirkit.patterns.matching.literals import shortest_number
+from exirkit.patterns.matching.arguments import shortest_number
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import CONSTANTS, name_of
 

@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.patterns.engine.program_facts import ProgramFacts
-from exirkit.patterns.matching.values import scalar_behind
+from exirkit.patterns.matching.arguments import scalar_behind
 from exirkit.patterns.operators.table import DTYPES, name_of
 from exirkit.patterns.syntax.undecided import SYMBOLIC
 

@@ -1,18 +1,22 @@
-"""A rule ready to be matched: its texts parsed, its names checked, its closures made."""
+"""A rule ready to be matched: its strings parsed, its names checked, its closures made."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from exirkit.ir import SourceText
 from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
+from exirkit.patterns.matching.matcher import PatternCompiler
+from exirkit.patterns.matching.roots import UnconnectedError, anchors
+from exirkit.patterns.matching.state import CompiledGuard, State
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import FACTS, Program, compile_guard, compile_program
@@ -31,13 +35,70 @@ from exirkit.patterns.syntax.terms import (
     walk,
 )
 from exirkit.patterns.types.parser import link_variables, parse_variable
-from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.scanner import VariableSyntaxError
 
-from .let_names import with_let
-from .matcher import PatternCompiler
-from .roots import UnconnectedError, anchors
-from .state import CompiledGuard, State
+
+def with_let(guard: CompiledGuard, let: Program) -> CompiledGuard:
+    """Return a condition that can be asked before `let` has run.
+
+    Args:
+        guard: A condition, perhaps over names that `let` assigns.
+        let: The program.
+    """
+    assigned = frozenset(let.assigns)
+    if not guard.needs & assigned:
+        return guard
+    compiled = guard.compiled
+
+    def ask(names: Mapping[str, Any]) -> Any:
+        return compiled(_WithLet(names, let))
+
+    return replace(guard, compiled=ask, needs=(guard.needs - assigned) | (let.uses - {FACTS}))
+
+
+class _WithLet(Mapping[str, Any]):
+    """Names of a match, and what `let` makes of them."""
+
+    def __init__(self, names: Mapping[str, Any], let: Program) -> None:
+        self.names = names
+        self.let = let
+        self._own: dict[str, Any] | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.let.assigns:
+            return self.names[key]
+        if self._own is None:
+            self._own = self.let.assigned(_Real(self.names))
+        return self._own[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.names, **dict.fromkeys(self.let.assigns)})
+
+    def __len__(self) -> int:
+        return len({*self.names, *self.let.assigns})
+
+
+class _Real(Mapping[str, Any]):
+    """Names in which constants are real tensors."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self.names = names
+
+    def __getitem__(self, key: str) -> Any:
+        value = self.names[key]
+        if not isinstance(value, Node) or not isinstance(value.meta.get("val"), torch.Tensor):
+            return value
+        known = self.names[FACTS].value(value)
+        return value if known is None else known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+# A rule ready to be matched: its texts parsed, its names checked, its closures made
 
 
 @dataclass(frozen=True)
@@ -416,13 +477,3 @@ def _height(term: Any, seen: int = 0) -> int:
 def _specificity(pattern: Pattern) -> int:
     terms = [term for root in pattern.roots for term in walk(root)]
     return sum(4 * isinstance(term, Call) + (not isinstance(term, Variable | Symbol)) for term in terms)
-
-
-__all__ = [
-    "CompiledCase",
-    "CompiledRule",
-    "OperatorVariable",
-    "RuleTexts",
-    "compile_rule",
-    "texts_of",
-]

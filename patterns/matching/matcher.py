@@ -13,6 +13,16 @@ import torch
 from torch.fx import Node
 
 from exirkit.patterns.forms.catalogue import Forms
+from exirkit.patterns.matching.arguments import is_kind, literal_agrees, same_bound, same_number, scalar_shown
+from exirkit.patterns.matching.calls import (
+    compile_alternatives,
+    compile_call,
+    compile_item,
+    compile_list,
+    compile_operator_call,
+    compile_optional,
+    compile_through,
+)
 from exirkit.patterns.operators.seen_through import behind
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.terms import (
@@ -37,18 +47,7 @@ from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
 from exirkit.patterns.types.tensors import TensorVariable
 from exirkit.patterns.types.variable import admit
 
-from .calls import (
-    compile_alternatives,
-    compile_call,
-    compile_item,
-    compile_operator_call,
-    compile_optional,
-    compile_through,
-)
-from .lists import compile_list
-from .literals import literal_agrees, same_number, scalar_shown
 from .state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
-from .values import is_kind, same_bound
 
 
 class PatternCompiler:
