@@ -18,7 +18,7 @@ from .operators import official_program
 
 
 def official_backend(backend_id: str) -> type[BackendDetails]:
-    """Return a backend of the official package as one of ours; from then on it is known by its name.
+    """Return a backend of the official package as one of ours; from then on it is registered under its name.
 
     Raises:
         UsageError: EK751, the module that defines it has not been imported.

@@ -1,4 +1,4 @@
-"""Delegates given to the official runtime, before anyone deploys them."""
+"""Delegates initialised by the official runtime before deployment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNKNOWN = "is not registered"
 def check_delegates(manager: EdgeProgramManager) -> list[str]:
     """Have the official runtime initialise each delegate, in a process of its own.
 
-    Compiling says nothing about that: a backend may accept a graph that its runtime does not.
+    A delegate that compiles may still fail: a backend may accept a graph that its runtime rejects.
 
     Args:
         manager: Programs with delegates.

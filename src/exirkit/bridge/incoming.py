@@ -49,7 +49,7 @@ def edge_from_official(programs: Any, compile_config: EdgeCompileConfig | None =
 def _ours(program: ExportedProgram) -> ExportedProgram:
     made = copy_program(program, verifier=EdgeProgramVerifier)
     for module in called_graphs(made.graph_module):
-        _take_delegates_over(module)
+        _convert_delegates(module)
         for node in module.graph.nodes:
             if isinstance(node.target, OfficialEdgeOperator):
                 node.target = edge_operator(underlying(node.target))
@@ -57,17 +57,17 @@ def _ours(program: ExportedProgram) -> ExportedProgram:
     return made
 
 
-def _take_delegates_over(module: GraphModule) -> None:
-    taken: dict[str, LoweredBackendModule] = {}
+def _convert_delegates(module: GraphModule) -> None:
+    converted: dict[str, LoweredBackendModule] = {}
     for node in module.graph.nodes:
         if node.target is not executorch_call_delegate:
             continue
         node.target = CALL_DELEGATE
         attribute: Node = node.args[0]
         name = str(attribute.target)
-        if name not in taken:
-            taken[name] = _delegate(getattr(module, name))
-            setattr(module, name, taken[name])
+        if name not in converted:
+            converted[name] = _delegate(getattr(module, name))
+            setattr(module, name, converted[name])
 
 
 def _delegate(theirs: OfficialDelegate) -> LoweredBackendModule:

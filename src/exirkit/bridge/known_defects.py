@@ -1,4 +1,4 @@
-"""Programs that an official backend compiles into something that computes wrong numbers."""
+"""Programs that an official backend is known to miscompile."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FOUR_BITS = (-8, 7)
 
 
 def check_known_defects(backend_id: str, program: ExportedProgram) -> None:
-    """Reject a part of a program that a backend is known to compile into something wrong.
+    """Reject a part of a program that a backend is known to miscompile.
 
     Args:
         backend_id: Name of the official backend.
         program: What it is about to compile, with official operators.
 
     Raises:
-        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong places.
+        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong addresses.
     """
     findings = [found for check in _CHECKS.get(backend_id, ()) for found in check(program)]
     if findings:
@@ -55,7 +55,7 @@ def _int4_of_odd_width(program: ExportedProgram) -> Iterator[Diagnostic]:
 
 
 def _is_four_bits(node: Node) -> bool:
-    """Tell whether a call makes floats of a matrix of int4 weights with a scale for each row."""
+    """Return whether a call makes floats of a matrix of int4 weights with a scale for each row."""
     name = getattr(node.target, "__name__", "")
     if not name.endswith("dequantize_per_channel.default") or len(node.args) < 6:
         return False

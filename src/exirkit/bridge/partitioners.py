@@ -18,7 +18,7 @@ from .operators import official_program
 
 
 class OfficialPartitioner(Partitioner):
-    """Asks a partitioner of the official package, which may know nothing of exirkit.
+    """Runs a partitioner of the official package, unmodified.
 
     Args:
         partitioner: The partitioner, such as `XnnpackPartitioner()`.
@@ -29,10 +29,10 @@ class OfficialPartitioner(Partitioner):
         self._partitioner = partitioner
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Let it tag a copy with official operators, and take over all that it notes on the nodes.
+        """Let it tag a copy with official operators, and copy all metadata that it sets on the nodes.
 
         A backend may read more than the tags. XNNPACK's partitioner marks the quantise and dequantise calls that belong
-        to an operator; its backend takes an operand for quantised only where it finds such a mark.
+        to an operator; its backend treats an operand as quantised only where it finds such a mark.
 
         Raises:
             ContractError: EK742, it changed the graph.
@@ -46,17 +46,17 @@ class OfficialPartitioner(Partitioner):
                 Diagnostic(
                     code="EK742",
                     message=f"partitioner {type(self._partitioner).__name__} changed the graph",
-                    expected="a PartitionResult with the program it was given, notes in `meta` added and nothing else",
+                    expected="a PartitionResult with the given program, with entries added to `meta` and nothing else",
                 )
             )
         for module, other in zip(mine, tagged, strict=True):
             for node, noted in zip(module.graph.nodes, other.graph.nodes, strict=True):
-                _take_notes_over(node, noted)
+                _copy_metadata(node, noted)
         specs = {tag: _delegation_spec(spec) for tag, spec in result.partition_tags.items()}
         return PartitionResult(exported_program, specs)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
-        """Return what it returns: it looks at ATen operators, which are torch's."""
+        """Return what it returns: it examines ATen operators, which are those of torch."""
         found: tuple[list[OpOverload], Callable[[Node], bool] | None] = self._partitioner.ops_to_not_decompose(ep)
         return found
 
@@ -65,10 +65,10 @@ def _names(modules: list[GraphModule]) -> list[list[str]]:
     return [[node.name for node in module.graph.nodes] for module in modules]
 
 
-def _take_notes_over(node: Node, noted: Node) -> None:
-    """Give a node what a partitioner has put into the `meta` of its copy; nodes of one order are the same node."""
+def _copy_metadata(node: Node, noted: Node) -> None:
+    """Copy the metadata that a partitioner has set on the copy of a node."""
     for key, value in noted.meta.items():
-        # `spec` is copied with the graph, and no partitioner has anything to say about memory.
+        # `spec` is copied with the graph, and partitioners do not plan memory.
         if key != "spec" and node.meta.get(key) is not value:
             node.meta[key] = value
 

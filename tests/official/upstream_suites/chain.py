@@ -16,6 +16,7 @@ from typing import Any
 import executorch.exir
 import executorch.exir.program
 import executorch.exir.program._program as official_module
+from executorch.exir._serialize import _deserialize_pte_binary
 from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 
@@ -109,6 +110,11 @@ class ExecutorchManager:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ours, name)
+
+    @property
+    def executorch_program(self) -> Any:
+        """What the official reader finds in the file."""
+        return _deserialize_pte_binary(self._ours.buffer).program
 
     @property
     def _tensor_data(self) -> Mapping[str, bytes]:

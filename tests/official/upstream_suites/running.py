@@ -44,6 +44,7 @@ class Table:
 
     Attributes:
         groups: What is run.
+        not_run: Those of `known` that are not run.
         known: Tests that do not pass, by name (`ops/test_linear.py::TestLinear::test_x` in the folder of the backend):
             why.
         left: Modules that are not run: why.
@@ -51,6 +52,7 @@ class Table:
 
     groups: tuple[Group, ...]
     known: dict[str, str]
+    not_run: tuple[str, ...]
     left: dict[str, str]
 
 
@@ -68,7 +70,8 @@ def read_table() -> Table:
     )
     known = {test: one["why"] for one in data["known"] for test in one["tests"]}
     left = {module: one["why"] for one in data["left"] for module in one["modules"]}
-    return Table(groups, known, left)
+    not_run = tuple(test for one in data["known"] if not one.get("run", True) for test in one["tests"])
+    return Table(groups, known, not_run, left)
 
 
 @dataclass
@@ -88,11 +91,14 @@ class Outcome:
     steps: int = 0
 
 
-def run_modules(modules: Sequence[str], chain: str = "exirkit") -> tuple[dict[str, Outcome], str]:
+def run_modules(
+    modules: Sequence[str], deselected: Sequence[str] = (), chain: str = "exirkit"
+) -> tuple[dict[str, Outcome], str]:
     """Run test modules of the wheel.
 
     Args:
         modules: Their names in `executorch.backends`.
+        deselected: Tests to leave out.
         chain: `exirkit`, or `official` to run them as they are.
 
     Returns:
@@ -101,6 +107,7 @@ def run_modules(modules: Sequence[str], chain: str = "exirkit") -> tuple[dict[st
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.jsonl")
         names = [f"executorch.backends.{one}" for one in modules]
+        leaving = [f"--deselect=executorch/backends/{one}" for one in deselected]
         environment = {
             **os.environ,
             "UPSTREAM_CHAIN": chain,
@@ -111,7 +118,7 @@ def run_modules(modules: Sequence[str], chain: str = "exirkit") -> tuple[dict[st
         # Configuration of ours, such as warnings as errors, is not theirs.
         options = ["-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={_site_packages()}"]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", "--pyargs", *names],
+            [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", *leaving, "--pyargs", *names],
             cwd=ROOT,
             env=environment,
             capture_output=True,
