@@ -46,7 +46,7 @@ def fuzz_pass(request: pytest.FixtureRequest) -> Iterator[PassFuzzer]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell how many programs each pass changed: a pass that changes none was not tested."""
+    """Return how many programs each pass changed: a pass that changes none was not tested."""
     reports = [
         one
         for kind in ("passed", "failed")

@@ -66,6 +66,7 @@ _.OtherMemoryPlan
 _.PoisonedRun
 _.RepeatedRuns
 _.rung
+_.refusals
 
 # Tests: stand-ins that subclass or replace what is called by others, and layers that models only hold.
 _.StandIn

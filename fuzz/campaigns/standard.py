@@ -77,7 +77,7 @@ class StandardBench:
         return Case(seed, program, program_text(program), steps, features)
 
     def check(self, case: Case[Program]) -> Checked:
-        """Ask the oracles, from cheap to dear, until one finds something."""
+        """Ask the oracles, from cheap to expensive, until one finds something."""
         verdict = self._verdict(case)
         told = verdict.comparisons
         seconds = dict(verdict.seconds)

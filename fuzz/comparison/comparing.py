@@ -177,7 +177,7 @@ class _InstructionSearch:
         self._method = method
         self._steps = steps
         self._file = file
-        # Values in between are looked at in a first run: later ones depend on what a file that ends early has not kept.
+        # Values in between are examined in a first run: later ones depend on what a file that ends early has not kept.
         self._calls = calls[:1]
         self._results = results
         self._tolerances = tolerances

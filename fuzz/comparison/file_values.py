@@ -1,6 +1,6 @@
 """What a program file computes on a runtime, and the values between its instructions.
 
-A runtime only gives the outputs of a method. A value in between is looked at in a file that ends behind the instruction
+A runtime only gives the outputs of a method. A value in between is examined in a file that ends behind the instruction
 which computes it and has it as its only output, so that the same works for every runtime, without its help.
 """
 
@@ -109,7 +109,7 @@ class InstructionValues:
     Args:
         data: The file.
         method: Name of the method.
-        calls: Flat inputs of every run; the results of the last one are looked at.
+        calls: Flat inputs of every run; the results of the last one are examined.
     """
 
     def __init__(self, data: bytes, method: str, calls: Calls) -> None:

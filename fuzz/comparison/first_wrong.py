@@ -148,7 +148,7 @@ def results_of(program: ExportedProgram, calls: Calls) -> list[GraphResult]:
 def first_wrong_step(path: Sequence[Snapshot], judge: MethodJudge) -> WrongStep | None:
     """Return the first step after which a program computes something else, or None.
 
-    All snapshots are looked at in their order, so that it does not matter if a later pass hides what an earlier one has
+    All snapshots are examined in their order, so that it does not matter if a later pass hides what an earlier one has
     done.
 
     Args:

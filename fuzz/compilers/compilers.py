@@ -58,7 +58,7 @@ class Compiler(Protocol):
 
     @property
     def is_black_box(self) -> bool:
-        """Whether nothing but the file can be looked at."""
+        """Whether nothing but the file can be examined."""
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
         """Lower programs by method name; they are not changed.
@@ -93,7 +93,7 @@ class ExirkitCompiler:
             runs in between. Or a list of several.
         rules: Rule books (names or files) to apply to Edge programs, or compiled rules.
         passes: Passes to run on Edge programs: objects, or classes and functions as `MODULE:NAME`.
-        verify: When verifiers look at a program: after `each` stage, at the `end`, or never (`none`).
+        verify: When verifiers examine a program: after `each` stage, at the `end`, or never (`none`).
     """
 
     level: int = 1
@@ -115,7 +115,7 @@ class ExirkitCompiler:
 
     @property
     def is_black_box(self) -> bool:
-        """Whether nothing but the file can be looked at."""
+        """Whether nothing but the file can be examined."""
         return False
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
@@ -149,7 +149,7 @@ class ExirkitCompiler:
         """Return the choices of `to_executorch`.
 
         Args:
-            has_names: Store the names of mutable buffers, so that they can be looked at between runs.
+            has_names: Store the names of mutable buffers, so that they can be examined between runs.
         """
         policy = None if self.memory_policy is None else parse_memory_policy(self.memory_policy)
         says_planner = policy is not None and policy.planner is not None
@@ -169,7 +169,7 @@ class ExirkitCompiler:
             remove_view_copy=self.remove_view_copy,
             optimization_level=self.level,
             emit_mutable_buffer_names=has_names,
-            # The reference runtime takes more than the kernels of the official one; O11 looks at what those take.
+            # The reference runtime takes more than the kernels of the official one; O11 examines what those take.
             target=read_target("official_host").without_registry(),
         )
 
@@ -251,7 +251,7 @@ class FunctionCompiler:
 
     @property
     def is_black_box(self) -> bool:
-        """Whether nothing but the file can be looked at."""
+        """Whether nothing but the file can be examined."""
         return True
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:

@@ -59,7 +59,7 @@ class OfficialCompiler:
 
     @property
     def is_black_box(self) -> bool:
-        """Whether nothing but the file can be looked at."""
+        """Whether nothing but the file can be examined."""
         return True
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:

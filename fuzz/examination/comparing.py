@@ -109,14 +109,14 @@ def beyond_budget(got: Any, wanted: Any, exact: Any) -> tuple[str, str] | None:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose bits can be looked at: that of one element or none may have any stride."""
+    """Return a tensor whose bits can be examined: that of one element or none may have any stride."""
     if tensor.numel() > 1:
         return tensor.contiguous()
     return tensor.reshape(-1).as_strided((tensor.numel(),), (1,)).view(tensor.shape)
 
 
 def _equal(got: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """Whether a fast look already shows equality; it takes zeros of both signs for equal, so these are looked at."""
+    """Whether a fast look already shows equality; it takes zeros of both signs for equal, so these are examined."""
     if not torch.equal(got, wanted):
         return False
     if not wanted.is_floating_point() or not wanted.numel():

@@ -33,7 +33,7 @@ class DialectRun:
 def run_dialect(
     examination: Examination, stage: str, programs: Mapping[str, ExportedProgram], *, is_layout_promised: bool
 ) -> DialectRun:
-    """Run the methods of a program in memory, and look at every value on the way."""
+    """Run the methods of a program in memory, and examine every value on the way."""
     results: dict[str, list[GraphResult]] = {}
     findings: dict[str | None, Failure] = {}
     for method in examination.methods:

@@ -191,7 +191,7 @@ class Examination:
         }
 
     def buffers_of(self, method: str) -> list[str]:
-        """Return the names of the buffers that a method writes to, if they can be looked at."""
+        """Return the names of the buffers that a method writes to, if they can be examined."""
         return [] if self.compiler.is_black_box else mutated_buffers(self.exported[method])
 
     def once(

@@ -134,7 +134,7 @@ def _interpret(
             return list(pytree.tree_leaves(_resolved(node.args[0], values), is_leaf=_is_none))
         try:
             value = _value(module, node, values, given, sizes)
-            # Memory is made before anybody knows how much of it will be needed.
+            # Memory is made before it is known how much of it will be needed.
             if node.target is not alloc:
                 sizes.learn(node.meta.get("val"), value)
         except Exception as error:

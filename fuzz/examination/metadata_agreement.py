@@ -36,7 +36,7 @@ class MetadataTruth:
         self._sizes = Sizes()
 
     def observe(self, node: Node, value: Any) -> None:
-        """Look at one value."""
+        """Examine one value."""
         if node.target is not alloc:
             self._sizes.learn(node.meta.get("val"), value)
         fact = self._facts[node]

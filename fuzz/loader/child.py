@@ -20,7 +20,7 @@ MAX_NBYTES: Final = 4096
 _FEATURES: Final = 4096
 # Files that are read to the end and that one batch damages: so many that their fields are remembered.
 _WHOLE: Final = 300
-# Executions between two looks at the process.
+# Executions between two checks of the process.
 _LOOK_EVERY: Final = 1000
 _PARENT_DIED: Final = 3
 

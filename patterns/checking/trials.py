@@ -814,8 +814,3 @@ def _short(value: Any) -> str:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0][:200] if text else ""
-
-
-def tensor_variables(rule: CompiledRule) -> Sequence[str]:
-    """Return the names of variables that are tensors."""
-    return [name for name, variable in rule.variables.items() if isinstance(variable, TensorVariable)]

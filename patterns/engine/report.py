@@ -86,7 +86,6 @@ class RewriteReport:
         journal: Applications in their order.
         rejections: Matches that were not rewritten.
         statistics: By rule.
-        visited: How many nodes were visited, repeated ones counted.
         seconds: The whole run.
         is_limited: It ended because the limit of applications was reached.
     """
@@ -94,7 +93,6 @@ class RewriteReport:
     journal: list[Application] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     statistics: dict[str, RuleStatistics] = field(default_factory=dict)
-    visited: int = 0
     seconds: float = 0.0
     is_limited: bool = False
 

@@ -218,7 +218,6 @@ class _Run:
             root = tree.root_of(node.target)
             if root is None:
                 continue
-            self.report.visited += 1
             # What is found here again is not to be visited a second time in this sweep.
             changed.pop(node, None)
             contenders: list[CompiledRule] = []

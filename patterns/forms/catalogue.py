@@ -45,7 +45,7 @@ class Forms:
         op: The operator as written.
         readers: By operator of the call that is met.
         operators: Operators of the calls that may be met.
-        twins: Those that take the same arguments by the same names.
+        variants: Those that take the same arguments by the same names.
     """
 
     def __init__(self, op: Operator, readers: Mapping[Operator, Reader]) -> None:
@@ -57,7 +57,7 @@ class Forms:
         self._names = tuple(argument.name for argument in op._schema.arguments)
 
     def screen(self, met: Operator) -> Screen | None:
-        """Return a quick look that tells which calls of an operator may be read; None if all."""
+        """Return a quick look that states which calls of an operator may be read; None if all."""
         return screen_of(self.readers[met]) if met in self.readers else None
 
     def kept(self, met: Operator) -> frozenset[str]:
@@ -109,7 +109,7 @@ def forms_of(op: Operator) -> Forms | None:
 
 @cache
 def copying(op: Operator) -> Operator:
-    """Return the operator that copies what an operator views, which is what Edge has in its place."""
+    """Return the operator that copies what an operator views, which is what Edge has instead."""
     schema = getattr(op, "_schema", None)
     if schema is None or schema.is_mutable or not schema.name.startswith("aten::"):
         return op

@@ -16,7 +16,7 @@ Found = Iterator[tuple[dict[str, Any], tuple[Node, ...]]]
 Reader = Callable[[Node], Found]
 """From a call to the arguments of the written operator, and further calls that are read."""
 Screen = Callable[[Node], bool]
-"""A quick look at a call: False if a reader certainly reads nothing."""
+"""A cheap test of a call: False if a reader certainly reads nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class FormReader:
 
 
 def screen_of(reader: Reader) -> Screen | None:
-    """Return the quick look at calls that a reader may read; None if it has none."""
+    """Return the cheap test of calls that a reader may read; None if it has none."""
     return reader.screen if isinstance(reader, FormReader) else None
 
 

@@ -171,7 +171,7 @@ def _build(variants: list[Entry]) -> TreeNode:
 
 
 def _screen(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Screen | None:
-    """Return a quick look at calls of an operator that a pattern reads as calls of another one."""
+    """Return a cheap test of calls of an operator that a pattern reads as calls of another one."""
     call = term.base if isinstance(term, Item) else term
     if not isinstance(call, Call) or operator is call.op or call.op not in forms:
         return None

@@ -217,11 +217,6 @@ def _define_out_variant(
     library.impl(f"{base}.out", write, "CompositeExplicitAutograd")
 
 
-def known_definitions() -> Mapping[str, Program]:
-    """Return the programs of all operators that books have defined, by qualified name."""
-    return {name: kept[2] for name, kept in _KEPT.items()}
-
-
 # Operators that installed distributions offer
 
 OPERATORS = "exirkit.operators"

@@ -177,7 +177,7 @@ def test_ctrl_c_keeps_what_is_done(spawn: Spawn, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(yaml.safe_dump({"sleep": 0.05}))
     words = arguments(policy, "--seeds", "100", "--workers", "2", "--batch", "2")
-    # Whoever runs the tests in the background of a shell has interrupts ignored, and children inherit that.
+    # What runs the tests in the background of a shell has interrupts ignored, and children inherit that.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(

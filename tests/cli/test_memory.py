@@ -182,7 +182,7 @@ def test_one_set_of_arenas_for_all_methods(invoke: Invoke, tmp_path: Path) -> No
     )
     found = report(invoke, f"{source}:both")
     sums = {method.name: sum(pool.nbytes for pool in method.pools) for method in found.methods}
-    # In arena 1 they take turns; the buffers are nobody else's.
+    # In arena 1 they take turns; the buffers are their own.
     assert [(one.arena, one.nbytes, vars(one.methods)) for one in found.together] == [
         (1, sums["two"] - 48, {"one": sums["one"] - 16, "two": sums["two"] - 48}),
         (2, 16, {"one": 16}),

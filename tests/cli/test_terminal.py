@@ -32,7 +32,7 @@ def run_in_terminal(args: list[str], directory: Path, *, interrupt_at: str | Non
     """
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
-    # Whoever runs the tests in the background of a shell has interrupts ignored, and children inherit that.
+    # What runs the tests in the background of a shell has interrupts ignored, and children inherit that.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(

@@ -1,48 +1,36 @@
-"""One rendered diagnostic per code, provoked, and compared with the text in `snapshots/`.
+"""One rendered diagnostic per code, provoked, and compared with `snapshots/`, which has one file per room.
 
-After a deliberate change: `UPDATE_SNAPSHOTS=1 pytest tests/diagnostics`, and read the difference before committing it.
-A new code needs a function in the `provoke_*` module of its room.
+After a deliberate change: `UPDATE_SNAPSHOTS=1 pytest tests/diagnostics` (in one process); read the difference before
+committing it. A new code needs a function in the module of its room under `provocations/`.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.diagnostics import (  # noqa: F401 - they fill the table
-    provoke_bridge,
-    provoke_campaigns,
-    provoke_cli,
-    provoke_delegation,
-    provoke_dialects,
-    provoke_emit,
-    provoke_emitter,
-    provoke_generation,
-    provoke_ir,
-    provoke_loader_fuzzing,
-    provoke_memory,
-    provoke_memory_policies,
-    provoke_mutants,
-    provoke_oracles,
-    provoke_partitioning,
-    provoke_passes,
-    provoke_patterns,
-    provoke_pictures,
-    provoke_pipelines,
-    provoke_programs,
-    provoke_rule_use,
-    provoke_runtime_ref,
-    provoke_sanitizer,
-    provoke_verifiers,
-)
 from tests.diagnostics.provocation import NEEDING_EXECUTORCH, PROVOCATIONS, UNREACHABLE, rendered
 
 from exirkit.cli.commands.explain import read_code_texts
 
-SNAPSHOTS = Path(__file__).parent / "snapshots"
+HERE = Path(__file__).parent
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
+ROOMS = {
+    "1": "ir",
+    "2": "patterns",
+    "3": "verifiers",
+    "4": "passes",
+    "5": "emit",
+    "6": "runtime_ref",
+    "7": "program_and_cli",
+    "8": "fuzz",
+}
 
+for _module in sorted((HERE / "provocations").glob("*.py")):
+    import_module(f"tests.diagnostics.provocations.{_module.stem}")
 
 CODES = [
     pytest.param(code, marks=pytest.mark.executorch) if code in NEEDING_EXECUTORCH else code
@@ -50,16 +38,28 @@ CODES = [
 ]
 
 
+def snapshots(room: str) -> dict[str, str]:
+    """Return the stored texts of a room by code."""
+    path = HERE / "snapshots" / f"{room}.txt"
+    parts = re.split(r"^======== (EK\d{3})\n", path.read_text(encoding="utf-8") if path.is_file() else "", flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def store(room: str, texts: dict[str, str]) -> None:
+    """Write the texts of a room, ordered by code."""
+    text = "".join(f"======== {code}\n{text}" for code, text in sorted(texts.items()))
+    (HERE / "snapshots" / f"{room}.txt").write_text(text, encoding="utf-8")
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_snapshot(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = rendered(code, tmp_path)
     assert text.startswith((f"error[{code}]: ", f"warning[{code}]: ", f"note[{code}]: "))
-    path = SNAPSHOTS / f"{code}.txt"
+    room = ROOMS[code[2]]
     if UPDATE:
-        path.write_text(text)
-    assert path.is_file(), f"no snapshot yet; UPDATE_SNAPSHOTS=1 writes\n{text}"
-    assert text == path.read_text()
+        store(room, {**snapshots(room), code: text})
+    assert snapshots(room).get(code) == text, "UPDATE_SNAPSHOTS=1 writes what is expected"
 
 
 def test_every_code_is_provoked() -> None:
@@ -74,4 +74,4 @@ def test_the_table_has_no_other_codes() -> None:
 
 
 def test_there_are_no_other_snapshots() -> None:
-    assert {path.stem for path in SNAPSHOTS.glob("*.txt")} <= set(PROVOCATIONS)
+    assert {code for room in ROOMS.values() for code in snapshots(room)} <= set(PROVOCATIONS)

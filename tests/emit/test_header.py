@@ -1,4 +1,4 @@
-"""The first bytes of a file: what is read from them and what is refused."""
+"""The first bytes of a file: what is read from them and what is rejected."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_call_without_arguments() -> None:
 
 
 def test_fields_of_newer_versions_are_ignored() -> None:
-    # The vtable grows over what follows it in the file, whatever that is: the new entries are not looked at.
+    # The vtable grows over what follows it in the file, whatever that is: the new entries are not examined.
     grown = changed(OPERATOR, vtable_of_operator(OPERATOR), struct.pack("<H", 12))
     assert read_program(grown).program == read_program(OPERATOR).program
 

@@ -1,4 +1,4 @@
-"""The smallest program of every bug that was found and mended passes the whole ladder."""
+"""The smallest program of every bug that was found and fixed passes the whole oracle suite."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class RandomEdits:
         ]
 
     def run(self, most: int, depth: int = 0) -> None:
-        """Make up to `most` edits; what the editor refuses must leave no trace."""
+        """Make up to `most` edits; what the editor rejects must leave no trace."""
         for _ in range(self._choose(most + 1)):
             edit = self._any_of(self._edits)
             if edit == self.nested:

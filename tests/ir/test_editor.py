@@ -1,4 +1,4 @@
-"""Transactions and edits of nodes: what is undone, what is refused, what is modified."""
+"""Transactions and edits of nodes: what is undone, what is rejected, what is modified."""
 
 from __future__ import annotations
 

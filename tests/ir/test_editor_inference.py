@@ -91,7 +91,7 @@ class TestPropagation:
         assert far.runs == 0
 
     def test_each_node_once_even_with_many_ways_to_it(self, editor: GraphEditor) -> None:
-        """A ladder of additions: a walk along edges instead of in graph order would run the last one 2**12 times."""
+        """A chain of additions, each used twice: a walk along edges would run the last one 2**12 times."""
         relu, output = node(editor.program, "relu"), editor.graph.output_node()
         counter = Counting(torch.add)
         with editor.transaction("prepare"):
@@ -121,7 +121,7 @@ class TestPropagation:
         assert all(one.meta["val"].dtype is torch.float16 for one in chain)
 
     def test_a_call_sees_what_its_arguments_have_become(self, editor: GraphEditor) -> None:
-        """The call fits only the new value of its argument; users behind it do not, and are mended afterwards."""
+        """The call fits only the new value of its argument; users behind it do not, and are fixed afterwards."""
         relu, add = node(editor.program, "relu"), node(editor.program, "add_1")
         linear = relu.args[0]
         with editor.transaction("pass"):
@@ -133,7 +133,7 @@ class TestPropagation:
         assert recorded(editor.program) == recomputed(editor.program)
 
     def test_a_failure_leaves_nodes_due(self, editor: GraphEditor) -> None:
-        """Somebody who catches the failure of `propagate` and mends the cause gets the right values in the end."""
+        """A caller that catches the failure of `propagate` and fixes the cause gets the right values in the end."""
         permute, relu = node(editor.program, "permute"), node(editor.program, "relu")
         with editor.transaction("pass"):
             editor.replace(permute, relu)

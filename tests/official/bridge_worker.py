@@ -166,7 +166,7 @@ def plan(request: Header) -> Reply:
 
 
 def compare(request: Header) -> Reply:
-    """Tell whether a backend makes the same of a model whether tracing is cheap or not."""
+    """Return whether a backend makes the same of a model, tracing is cheap or not."""
     ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
     program = exported(request["model"])
     made = []

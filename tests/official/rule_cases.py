@@ -146,7 +146,7 @@ CASES: dict[str, RuleCase] = {
             "canonicalize.view-view-merge": 2,
         },
     ),
-    # Of the graph alone nobody knows whether an input may be returned as it is, so the last step is not made.
+    # Of the graph alone nothing knows whether an input may be returned as it is, so the last step is not made.
     "neutral": RuleCase(
         lambda: Function(_neutral),
         (3, 4),

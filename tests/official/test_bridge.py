@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.executorch, pytest.mark.slow]
 def test_xnnpack_through_our_chain(name: str, official_runtime: OfficialRuntime) -> None:
     answer, (ours, theirs) = ask_bridge({"op": "lower", "model": name})
     ours_taken, theirs_taken = (Counter(answer[one]["taken"]) for one in ("ours", "theirs"))
-    # Copies that change nothing are not there in our Edge programs, so nobody can take them.
+    # Copies that change nothing are not there in our Edge programs, so nothing can take them.
     assert set(theirs_taken - ours_taken) <= {"dim_order_ops._clone_dim_order.default"}
     assert answer["ours"]["left"] <= answer["theirs"]["left"]
     assert 0 < answer["ours"]["delegates"] <= answer["theirs"]["delegates"]

@@ -1,4 +1,4 @@
-"""Official backends that nobody can run here: files with their delegates are well formed and hold what theirs hold."""
+"""Official backends that cannot be run here: files with their delegates are well formed and hold what theirs hold."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ from exirkit.patterns.checking.witnesses import replay, rule_text_hash
 SHIPPED = rule_ids(*shipped_books())
 SOUND = ("sound_rules", "sound_rules_2", "sound_rules_3")
 UNSOUND = ("unsound_rules", "unsound_rules_2")
-BAD = [found.partition(" ")[0] for _, found in rule_ids("known_bad_rules")]
 
 
 def of_rules(*names: str) -> pytest.MarkDecorator:

@@ -48,10 +48,6 @@ X = torch.randn(2, 6, 4)
 
 # Computed arguments
 
-SLICES = """  vars: {x: 'f32 [N, A + C, M]'}
-  match: return aten.cat.default([aten.slice.Tensor(x, 1, 0, A), aten.slice.Tensor(x, 1, A, A + C)], 1)
-  replace: return aten.alias_copy.default(x)
-"""
 HALVES = """  vars: {x: 'f32 [N, 2 * H, M]'}
   match: return aten.add.Tensor(aten.slice.Tensor(x, 1, 0, H), aten.slice.Tensor(x, 1, H, 2 * H))
   replace: return aten.add.Tensor(aten.slice.Tensor(x, 1, H, 2 * H), aten.slice.Tensor(x, 1, 0, H))
@@ -60,11 +56,6 @@ HALVES = """  vars: {x: 'f32 [N, 2 * H, M]'}
 SHAPE = """  vars: {x: 'f32 [*S]'}
   match: return aten.view.default(aten.exp.default(aten.view.default(x, [-1])), shape(x))
   replace: return aten.exp.default(x)
-"""
-RANK = """  vars: {x: 'f32 [*S]'}
-  match: return aten.softmax.int(x, rank(x) - 1)
-  replace: return aten.softmax.int(aten.exp.default(aten.log_softmax.int(x, -1)), -1)
-  measure: once
 """
 
 

@@ -19,8 +19,6 @@ from exirkit.patterns import OperatorTable, RuleEngine, parse_book
 from exirkit.patterns.forms.catalogue import READERS, forms_of
 from exirkit.patterns.operators.seen_through import source_of
 
-Functions = dict[str, Callable[..., Any]]
-
 
 def moving(x: torch.Tensor) -> list[torch.Tensor]:
     """Move data about in every way."""

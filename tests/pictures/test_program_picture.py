@@ -1,4 +1,4 @@
-"""The picture agrees with the plan, and its figures with painted bytes."""
+"""The picture agrees with the plan, and its figures with marked bytes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Picks = Callable[[Node], bool]
 
 
 class Checking(BackendDetails):
-    """Runs what it is given like the reference backend, and looks at everything that it is handed."""
+    """Runs what it is given like the reference backend, and examines everything that it is handed."""
 
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:

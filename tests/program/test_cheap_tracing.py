@@ -91,7 +91,7 @@ def test_recompile_returns_code() -> None:
 
 
 def run(calls: list[tuple[Any, tuple[Any, ...]]], mode: FakeTensorMode | None = None) -> list[Any]:
-    """Call operators as passes do that trace anew."""
+    """Call operators as passes do that trace again."""
     interpreter = Interpreter(GraphModule(nn.Module(), Graph()))
     with mode or FakeTensorMode(allow_non_fake_inputs=True):
         return [interpreter.call_function(op, args, {}) for op, args in calls]

@@ -53,7 +53,7 @@ class _WithBuffers(Picking):
 
 
 def lowered(model: nn.Module, picks: Picks) -> EdgeProgramManager:
-    """Give the picked calls, and the buffers, to a backend that looks at all it is given."""
+    """Give the picked calls, and the buffers, to a backend that examines all it is given."""
     return to_edge(export(model, (torch.ones(3),))).to_backend(_WithBuffers(picks, "Checking"))
 
 

@@ -1,4 +1,4 @@
-"""Who is right about memory, found by painting: every byte of an arena gets the colour of the value that wrote it.
+"""Who is right about memory, found by marking: every byte of an arena gets the colour of the value that wrote it.
 
 Written from the meaning of programs and without any code of the memory sanitizer, which it is there to check. It
 understands programs without jumps and moves, made of kernels with out arguments and of `copy_`.
@@ -53,7 +53,7 @@ class Painter:
 
     Args:
         plans: The methods.
-        states: The values of each that are state; nobody else's.
+        states: The values of each that are state; their own.
         views: For each method, the value that each view without instruction shows.
     """
 

@@ -1,4 +1,4 @@
-"""Everything that the static check refuses: one broken program per rule, and none of the good ones."""
+"""Everything that the static check rejects: one broken program per rule, and none of the good ones."""
 
 from __future__ import annotations
 
@@ -418,7 +418,7 @@ def test_damage_is_found(name: str, serialized: bool) -> None:
 
 def test_every_finding_of_the_check_has_damage() -> None:
     found = {code for code, _ in DAMAGE.values()}
-    # Two methods with one name, and memory that the system refuses, have tests of their own.
+    # Two methods with one name, and memory that the system rejects, have tests of their own.
     assert found == {f"EK6{number:02}" for number in range(1, 27)} - {"EK616", "EK620", "EK621", "EK624", "EK625"}
 
 

@@ -102,7 +102,7 @@ def test_move_of_a_number() -> None:
 
 
 def test_reused_memory_is_overwritten() -> None:
-    """Whoever plans two live tensors into one place gets the wrong answer, here as on a device."""
+    """A program that plans two live tensors into one place gets the wrong answer, here as on a device."""
     asm = Assembly()
     x, y = asm.tensor([4]), asm.tensor([4])
     z = asm.tensor([4], at=16)

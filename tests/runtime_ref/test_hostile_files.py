@@ -1,4 +1,4 @@
-"""Files that nobody wrote: whatever the bytes are, loading ends with a program or with one of two errors, soon."""
+"""Random files: whatever the bytes are, loading ends with a program or with one of two errors, soon."""
 
 from __future__ import annotations
 

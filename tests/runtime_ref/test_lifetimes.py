@@ -54,7 +54,7 @@ def reads_before_a_write(instructions: list[Any], start: int, value: int, *, ret
 
 
 def holds_something(instructions: list[Any], at: int, value: int, *, given: bool) -> bool:
-    """Return whether some path from the start to an instruction writes to a value, or somebody has before."""
+    """Return whether some path from the start to an instruction writes to a value, or one before it."""
     waiting, seen = [(0, given)], set()
     while waiting:
         here, written = waiting.pop()
@@ -105,7 +105,7 @@ def test_lives_are_what_a_search_along_all_paths_finds(seed: int) -> None:
     wanted = searched(made, inputs, outputs)
     changed = {step.instr_args.args[3] for step in made.plan.chains[0].instructions if hasattr(step.instr_args, "args")}
     for value in [*values, flag]:
-        # A tensor that is neither written nor handed over has no bytes that anybody could show.
+        # A tensor that is neither written nor handed over has no bytes that could be shown.
         if value in changed or value in inputs:
             assert (covered(found[value]) if value in found else set()) == wanted[value], value
 

@@ -1,4 +1,4 @@
-"""Kernels that torch does not have, and how torch's are refused."""
+"""Kernels that torch does not have, and how torch's are rejected."""
 
 from __future__ import annotations
 

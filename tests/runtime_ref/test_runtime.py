@@ -313,7 +313,7 @@ def test_large_arenas_cost_nothing_until_they_are_used() -> None:
 
 
 def test_what_is_wrong_beyond_the_longest_report() -> None:
-    """The second method is not looked at any more, so nothing may rely on it either."""
+    """The second method is not examined any more, so nothing may rely on it either."""
     file = two_methods()
     first, second = file.program.execution_plan
     first.inputs.extend([1000] * 60)

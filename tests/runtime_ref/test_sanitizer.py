@@ -454,7 +454,7 @@ def test_methods_that_share_a_buffer() -> None:
     assert got == [1.0, 2.0, 3.0, 4.0]
 
 
-# Against painting by hand
+# Against marking by hand
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Bugs planted in the file of a real model: the memory sanitizer sees each of them that painting by hand sees."""
+"""Bugs planted in the file of a real model: the memory sanitizer sees each of them that marking by hand sees."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_every_missing_instruction_and_every_two_that_are_swapped(lowered: Lower
     for what, plan in changed_orders(lowered.plan):
         names = [plan.operators[call.op_index].name for call in calls(plan)]
         if "aten::copy_" not in names:
-            # Without its write-back a buffer of zeros cannot be told from memory that nobody has written to.
+            # Without its write-back a buffer of zeros cannot be told from memory that nothing has written to.
             found = lowered.run(plan)
             assert found is not None, what
             assert found.code == "EK661", what

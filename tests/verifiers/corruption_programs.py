@@ -118,7 +118,7 @@ def forget_programs() -> None:
 
 
 def _as_edge(source: ExportedProgram) -> ExportedProgram:
-    """Put edge handles in the place of ATen operators, in bodies as well."""
+    """Put edge handles instead of ATen operators, in bodies as well."""
     made = copy_program(source)
     for number, node in enumerate(_calls(made), start=1):
         node.meta = {**node.meta, "debug_handle": number}
@@ -129,7 +129,7 @@ def _as_edge(source: ExportedProgram) -> ExportedProgram:
 
 
 def _as_executorch(source: ExportedProgram) -> ExportedProgram:
-    """Put out variants in the place of edge operators, each with an alloc, in bodies as well."""
+    """Put out variants instead of edge operators, each with an alloc, in bodies as well."""
     made = copy_program(source)
     for graph in called_graphs(made.graph_module):
         for node in list(graph.graph.nodes):

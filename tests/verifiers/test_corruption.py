@@ -30,7 +30,7 @@ def findings(made: ExportedProgram, name: str) -> list[Diagnostic]:
 
 
 def names(finding: Diagnostic, node: Node) -> bool:
-    """Tell whether a finding names a node; those of memory plans also say at which step."""
+    """Return whether a finding names a node; those of memory plans also say at which step."""
     return str(finding.location.node).rpartition(", ")[2] == f"%{node.name}"
 
 

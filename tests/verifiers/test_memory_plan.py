@@ -272,7 +272,7 @@ def test_places_inside_of_branches_are_checked() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_plans_are_judged_as_by_painting_bytes(seed: int) -> None:
-    """Places drawn blindly: the checker finds a clash exactly where painting each byte at each step does."""
+    """Places drawn blindly: the checker finds a clash exactly where marking each byte at each step does."""
     draw = random.Random(seed)
     graph = Graph()
     nodes = [graph.placeholder("x")]

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _leave_what_is_loaded_to_itself() -> None:
-    """Let the garbage collector look at programs only; torch and what else is loaded stays until the end."""
+    """Let the garbage collector examine programs only; torch and what else is loaded stays until the end."""
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()

@@ -116,7 +116,7 @@ def _flatten(scope: Scope, operator: Operator, value: Value) -> None:
 
 def _permute(scope: Scope, operator: Operator, value: Value) -> None:
     if scope.choices.chance(0.2):
-        # Only values tell what has become of dims of one size; those that are stored would be permuted ahead of time.
+        # Only values state what has become of dims of one size; those that are stored would be permuted ahead of time.
         sizes = (scope.choices.integer(2, 3),) * scope.choices.integer(3, 4)
         value = scope.new_input(value.dtype, sizes, scope.building.contents(value.dtype))
     elif value.rank > 1 and scope.choices.chance(0.5):

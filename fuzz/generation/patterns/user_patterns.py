@@ -57,7 +57,7 @@ def _of_pattern(given: Any, number: int) -> RulePatterns:
     first = next(iter(variables), None)
     if first is None:
         raise _neither("a pattern has no variables", "`vars` with the types of the names in `match`")
-    # A rule needs a replacement, which nothing looks at.
+    # A rule needs a replacement, which nothing examines.
     results = ", ".join([first] * _number_of_results(match))
     rule = Rule(id=f"pattern.{number}", match=match, replace=f"return {results}", **_rest(given))
     book = book_from_rules([rule])

@@ -224,7 +224,7 @@ def test_a_campaign_that_is_killed_goes_on(tmp_path: Path, script: Path) -> None
         process.wait()
     kept = verdicts(path)
     assert 0 < len(kept) < 120
-    # Workers see that nobody listens any more, and end.
+    # Workers see that nothing listens any more, and end.
     ids = {int(line.split()[1]) for line in log.read_text().splitlines()}
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and any(Path(f"/proc/{one}").exists() for one in ids):

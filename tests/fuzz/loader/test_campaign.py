@@ -49,7 +49,7 @@ def test_nothing_is_found_and_counts_go_on(tmp_path: Path) -> None:
     assert second.executions == 1500
     assert State.model_validate_json(campaign.file.read_text()) == second
     assert sum(count for name, count in second.guided.outcomes.items() if name != "printed") == 1200
-    # The damage gets through to the checks behind the reader, and not all files are refused.
+    # The damage gets through to the checks behind the reader, and not all files are rejected.
     assert sum(count for name, count in second.guided.outcomes.items() if name.startswith("EK6")) > 100
     assert second.guided.outcomes["loaded"] > 10
     assert len(list(campaign.directory("corpus").iterdir())) > 30

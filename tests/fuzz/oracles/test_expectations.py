@@ -1,4 +1,4 @@
-"""Where the sign of a zero is nobody's promise."""
+"""Where the sign of a zero is not defined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracles of the ladder on programs that are right, and on compilers that are not."""
+"""The oracles of the suite on programs that are right, and on compilers that are not."""
 
 from __future__ import annotations
 

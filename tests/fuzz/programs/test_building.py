@@ -17,7 +17,7 @@ from exirkit.ir import ModelError
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two results agree bit for bit."""
+    """Return whether two results agree bit for bit."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         if one.dtype != other.dtype or one.shape != other.shape:
             return False

@@ -109,7 +109,7 @@ def break_in_the_emitter(patch: Patch) -> None:
 
 
 def break_blindness(patch: Patch) -> None:
-    """Let nobody look at memory plans."""
+    """Let nothing examine memory plans."""
     for module in (planning_pass, memory_plan):
         patch.setattr(module, "check_memory_plan", lambda *given, **named: [])
 

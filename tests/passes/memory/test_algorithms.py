@@ -1,4 +1,4 @@
-"""Plans of random demands, compared with painting every byte at every step."""
+"""Plans of random demands, compared with marking every byte at every step."""
 
 from __future__ import annotations
 

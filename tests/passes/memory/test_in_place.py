@@ -1,4 +1,4 @@
-"""Results instead of arguments: what is planned, what the verifier rejects, and what a knowing run sees."""
+"""In-place results: what is planned, what the verifier rejects, and what a sanitized run sees."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_no_arena_is_larger_and_greedy_is_the_same() -> None:
         smaller += best.bufsizes != sizes
         same = greedy(case["alignment"], specs, None, None)  # type: ignore[arg-type]
         assert same.bufsizes == sizes, case
-        # An empty tensor is in nobody's way: where it lies makes no difference.
+        # An empty tensor is not in the way: where it lies makes no difference.
         assert [
             same.spec_dict[spec].mem_offset if spec.nbytes() else offset
             for spec, offset in zip(specs, offsets, strict=True)

@@ -1,4 +1,4 @@
-"""Reshaping copies share memory exactly where nobody can see it, and results stay what they were."""
+"""Reshaping copies share memory exactly where nothing can see it, and results stay what they were."""
 
 from __future__ import annotations
 

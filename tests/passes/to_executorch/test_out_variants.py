@@ -51,7 +51,7 @@ def test_every_core_operator_that_may_reach_the_table_is_covered() -> None:
                 and table.find(op) is None
             ):
                 missing.append(str(op))
-    # Numbers about layouts: arithmetic on sizes is rejected before anybody asks for an out variant.
+    # Numbers about layouts: arithmetic on sizes is rejected before an out variant is looked up.
     assert sorted(missing) == [
         "aten.sym_is_contiguous.default",
         "aten.sym_storage_offset.default",
