@@ -50,6 +50,9 @@ _.PORTFOLIO
 _.GREEDY
 _.NAIVE
 
+# Imported for what their modules register.
+_.FAMILIES
+
 # Oracles are found by their modules.
 _.ByteRoundTrip
 _.ChangingShapes

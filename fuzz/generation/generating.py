@@ -26,8 +26,8 @@ from .operators.similar import similar_call
 from .patterns.shipped_rules import insert_shipped_rule
 from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
 
-for _module in (creating, elementwise, binary, images, indexing, joining, layers, reducing, viewing):
-    assert _module, "imported to fill the table of proposers"
+FAMILIES = (creating, elementwise, binary, images, indexing, joining, layers, reducing, viewing)
+"""Modules that fill the table of proposers when they are imported."""
 
 _DEFAULT = Policy()
 _METHODS = ("forward", "decode")
