@@ -197,7 +197,7 @@ class OfficialExportPass(Engine):
 
 
 class EditsAlone(Engine):
-    """No engine: is told where the sites are, and does to the graph what cannot be left out.
+    """Not an engine: gets the sites, and does to the graph what cannot be left out.
 
     One new node for every site, and the old ones taken out. What is faster than this does not use `torch.fx`.
     """

@@ -37,12 +37,17 @@ def findings(path: str, text: str, phrases: dict[str, str]) -> Iterator[str]:
 
 def main(paths: list[str]) -> int:
     """Print all findings; return the exit code."""
-    phrases = {one["phrase"]: one["write"] for one in yaml.safe_load(_TABLE.read_text(encoding="utf-8"))}
+    table = yaml.safe_load(_TABLE.read_text(encoding="utf-8"))
+    phrases = {one["phrase"]: one["write"] for one in table["phrases"]}
+    former = re.compile("|".join(table["former_names"]))
     if not paths:
         listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
         paths = [one for one in listed if one.endswith(_ENDINGS) and not one.startswith(_EXCLUDED)]
     found = [
-        one for path in paths if Path(path).is_file() for one in findings(path, Path(path).read_text("utf-8"), phrases)
+        one
+        for path in paths
+        if Path(path).is_file()
+        for one in findings(path, former.sub("", Path(path).read_text("utf-8")), phrases)
     ]
     print("\n".join(found) or f"no banned phrases in {len(paths)} files")
     return bool(found)

@@ -112,7 +112,7 @@ class Store:
 
     Args:
         path: Of the file.
-        must_exist: Refuse to make a new file.
+        must_exist: Do not make a new file.
         patience: How many seconds to wait for another process that writes.
 
     Raises:

@@ -92,21 +92,21 @@ class PassFuzzer:
         sources = sources_of(pattern, examples, compiled)
         around = None if sources and policy is None else chosen
         uses = Uses()
-        looked_at = 0
+        examined = 0
         for seed in _seeds(self.seeds or seeds):
             made = generate_with_pattern(seed, sources, around)
-            looked_at += 1
+            examined += 1
             self.checked += 1
             verdict = check(made.program, compiler=compiler, oracles=asked, seed=seed)
             uses.add(pattern_features(made) | seen_features(verdict))
             if verdict.failures:
                 failure = verdict.failures[0]
                 if not _fails_alike(made.program, failure, plain, seed):
-                    self._tell(_parts(passes, compiled, uses), looked_at)
+                    self._tell(_parts(passes, compiled, uses), examined)
                     self._fail(made.program, failure, compiler, seed)
         parts = _parts(passes, compiled, uses)
-        self._tell(parts, looked_at)
-        idle = untested(parts, looked_at, {})
+        self._tell(parts, examined)
+        idle = untested(parts, examined, {})
         is_idle = len(idle) == len(parts) or any(one.code == "EK872" for one in idle)
         if must_change and idle and is_idle:
             pytest.fail("\n".join(one.render() for one in idle), pytrace=False)

@@ -189,7 +189,7 @@ class _InstructionSearch:
         """Return one difference for each runtime that has one."""
         values = InstructionValues(self._file.data, self._method, self._calls)
         ready = {name: run for name, run in self._runs.items() if self._results[name].failure is None}
-        if not values.can_be_looked_at or not ready:
+        if not values.can_be_examined or not ready:
             return []
         if self._file.is_own:
             return self._against_the_graph(values, ready)
@@ -273,7 +273,7 @@ def _notes(
                      "file; give the options that it was lowered with")  # fmt: skip
     if runtimes and step is None and not found and not compared.wrong(EXPORTED):
         notes.append("every step of lowering computes the same as the exported program, and no single instruction "
-                     "differs: look at the memory plan with `exirkit run --sanitize`")  # fmt: skip
+                     "differs: examine the memory plan with `exirkit run --sanitize`")  # fmt: skip
     return notes
 
 

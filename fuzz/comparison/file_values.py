@@ -124,7 +124,7 @@ class InstructionValues:
         self.kernels = [index for index, one in enumerate(instructions) if isinstance(one.instr_args, KernelCall)]
 
     @property
-    def can_be_looked_at(self) -> bool:
+    def can_be_examined(self) -> bool:
         """Whether the method is straight-line code, so that an instruction runs once."""
         return self._is_straight and bool(self.kernels)
 
@@ -167,7 +167,7 @@ class InstructionValues:
 
     def _call(self, instruction: int) -> KernelCall:
         call = self.plan.chains[0].instructions[instruction].instr_args
-        assert isinstance(call, KernelCall), "only these have results that are looked at"
+        assert isinstance(call, KernelCall), "only these have results that are examined"
         return call
 
     def _until(self, instruction: int) -> bytes:

@@ -63,7 +63,7 @@ class OfficialCompiler:
         return True
 
     def lower(self, programs: Mapping[str, ExportedProgram], trace: LoweringTrace) -> Lowering:
-        """Refuse: the worker makes the exported programs itself, see `lower_program`."""
+        """Reject: the worker makes the exported programs itself, see `lower_program`."""
         raise NotImplementedError("the official exporter is given programs as data")
 
     def lower_program(self, program: Program, trace: LoweringTrace) -> Lowering:

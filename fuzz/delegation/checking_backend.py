@@ -95,7 +95,7 @@ def _check(place: int, given: Any, wanted: dict[str, Any]) -> None:
 
 
 def _check_apart(tensors: Sequence[Tensor]) -> None:
-    """Refuse tensors that lie over each other."""
+    """Reject tensors that lie over each other."""
     spans = sorted(
         (storage.data_ptr(), storage.data_ptr() + storage.nbytes())
         for storage in (one.untyped_storage() for one in tensors if one.numel())

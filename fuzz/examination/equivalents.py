@@ -135,6 +135,6 @@ DETOURS: dict[str, Detour] = {
     "permuting twice": _permute,
     "negating twice": _negate,
     "multiplication by one": _times_one,
-    "taking apart and putting together": _split,
+    "splitting and joining": _split,
 }
 """Ways from a value to itself, by what they do."""

@@ -50,13 +50,13 @@ class MetadataTruth:
 
     def _look(self, node: Node, fact: Any, value: Any, where: str) -> None:
         if isinstance(fact, _TensorFact):
-            self._look_at_tensor(node, fact, value, where)
+            self._examine_tensor(node, fact, value, where)
         elif isinstance(fact, torch.SymInt) and isinstance(value, int):
             said = self._size(fact, value)
             if said != value:
                 self._add(node, "number", f"{where}{value} where {fact} = {said} is recorded")
 
-    def _look_at_tensor(self, node: Node, fact: _TensorFact, value: Any, where: str) -> None:
+    def _examine_tensor(self, node: Node, fact: _TensorFact, value: Any, where: str) -> None:
         if not isinstance(value, torch.Tensor):
             self._add(node, "kind", f"{where}{type(value).__name__} where a tensor is recorded")
             return

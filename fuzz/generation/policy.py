@@ -109,7 +109,7 @@ class Policy:
     refused: InitVar[bool] = False
 
     def __post_init__(self, refused: bool) -> None:
-        if refused:
+        if refused:  # the former name
             warnings.warn("Policy(refused=True) is called unsupported= now", DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "unsupported", True)
 

@@ -33,7 +33,7 @@ class Role(Enum):
     SLOT = "entry of a vtable"
     LENGTH = "length of a vector"
     NUMBER = "number"
-    CHOICE = "number of an enum, or truth value"
+    CHOICE = "number of an enum, or bool"
     TAG = "tag of a union"
     BYTES = "text, or bytes"
 

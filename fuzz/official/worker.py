@@ -25,7 +25,7 @@ MEMORY_LIMIT_BYTES = 16 << 30
 Reply = tuple[Header, list[bytes]]
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """The runtime rejected the file; `kind` is the stage."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -47,7 +47,7 @@ def load_program(native: Any, request: Header, blobs: list[bytes]) -> Any:
             return native._load_program(request["path"], program_verification=check)
         return native._load_program_from_buffer(blobs[request["program"]], program_verification=check)
     except Exception as error:
-        raise RefusedError("load-error", f"{type(error).__name__}: {error}") from error
+        raise RejectedError("load-error", f"{type(error).__name__}: {error}") from error
 
 
 def load_method(program: Any, name: str) -> Any:
@@ -55,7 +55,7 @@ def load_method(program: Any, name: str) -> Any:
     try:
         return program.load_method(name)
     except Exception as error:
-        raise RefusedError("load-error", f"{type(error).__name__}: {error}") from error
+        raise RejectedError("load-error", f"{type(error).__name__}: {error}") from error
 
 
 def answer_run(native: Any, request: Header, blobs: list[bytes]) -> Reply:
@@ -69,7 +69,7 @@ def answer_run(native: Any, request: Header, blobs: list[bytes]) -> Reply:
         try:
             outputs = method(inputs)
         except Exception as error:
-            raise RefusedError("execute-error", f"call {len(calls)}: {type(error).__name__}: {error}") from error
+            raise RejectedError("execute-error", f"call {len(calls)}: {type(error).__name__}: {error}") from error
         calls.append([describe(value, results) for value in outputs])
     return {"outputs": calls}, results
 
@@ -79,14 +79,14 @@ def answer_calls(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     try:
         module = native._load_for_executorch_from_buffer(blobs[request["program"]])
     except Exception as error:
-        raise RefusedError("load-error", f"{type(error).__name__}: {error}") from error
+        raise RejectedError("load-error", f"{type(error).__name__}: {error}") from error
     outputs: list[list[Header]] = []
     results: list[bytes] = []
     for step in request["steps"]:
         try:
             got = module.run_method(step["method"], [restore(value, blobs) for value in step["inputs"]])
         except Exception as error:
-            raise RefusedError("execute-error", f"step {len(outputs)}: {type(error).__name__}: {error}") from error
+            raise RejectedError("execute-error", f"step {len(outputs)}: {type(error).__name__}: {error}") from error
         outputs.append([describe(value, results) for value in got])
     return {"outputs": outputs}, results
 
@@ -107,7 +107,7 @@ def answer_session(native: Any, request: Header, blobs: list[bytes]) -> Reply:
             if step["outputs"]:
                 outputs.append([describe(value, results) for value in method.get_outputs()])
         except Exception as error:
-            raise RefusedError("execute-error", f"step {place}: {type(error).__name__}: {error}") from error
+            raise RejectedError("execute-error", f"step {place}: {type(error).__name__}: {error}") from error
     return {"outputs": outputs}, results
 
 
@@ -148,7 +148,7 @@ def answer_latency(native: Any, request: Header, blobs: list[bytes]) -> Reply:
             method.execute()
             times.append(time.perf_counter_ns() - start)
     except Exception as error:
-        raise RefusedError("execute-error", f"{type(error).__name__}: {error}") from error
+        raise RejectedError("execute-error", f"{type(error).__name__}: {error}") from error
     return {"latency_ns": times[request["warmup"] :]}, []
 
 
@@ -209,7 +209,7 @@ def serve(native: Any, stream: int) -> None:
         )  # ends this process even if the caller is gone
         try:
             header, results = ANSWERS[request["op"]](native, request, blobs)
-        except RefusedError as error:
+        except RejectedError as error:
             header, results = {"failure": error.kind, "text": str(error)}, []
         # Or it would end this process while it waits for the next request, which then had no answer of its own.
         signal.alarm(0)

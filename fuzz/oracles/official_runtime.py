@@ -106,7 +106,7 @@ def _runs_all_the_same(oracle: str, finding: Diagnostic) -> Failure:
 
 
 def _not_run(oracle: str, method: str, failure: OfficialFailure) -> Failure:
-    """Return the failure of a file that was lowered, of which nothing is said to be wrong, and that does not run."""
+    """Return the failure of a file that was lowered, without a known violation, that does not run."""
     blamed = _BLAMED.search(failure.text)
     symptom = f"official runtime {failure.kind} {brief(failure)}"
     details = {"code": blamed[3], "operator": blamed[2]} if blamed else {}

@@ -212,7 +212,7 @@ class _Check:
     def _marks(self) -> Iterator[Finding]:
         known = {name for method in self.program.methods for name in values_of(method.steps)}
         for name in sorted((self.program.inexact | self.program.undecided) - known):
-            yield Finding("EK803", self.program, f"no step has the result {name}, which is said to be inexact")
+            yield Finding("EK803", self.program, f"no step has the result {name}, which is marked inexact")
 
 
 def symbols_in_inputs(method: Method) -> set[str]:

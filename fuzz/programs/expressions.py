@@ -91,7 +91,7 @@ class ExpressionReader:
                 raise self.error("EK801", node, "a number has at most one sign")
             value = self.number(node.operand)
             if value is True or value is False:
-                raise self.error("EK801", node, "a truth value has no sign")
+                raise self.error("EK801", node, "a bool has no sign")
             return -value
         if isinstance(node, ast.Name) and node.id in FLOATS:
             return FLOATS[node.id]

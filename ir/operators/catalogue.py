@@ -102,7 +102,7 @@ class OperatorFacts(_Entry):
         advice: What to do about an operator that is not core, where torch has no decomposition.
         generate: How generated programs call it, each with `family`, and options of that family. `dtypes` are those of
             the main operand, `weight` how often it is proposed against 1; `portable: false` if the official runtime
-            has no portable kernel for what it is lowered to, `refused: true` if our own lowering rejects it.
+            has no portable kernel for what it is lowered to, `unsupported: true` if our own lowering rejects it.
     """
 
     traits: frozenset[Trait] = frozenset()

@@ -52,7 +52,7 @@ class Forms:
         self.op = op
         self.readers = dict(readers)
         self.operators = frozenset(self.readers)
-        self.twins = frozenset(met for met, reader in self.readers.items() if reader is same)
+        self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
 
@@ -96,8 +96,8 @@ def forms_of(op: Operator) -> Forms | None:
         return None
     name = name_of(op)
     readers: dict[Operator, Reader] = {}
-    for twin in _twins(name):
-        readers[twin] = same
+    for other in _variants(name):
+        readers[other] = same
     for met, read in READERS.get(name, {}).items():
         readers[_find(met)] = read
     readers.pop(op, None)
@@ -115,14 +115,14 @@ def copying(op: Operator) -> Operator:
         return op
     if all(one.alias_info is None for one in schema.returns):
         return op
-    return next((twin for twin in _twins(name_of(op)) if "_copy" in twin._schema.name), op)
+    return next((other for other in _variants(name_of(op)) if "_copy" in other._schema.name), op)
 
 
 def _find(name: str) -> Operator:
     return operator.getitem if name == "getitem" else OperatorTable().find(name)
 
 
-def _twins(name: str) -> Iterator[Operator]:
+def _variants(name: str) -> Iterator[Operator]:
     """Yield the operators that differ in name only: the one that copies what the other one views."""
     namespace, base, overload = name.split(".")
     if namespace != "aten":
@@ -131,9 +131,9 @@ def _twins(name: str) -> Iterator[Operator]:
     packets = [getattr(torch.ops.aten, other, None) for other in others]
     own = getattr(getattr(torch.ops.aten, base), overload)
     for packet in packets:
-        twin = getattr(packet, overload, None) if packet is not None else None
-        if twin is not None and _has_names_of(twin, own):
-            yield twin
+        other = getattr(packet, overload, None) if packet is not None else None
+        if other is not None and _has_names_of(other, own):
+            yield other
     for family in _FAMILIES:
         if name in family:
             yield from (_find(other) for other in family if other != name)

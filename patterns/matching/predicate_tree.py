@@ -216,7 +216,7 @@ def _ways(term: Any, path: Path, forms: Mapping[Any, Forms], operator: Any = Non
 
 def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: Any) -> Iterator[dict[Path, Question]]:
     found = forms.get(term.op)
-    alike = frozenset({term.op}) | (found.twins if found is not None else frozenset())
+    alike = frozenset({term.op}) | (found.variants if found is not None else frozenset())
     unlike = frozenset() if found is None else found.operators - alike
     if found is not None and term.op in found.operators and not _is_asked_of(term, found.kept(term.op)):
         # Read in its second way a call has its arguments elsewhere.

@@ -150,7 +150,7 @@ def model_file(tmp_path: Path) -> Path:
                     return x if x.sum() > 0 else -x
 
 
-            def refused_by_export():
+            def rejected_by_export():
                 return Branching(), (torch.ones(2),)
 
 

@@ -120,7 +120,7 @@ def test_several_findings_are_counted(invoke: Invoke, tmp_path: Path) -> None:
         ("models.py:module", "EK716", 1, "a model without example inputs"),
         ("models.py:empty_meta_tensor", "EK716", 1, "(write (x,) for one input)"),
         ("models.py:nothing", "EK716", 1, "a dict without method names"),
-        ("models.py:refused_by_export", "EK717", 1, "torch.export failed for method forward"),
+        ("models.py:rejected_by_export", "EK717", 1, "torch.export failed for method forward"),
     ],
 )
 def test_targets_without_a_model(

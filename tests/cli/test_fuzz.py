@@ -25,7 +25,7 @@ import exirkit.fuzz
 
 
 class HereForPool(Here):
-    """In the place of processes."""
+    """Stands for processes."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

@@ -38,7 +38,7 @@ def test_what_is_found_and_what_is_not(invoke: Invoke, tmp_path: Path) -> None:
 
 
 def test_names_are_known(invoke: Invoke) -> None:
-    result = invoke("fuzz", "mutants", "--only", "nobody")
+    result = invoke("fuzz", "mutants", "--only", "unknown")
     assert result.exit_code == 2
     assert "EK880" in result.stderr
 

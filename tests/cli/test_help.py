@@ -18,13 +18,13 @@ COMMANDS = ["lower", "run", "inspect", "verify", "demo", "explain", "fuzz"]
 WITHOUT_TORCH = """
 import sys
 
-class Refuse:
+class Reject:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("torch", "numpy", "executorch"):
             raise RuntimeError(f"{name} was imported")
         return None
 
-sys.meta_path.insert(0, Refuse())
+sys.meta_path.insert(0, Reject())
 from exirkit.cli import main
 sys.argv[1:] = sys.argv[1:]
 main()

@@ -64,10 +64,10 @@ def test_methods_can_be_selected(invoke: Invoke, program_file: Path) -> None:
     assert result.stderr == "error[EK723]: there is no method 'backward' (methods: forward)\n"
 
 
-def test_files_that_make_no_sense_can_be_looked_at(invoke: Invoke, tmp_path: Path) -> None:
+def test_files_that_make_no_sense_can_be_examined(invoke: Invoke, tmp_path: Path) -> None:
     made = Assembly()
     made.add(KernelCall(op_index=9, args=[7, -1]))
-    made.delegate("Nobody", 3)
+    made.delegate("Unknown", 3)
     made.plan.delegates.clear()
     made.tensor([-3, 2])
     path = write_program(tmp_path / "odd.pte", made.program([12], [-5]))

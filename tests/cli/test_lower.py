@@ -147,7 +147,7 @@ def test_in_a_process_of_its_own(spawn: Spawn, model_file: Path, tmp_path: Path)
     result = spawn("lower", "models.py:tiny", "-o", "tiny.pte", "--json")
     assert (result.returncode, result.stderr) == (0, "the model talks\n")
     document(result.stdout)
-    result = spawn("lower", "models.py:refused_by_export", "-o", "x.pte")
+    result = spawn("lower", "models.py:rejected_by_export", "-o", "x.pte")
     assert result.returncode == 1
     assert result.stderr.startswith("error[EK717]")
     assert result.stderr.count("\n") == 1

@@ -90,7 +90,7 @@ def test_a_missing_book_is_one_error_before_the_model_is_exported(
     assert "too late" not in result.stderr
 
 
-def test_books_of_pipelines_are_looked_at_too(invoke: Invoke, lower: list[str], tmp_path: Path) -> None:
+def test_books_of_pipelines_are_examined_too(invoke: Invoke, lower: list[str], tmp_path: Path) -> None:
     write(tmp_path, "x")
     stages = "pipeline: 1\nname: mine\ndialect: {from: edge, to: edge}\nstages:\n- rules: book.yaml\n"
     (tmp_path / "pipeline.yaml").write_text(stages)

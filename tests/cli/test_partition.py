@@ -10,7 +10,7 @@ from tests.cli.conftest import Invoke
 
 from exirkit.passes.pipelines import shipped_text
 
-FILE = "partitioning: 1\nbackend: Nobody\nrules:\n- {name: matrices, op: aten.addmm.default}\n"
+FILE = "partitioning: 1\nbackend: Unknown\nrules:\n- {name: matrices, op: aten.addmm.default}\n"
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_report(invoke: Invoke, model_file: Path, rules: Path) -> None:
     assert [one["name"] for one in report["methods"]] == ["decode", "encode"]
     for method in report["methods"]:
         (taken,) = method["taken"]
-        assert (taken["operators"], taken["backend"]) == ({"aten.addmm.default": 1}, "Nobody")
+        assert (taken["operators"], taken["backend"]) == ({"aten.addmm.default": 1}, "Unknown")
         assert method["calls"] == method["taken_calls"] + len(method["not_taken"]) == 3
         assert {one["kind"] for one in method["not_taken"]} == {"no_rule"}
         assert "models.py" in str(method["not_taken"])
@@ -44,7 +44,7 @@ def test_tables(invoke: Invoke, model_file: Path, rules: Path) -> None:
     one = invoke("partition", f"{model_file}:tiny", "--partitioner", rules, "--node", "%aten_relu_default")
     assert one.stdout.startswith("note[EK497]: %aten_relu_default of aten.relu.default stays in the program: no rule")
     taken = invoke("partition", f"{model_file}:tiny", "--partitioner", rules, "--node", "aten_addmm_default")
-    assert taken.stdout == "%aten_addmm_default is taken: partition Nobody_0, by matrices\n"
+    assert taken.stdout == "%aten_addmm_default is taken: partition Unknown_0, by matrices\n"
 
 
 def test_operators_that_stay_whole(invoke: Invoke, model_file: Path, rules: Path) -> None:
@@ -78,7 +78,7 @@ def test_files_that_are_wrong(invoke: Invoke, model_file: Path, rules: Path) -> 
 
 
 def test_lower_to_a_backend(invoke: Invoke, model_file: Path, rules: Path) -> None:
-    rules.write_text(FILE.replace("Nobody", "ReferenceBackend"))
+    rules.write_text(FILE.replace("Unknown", "ReferenceBackend"))
     done = invoke("lower", f"{model_file}:several", "-o", "m.pte", "--partitioner", rules, "--json")
     assert done.exit_code == 0, done.output
     assert {one["name"]: one["delegates"] for one in json.loads(done.stdout)["methods"]} == {
@@ -93,7 +93,7 @@ def test_lower_with_a_partitioner_of_ones_own(invoke: Invoke, model_file: Path) 
     own = model_file.with_name("own_partitioner.py")
     own.write_text(
         "from exirkit.passes import DataPartitioner, parse_partitioning\n"
-        f"matrices = DataPartitioner(parse_partitioning({FILE.replace('Nobody', 'ReferenceBackend')!r}))\n"
+        f"matrices = DataPartitioner(parse_partitioning({FILE.replace('Unknown', 'ReferenceBackend')!r}))\n"
         "number = 5\n"
     )
     done = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", f"{own}:matrices", "--json")
@@ -106,7 +106,7 @@ def test_lower_with_a_partitioner_of_ones_own(invoke: Invoke, model_file: Path) 
 def test_backend_that_there_is_not(invoke: Invoke, model_file: Path, rules: Path) -> None:
     done = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", rules)
     assert done.exit_code != 0
-    assert "error[EK490]: there is no backend 'Nobody'" in done.stderr
+    assert "error[EK490]: there is no backend 'Unknown'" in done.stderr
 
 
 def test_partitioner_beside_a_pipeline(invoke: Invoke, model_file: Path, rules: Path) -> None:

@@ -37,9 +37,9 @@ def test_marks_and_decisions(invoke: Invoke, tmp_path: Path) -> None:
     marked = invoke(*TRACE, *SLOPE, "-o", "book.yaml")
     assert marked.exit_code == 0, marked.stderr
     assert marked.stdout.splitlines() == ["book.yaml: rule traced.slow", "to be decided: slope"]
-    refused = invoke("rule", "list", "book.yaml", "--json")
+    rejected = invoke("rule", "list", "book.yaml", "--json")
     checked = invoke("rule", "check", "book.yaml", "--json")
-    assert (refused.exit_code, checked.exit_code) == (0, 1)
+    assert (rejected.exit_code, checked.exit_code) == (0, 1)
     assert {one["code"] for one in json.loads(checked.stdout)["diagnostics"]} == {"EK264"}
     decided = invoke(*TRACE, *SLOPE, "-o", "book.yaml", "--decide", "slope=float in [0.1, 0.5]", "--id", "fuse.leaky")
     assert decided.stdout.splitlines() == ["book.yaml: rule fuse.leaky"]

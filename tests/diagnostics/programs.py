@@ -1,4 +1,4 @@
-"""Small models, exported and lowered, for provoking what is said about programs."""
+"""Small models, exported and lowered, for provoking diagnostics about programs."""
 
 from __future__ import annotations
 

@@ -180,14 +180,14 @@ def faulty(fault: str) -> Program:
         ("blob", "constant_buffer[0].storage"),
     ],
 )
-def test_what_the_format_cannot_hold_is_refused(fault: str, path: str) -> None:
+def test_what_the_format_cannot_hold_is_rejected(fault: str, path: str) -> None:
     with pytest.raises(ModelError) as error:
         encode_program(faulty(fault))
     assert error.value.code == "EK520"
     assert error.value.diagnostics[0].location.node == path
 
 
-def test_too_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_programs_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exirkit.emit.flatbuffer.writer.MAXIMUM_NBYTES", 1000)
     with pytest.raises(ModelError) as error:
         encode_program(Program(constant_buffer=[Buffer(storage=bytes(990))]))

@@ -228,7 +228,7 @@ def laid_out() -> Program:
 
 
 @pytest.mark.parametrize("fault", ["in file", "constant 0", "initial value 0", "named", "segment delegate"])
-def test_what_is_not_in_memory_form_is_refused(fault: str) -> None:
+def test_what_is_not_in_memory_form_is_rejected(fault: str) -> None:
     program, mutable = with_constants(4), None
     if fault == "in file":
         program = laid_out()
@@ -265,7 +265,7 @@ def test_alignments_are_powers_of_two(alignment: int) -> None:
         lay_out(with_constants(4), named_data={"k": NamedBlob(b"1", alignment)})
 
 
-def test_data_that_is_no_bytes_is_refused() -> None:
+def test_data_that_is_not_bytes_is_rejected() -> None:
     with pytest.raises(UsageError) as error:
         NamedBlob("text!")  # type: ignore[arg-type]
     assert error.value.code == "EK521"

@@ -398,7 +398,7 @@ class TestConstantMethods:
         with pytest.raises(UsageError, match="EK559"):
             emit_program(program, config_methods={"forward": 1})
 
-    def test_other_values_are_refused(self) -> None:
+    def test_other_values_are_rejected(self) -> None:
         with pytest.raises(UsageError, match="EK555"):
             emit_program({}, config_methods={"bad": object()})
 
@@ -423,7 +423,7 @@ class TestDebugging:
         assert frame.lineno > 0
 
 
-class TestRefusals:
+class TestRejections:
     def test_a_program_that_is_not_planned(self) -> None:
         program = planned_program(lambda x: x + 1.0, torch.rand(2))
         del program.graph_module.meta["non_const_buffer_sizes"]

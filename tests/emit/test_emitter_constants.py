@@ -73,7 +73,7 @@ def test_a_single_element_may_have_any_stride() -> None:
     assert bytes(pool.buffers[index].storage) == torch.tensor([3.0]).numpy().tobytes()
 
 
-def test_a_tensor_without_data_is_refused() -> None:
+def test_a_tensor_without_data_is_rejected() -> None:
     with FakeTensorMode():
         fake = torch.zeros(3)
     for tensor in (fake, torch.zeros(3, device="meta")):

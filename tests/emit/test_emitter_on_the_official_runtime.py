@@ -171,9 +171,9 @@ def test_numbers_as_inputs_have_their_traced_value(official_runtime: OfficialRun
 
     file = file_of(emitted(Times(), torch.ones(2), 3, None))
     assert official_runtime.run(file, [[torch.ones(2), 3, None]]).unwrap()[0][0].tolist() == [3.0, 3.0]  # type: ignore[union-attr]
-    refused = official_runtime.run(file, [[torch.ones(2), 4, None]]).failure
-    assert refused is not None
-    assert "should have the same value" in refused.text
+    rejected = official_runtime.run(file, [[torch.ones(2), 4, None]]).failure
+    assert rejected is not None
+    assert "should have the same value" in rejected.text
 
 
 def test_constant_methods(official_runtime: OfficialRuntime) -> None:

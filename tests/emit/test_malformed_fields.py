@@ -69,7 +69,7 @@ def test_unknown_scalar_type() -> None:
     assert "6 (FLOAT)" in str(diagnostic.expected)
 
 
-def test_truth_values_are_zero_or_one() -> None:
+def test_bools_are_zero_or_one() -> None:
     data = encode(BoolList(items=[False]))
     position = only_difference(data, encode(BoolList(items=[True])))
     check(changed(data, position, b"\2"), "EK512", f"{VALUE}.items[0]", position)

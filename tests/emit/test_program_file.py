@@ -65,7 +65,7 @@ def test_any_kind_of_bytes_will_do(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("data", ["text", None, memoryview(DATA)[::2]])
-def test_other_kinds_are_refused(data: Any) -> None:
+def test_other_kinds_are_rejected(data: Any) -> None:
     with pytest.raises(UsageError) as error:
         read_program(data)
     assert error.value.code == "EK521"

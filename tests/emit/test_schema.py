@@ -82,7 +82,7 @@ def test_schema_can_be_written_as_json_schema() -> None:
         (Buffer, {"storage": 3}),
     ],
 )
-def test_what_no_field_can_hold_is_refused(model: type[Any], fields: dict[str, Any]) -> None:
+def test_what_no_field_can_hold_is_rejected(model: type[Any], fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         model(**fields)
 
@@ -139,7 +139,7 @@ def test_numbers_are_those_of_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bits8, torch.float4_e2m1fn_x2])
-def test_other_dtypes_are_refused(dtype: torch.dtype) -> None:
+def test_other_dtypes_are_rejected(dtype: torch.dtype) -> None:
     with pytest.raises(ModelError) as error:
         ScalarType.from_dtype(dtype)
     assert error.value.code == "EK501"

@@ -82,7 +82,7 @@ class RandomEdits:
                 after = exact(self.editor.program)
                 # A call may have had values inferred that were due for it already.
                 del before["meta"], after["meta"]
-                assert after == before, f"a refused {edit.__name__} has left a trace"
+                assert after == before, f"a rejected {edit.__name__} has left a trace"
 
     # Choices
 

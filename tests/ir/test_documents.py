@@ -49,7 +49,7 @@ def test_both_parsers_say_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, "- " * 50_000, "{a: " * 50_000, "[" * 40 + "]" * 40])
-def test_what_nests_too_deeply_is_refused(text: str) -> None:
+def test_what_nests_too_deeply_is_rejected(text: str) -> None:
     with pytest.raises(YamlError, match="nests too deeply"):
         read_yaml(text, "file")
 

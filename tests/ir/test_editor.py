@@ -163,7 +163,7 @@ class TestTransactions:
         assert transaction.effect.created == []
 
 
-class TestRefusals:
+class TestRejections:
     """What cannot be done is said so, and nothing changes."""
 
     def test_nodes_that_are_gone(self, editor: GraphEditor) -> None:

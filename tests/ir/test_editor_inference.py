@@ -287,7 +287,7 @@ class TestDynamicSizes:
         assert node(editor.program, "permute").meta["val"].shape == (4, rows)
         assert described(node(editor.program, "exp").meta["val"].stride()) == described((rows, 1))
 
-    def test_a_call_that_would_fix_a_size_is_refused(self) -> None:
+    def test_a_call_that_would_fix_a_size_is_rejected(self) -> None:
         """Adding a tensor of 4 rows would make the number of rows 4 in every copy of the program."""
         editor = GraphEditor(sample("sizes"))
         facts, before = ShapeFacts(editor), exact(editor.program)
@@ -447,12 +447,12 @@ class TestDataDependentSizes:
     def test_a_call_that_takes_a_value_over_takes_its_symbols_over(self, editor: GraphEditor) -> None:
         nonzero = node(editor.program, "nonzero")
         with editor.transaction("pass"):
-            twin = editor.call(
+            other = editor.call(
                 ops.edge.aten.nonzero.default, nonzero.args, before=nonzero, origins=nonzero, val=nonzero.meta["val"]
             )
-            editor.replace(nonzero, twin)
+            editor.replace(nonzero, other)
             editor.erase(nonzero)
-        assert set(twin.meta["unbacked_bindings"]) == {twin.meta["val"].shape[0].node.expr}
+        assert set(other.meta["unbacked_bindings"]) == {other.meta["val"].shape[0].node.expr}
 
     def test_symbols_of_others_in_the_making_are_left_alone(self, editor: GraphEditor) -> None:
         env: Any = editor.fake_mode.shape_env
@@ -462,7 +462,7 @@ class TestDataDependentSizes:
         env.pending_fresh_unbacked_symbols.clear()
 
 
-def test_refused_calls_leave_no_log(editor: GraphEditor, caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_calls_leave_no_log(editor: GraphEditor, caplog: pytest.LogCaptureFixture) -> None:
     relu = node(editor.program, "relu")
     names = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
     with caplog.at_level(logging.DEBUG), pytest.raises(ModelError):

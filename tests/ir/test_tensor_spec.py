@@ -136,11 +136,11 @@ def test_identity_and_copies() -> None:
     assert spec != other
     assert len({spec, other}) == 2
     spec.lifetime, spec.mem_offset = [1, 2], 16
-    twin = copy.copy(spec)
-    twin.lifetime[0], twin.shape[0] = 9, 7
+    other = copy.copy(spec)
+    other.lifetime[0], other.shape[0] = 9, 7
     assert spec.lifetime == [1, 2]
     assert spec.shape == [2]
-    assert twin.mem_offset == 16
+    assert other.mem_offset == 16
     with pytest.raises(AttributeError):
         spec.colour = "red"  # type: ignore[attr-defined]
 

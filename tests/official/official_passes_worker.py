@@ -94,7 +94,7 @@ def tried(make: Callable[[], Any], dims: Any) -> dict[str, Any]:
 
 
 def failing() -> dict[str, Any]:
-    """Return what is said of a pass that raises."""
+    """Return the diagnostic of a pass that raises."""
     program = to_edge(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
     try:
         program.transform([Fails()])

@@ -66,6 +66,6 @@ def test_not_a_number_comes_back() -> None:
     assert math.isnan(back)
 
 
-def test_a_frame_of_somebody_else_is_refused() -> None:
+def test_a_frame_of_another_program_is_rejected() -> None:
     with pytest.raises(ValueError, match="not a frame"):
         unpack(reader(b"HTTP/1.1 200 OK").read)

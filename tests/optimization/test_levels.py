@@ -115,7 +115,7 @@ def test_memory_between_small_and_fast_is_used(share: float) -> None:
     torch.testing.assert_close(answer(program, x), answer(lowered(edge, 0), x), rtol=1e-4, atol=1e-5)
 
 
-def test_too_little_memory_is_refused_and_changes_nothing() -> None:
+def test_too_little_memory_is_rejected_and_changes_nothing() -> None:
     edge = edge_of(Convolutions(), torch.randn(1, 3, 24, 24))
     before = edge.exported_program().graph_module.code
     with pytest.raises(ModelError) as caught:

@@ -18,7 +18,7 @@ from exirkit.program import ExecutorchProgramManager
 
 # Set where a browser must be there, so that a broken installation cannot pass for a missing one.
 REQUIRED = "EXIRKIT_REQUIRE_BROWSER"
-MISSING = "no Chromium on this machine: pages are not looked at"
+MISSING = "no Chromium on this machine: pages are not examined"
 
 KINDS: list[PictureKind] = ["input", "output", "state", "activation", "activation", "activation"]
 _skipped: list[str] = []

@@ -109,7 +109,7 @@ def test_several_arenas_methods_and_limits() -> None:
     assert [method.name for method in picture_manager(lowered, method="two").methods] == ["two"]
 
 
-def test_results_in_the_place_of_arguments_count_once() -> None:
+def test_results_instead_of_arguments_count_once() -> None:
     class Chain(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (x * 2.0).relu().sigmoid() + 1.0
@@ -130,7 +130,7 @@ def test_a_method_without_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 5, 40, 200])
-def test_damaged_files_are_refused(lowered: ExecutorchProgramManager, tmp_path: Path, cut: int) -> None:
+def test_damaged_files_are_rejected(lowered: ExecutorchProgramManager, tmp_path: Path, cut: int) -> None:
     path = tmp_path / "cut.pte"
     path.write_bytes(lowered.buffer[:cut])
     with pytest.raises(ProgramFormatError):
@@ -145,23 +145,23 @@ _VALUES = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 70), _SPANS), max
 
 @settings(max_examples=150)
 @given(_VALUES)
-def test_figures_agree_with_painted_bytes(drawn: list[tuple[int, int, list[tuple[int, int]]]]) -> None:
+def test_figures_agree_with_marked_bytes(drawn: list[tuple[int, int, list[tuple[int, int]]]]) -> None:
     values = [value(place * 16, nbytes, spans, index) for index, (place, nbytes, spans) in enumerate(drawn)]
     end = max((each.offset + each.nbytes for each in values), default=0)
     arena = arena_of_values(1, end, None, values, 12)
-    painted = [[False] * (end + 16) for _ in range(12)]
+    marked = [[False] * (end + 16) for _ in range(12)]
     rounded = [[False] * (end + 16) for _ in range(12)]
     for each in values:
         up = -(-each.nbytes // 16) * 16
         for first, last in each.spans:
             for step in range(first, last + 1):
-                painted[step][each.offset : each.offset + each.nbytes] = [True] * each.nbytes
+                marked[step][each.offset : each.offset + each.nbytes] = [True] * each.nbytes
                 rounded[step][each.offset : each.offset + up] = [True] * up
     assert arena.alignment == 16
     needs = [sum(row) for row in rounded]
     assert arena.at == needs.index(max(needs))
     assert arena.lower_bound == min(max(needs), end)
-    assert arena.live_nbytes == sum(painted[arena.at])
+    assert arena.live_nbytes == sum(marked[arena.at])
 
 
 def test_the_alignment_is_that_of_the_offsets() -> None:

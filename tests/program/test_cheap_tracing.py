@@ -60,7 +60,7 @@ def test_code_is_written_when_a_module_is_called(monkeypatch: pytest.MonkeyPatch
         assert len(written) == 2
 
 
-def test_code_that_nobody_wanted_is_written_later() -> None:
+def test_code_that_was_not_wanted_is_written_later() -> None:
     with cheap_tracing():
         modules = [symbolic_trace(Small()) for _ in range(4)]
     assert "torch.relu" in modules[0].code
@@ -109,14 +109,14 @@ def fakes(mode: FakeTensorMode, *values: Tensor) -> list[Tensor]:
 
 def test_equal_questions_have_one_answer() -> None:
     mode = FakeTensorMode()
-    x, twin, wide, turned = fakes(mode, torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4), torch.ones(3, 2).t())
+    x, other, wide, turned = fakes(mode, torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4), torch.ones(3, 2).t())
     whole = mode.from_tensor(torch.ones(2, 3, dtype=torch.int64))
     calls: list[tuple[Any, tuple[Any, ...]]] = [
         (aten.add.Tensor, (whole, 1)),
         (aten.add.Tensor, (whole, 1.0)),
         (aten.add.Tensor, (whole, True)),
         (aten.relu.default, (x,)),
-        (aten.relu.default, (twin,)),
+        (aten.relu.default, (other,)),
         (aten.relu.default, (wide,)),
         (aten.relu.default, (turned,)),
         (aten.sum.dim_IntList, (x, [0])),

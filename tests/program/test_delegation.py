@@ -235,7 +235,7 @@ class Wrong(Partitioner):
         if self.what == "changes the graph":
             call.replace_all_uses_with(call.args[0])
         elif self.what == "forgets a tag":
-            call.meta["delegation_tag"] = "nobody"
+            call.meta["delegation_tag"] = "unknown"
         elif self.what == "tags an input":
             graph.find_nodes(op="placeholder")[-1].meta["delegation_tag"] = "t"
             call.meta["delegation_tag"] = "t"

@@ -58,7 +58,7 @@ def lowered(model: nn.Module, picks: Picks) -> EdgeProgramManager:
 
 
 @pytest.mark.parametrize("returns_sum", [True, False])
-def test_what_is_kept_is_handed_back_where_somebody_reads_it(returns_sum: bool) -> None:
+def test_what_is_kept_is_handed_back_where_it_is_read(returns_sum: bool) -> None:
     model = Summing(returns_sum)
     picks = names("exp", "add.Tensor") if returns_sum else names("neg", "exp", "add.Tensor", "relu")
     manager = lowered(model, picks)

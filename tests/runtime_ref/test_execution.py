@@ -1,4 +1,4 @@
-"""How programs run: control flow, memory, shapes, state, and what is said when something goes wrong."""
+"""How programs run: control flow, memory, shapes, state, and diagnostics when something goes wrong."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def loop() -> Method:
     return asm.load([xs, y], [ys])
 
 
-def test_loop_starts_anew_at_every_run() -> None:
+def test_loop_starts_again_at_every_run() -> None:
     method = loop()
     for _ in range(3):
         xs, y = torch.randn(5, 3), torch.randn(3)
         assert torch.equal(method.execute([xs, y])[0], xs + y)
 
 
-def test_counters_start_anew_after_a_failure() -> None:
+def test_counters_start_again_after_a_failure() -> None:
     asm = Assembly()
     x, count, y = asm.tensor([2], torch.int64), asm.argument(0), asm.tensor([2])
     asm.call("executorch_prim::add.Scalar", count, asm.argument(1), count)
@@ -122,7 +122,7 @@ def test_result_in_place_of_an_argument() -> None:
         assert method.execute([torch.ones(4)])[0].tolist() == [4.0] * 4
 
 
-def test_overlap_that_torch_refuses_names_the_instruction() -> None:
+def test_overlap_that_torch_rejects_names_the_instruction() -> None:
     asm = Assembly()
     x = asm.tensor([4])
     shifted = asm.tensor([4], at=4)

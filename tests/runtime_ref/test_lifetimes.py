@@ -110,7 +110,7 @@ def test_lives_are_what_a_search_along_all_paths_finds(seed: int) -> None:
             assert (covered(found[value]) if value in found else set()) == wanted[value], value
 
 
-def test_a_straight_program_tells_who_writes_and_reads() -> None:
+def test_a_straight_program_shows_what_writes_and_reads() -> None:
     made = Assembly()
     x, left, right, out = (made.tensor([4]) for _ in range(4))
     alpha = made.argument(1)
@@ -217,9 +217,9 @@ def test_of_foreign_calls_new_arguments_are_results(foreign: str) -> None:
     alpha = made.argument(1)
     add(made, alpha, x, x, first)
     if foreign == "operator":
-        made.call("nobody::knows.out", first, x, second, third, third)
+        made.call("unknown::knows.out", first, x, second, third, third)
     else:
-        made.delegate("Nobody", first, x, second, third)
+        made.delegate("Unknown", first, x, second, third)
     add(made, alpha, third, third, out)
     found = lives(made, [x], [out])
     assert {value: life.spans for value, life in found.items()} == {
@@ -244,7 +244,7 @@ def test_a_method_without_instructions() -> None:
     assert [life.spans for life in lives(made, [x], [x]).values()] == [((0, 0),)]
 
 
-def test_wrong_files_are_refused() -> None:
+def test_wrong_files_are_rejected() -> None:
     made = Assembly()
     x, out = made.tensor([4]), made.tensor([4])
     made.call("aten::add.out", x, x, made.argument(1), 999, 999)
@@ -252,7 +252,7 @@ def test_wrong_files_are_refused() -> None:
         lives(made, [x], [out])
 
 
-def test_a_file_that_would_take_forever_is_refused() -> None:
+def test_a_file_that_would_take_forever_is_rejected() -> None:
     made = Assembly()
     values = [made.tensor([1], torch.bool) for _ in range(1300)]
     for index in range(2600):
@@ -261,7 +261,7 @@ def test_a_file_that_would_take_forever_is_refused() -> None:
         lives(made, values, values[:1])
 
 
-def test_many_names_of_one_tensor_are_refused() -> None:
+def test_many_names_of_one_tensor_are_rejected() -> None:
     made = Assembly()
     values = [made.tensor([1]) for _ in range(2100)]
     for before, after in pairwise(values):

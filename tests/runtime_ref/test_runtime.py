@@ -109,7 +109,7 @@ def test_unknown_method() -> None:
         assert caught.value.code == "EK646"
 
 
-def test_damaged_program_is_refused_at_once_or_with_its_method() -> None:
+def test_damaged_program_is_rejected_at_once_or_with_its_method() -> None:
     asm = weighted()
     asm.declared(0).dim_order = [0, 0]
     data = asm.to_bytes()
@@ -133,7 +133,7 @@ def test_unknown_kernels_are_all_named_when_the_method_is_loaded() -> None:
     asm = weighted()
     asm.call("aten::mull.out", 0, 0, 1, 1)
     asm.call("aten::mul.otu", 0, 0, 1, 1)
-    asm.call("nobody::has_this.out", 0, 1, 1)
+    asm.call("unknown::has_this.out", 0, 1, 1)
     program = Runtime.get().load_program(asm.to_bytes())
     with pytest.raises(ProgramVerifyError) as caught:
         program.load_method("forward")
@@ -155,7 +155,7 @@ def test_library_imported_after_loading() -> None:
         assert program.load_method("forward").execute([torch.ones(3)])[0].tolist() == [-1.0] * 3
 
 
-def test_delegates_are_refused_by_name() -> None:
+def test_delegates_are_rejected_by_name() -> None:
     asm = weighted()
     asm.delegate("XnnpackBackend", 0, 1)
     program = Runtime.get().load_program(asm.to_bytes())
@@ -292,11 +292,11 @@ def test_methods_share_arenas_if_asked_to(shared: bool) -> None:
 
 
 def test_arena_that_the_system_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+    def reject(*_args: Any, **_kwargs: Any) -> Any:
         raise MemoryError
 
     program = Runtime.get().load_program(weighted().to_bytes())
-    monkeypatch.setattr(np, "zeros", refuse)
+    monkeypatch.setattr(np, "zeros", reject)
     with pytest.raises(ProgramVerifyError) as caught:
         program.load_method("forward")
     assert caught.value.code == "EK624"

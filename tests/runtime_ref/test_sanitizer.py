@@ -11,7 +11,7 @@ import torch
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.runtime_ref.assembly import BOUND, Assembly, registered
-from tests.runtime_ref.byte_painting import Painter, is_right
+from tests.runtime_ref.byte_marking import Marker, is_right
 
 from exirkit.emit import AllocationDetails, Buffer, ExtraTensorInfo, Program, PteFile, lay_out
 from exirkit.ir import Diagnostic, ModelError
@@ -525,7 +525,7 @@ def alarm(program: Program, inputs: Sequence[torch.Tensor], views: dict[int, int
 
 @settings(max_examples=150)
 @given(programs())
-def test_alarm_if_and_only_if_painting_finds_a_conflict(made: tuple[Assembly, set[int], dict[int, int]]) -> None:
+def test_alarm_if_and_only_if_marking_finds_a_conflict(made: tuple[Assembly, set[int], dict[int, int]]) -> None:
     asm, state, views = made
     inputs = [torch.ones(asm.declared(index).sizes) for index in asm.plan.inputs]
     found = alarm(asm.program(), inputs, views)
@@ -554,7 +554,7 @@ def test_alarm_over_methods_that_share_arenas(
     file = PteFile(Program(execution_plan=list(plans.values()), constant_buffer=longest_constants(made)), None, [])
     program = Runtime.get().load_program(file, share_arenas=True, sanitize=True, views=views)
     methods = {name: program.load_method(name) for name in names}
-    painter = Painter(plans, states, views)
+    painter = Marker(plans, states, views)
     # A buffer that is loaded over another one is found when its own method runs, so both do.
     order = [*schedule, *names]
     found = None

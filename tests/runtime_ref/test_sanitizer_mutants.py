@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.runtime_ref.byte_painting import bytes_of, is_right
+from tests.runtime_ref.byte_marking import bytes_of, is_right
 
 import exirkit
 from exirkit import ExecutorchBackendConfig

@@ -178,10 +178,10 @@ def name_given_twice(_: ExportedProgram, module: GraphModule) -> tuple[str, Node
 @corrupts(*EVERYWHERE)
 def input_behind_calls(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
     node = module.graph.find_nodes(op="placeholder")[-1]
-    twin = module.graph.placeholder("late")
-    twin.meta = dict(node.meta)
-    float_call(module).append(twin)
-    return "EK308", twin
+    other = module.graph.placeholder("late")
+    other.meta = dict(node.meta)
+    float_call(module).append(other)
+    return "EK308", other
 
 
 @corrupts(*EVERYWHERE)

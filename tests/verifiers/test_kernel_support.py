@@ -1,4 +1,4 @@
-"""Kernels of a target: which there are, what they ask of a call, and what is said about calls that they do not take."""
+"""Kernels of a target: which there are, what they ask of a call, and diagnostics of calls that they do not take."""
 
 from __future__ import annotations
 

@@ -148,9 +148,9 @@ def _constants_have_bytes(planned: Planned) -> None:
 
 def _different_spec(planned: Planned) -> None:
     node = next(node for node in planned.module.graph.nodes if node.target is ATEN.add.out)
-    twin = place(TensorSpec(torch.uint8, [64]), 1024)
+    other = place(TensorSpec(torch.uint8, [64]), 1024)
     planned.module.meta["non_const_buffer_sizes"] = [0, 2048]
-    node.kwargs["out"].meta["spec"] = twin
+    node.kwargs["out"].meta["spec"] = other
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_places_inside_of_branches_are_checked() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_plans_are_judged_as_by_painting_bytes(seed: int) -> None:
+def test_random_plans_are_judged_as_by_marking_bytes(seed: int) -> None:
     """Places drawn blindly: the checker finds a clash exactly where marking each byte at each step does."""
     draw = random.Random(seed)
     graph = Graph()
@@ -283,7 +283,7 @@ def test_random_plans_are_judged_as_by_painting_bytes(seed: int) -> None:
     graph.output((nodes[-1],))
     module = GraphModule(torch.nn.Module(), graph)
     order = {node: step for step, node in enumerate(graph.nodes)}
-    painted: set[tuple[int, int]] = set()
+    marked: set[tuple[int, int]] = set()
     clash = False
     for node in nodes:
         spec = node.meta["spec"]
@@ -294,8 +294,8 @@ def test_random_plans_are_judged_as_by_painting_bytes(seed: int) -> None:
             for step in range(first, last + 1)
             for byte in range(spec.mem_offset, spec.mem_offset + spec.nbytes())
         }
-        clash |= bool(cells & painted)
-        painted |= cells
+        clash |= bool(cells & marked)
+        marked |= cells
     findings = check_memory_plan(module, buffer_sizes=[0, 4096])
     assert bool(findings) == clash
     assert {finding.code for finding in findings} <= {"EK341"}

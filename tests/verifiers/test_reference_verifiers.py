@@ -103,7 +103,7 @@ def test_exceptions_and_preserved_operators() -> None:
     assert config._core_aten_ops_exception_list == [silu], "the list of the caller does not grow"
 
 
-def test_a_preserved_view_is_refused() -> None:
+def test_a_preserved_view_is_rejected() -> None:
     verifier = EXIRATenDialectVerifier(preserve_ops=[torch.ops.aten.t.default])
     with pytest.raises(RuntimeError, match="view"):
         verifier(exported(lambda x, y: x.t(), X, Y))

@@ -93,9 +93,9 @@ def kernels_under_test(names: Any) -> Iterator[KernelUnderTest]:
             out = getattr(getattr(torch.ops.aten, base, None), overload or "default", None)
             if out is None or not any(one.is_out for one in out._schema.arguments):
                 continue
-            twin = functional_variant(out)
-            if twin is not None:
-                yield KernelUnderTest(name, out, twin)
+            other = functional_variant(out)
+            if other is not None:
+                yield KernelUnderTest(name, out, other)
 
 
 class Drawing:

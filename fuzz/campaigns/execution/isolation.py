@@ -188,7 +188,7 @@ def _death(seen: _Seen, code: int, is_late: bool, limit: float, tail: str) -> Re
                 code="EK862",
                 message="a worker process dies before its first seed",
                 notes=(f"exit code {code}", tail or "it wrote nothing to standard error"),
-                hint="look at what it wrote; is there enough memory?",
+                hint="examine what it wrote; is there enough memory?",
             )
         )
     verdict: Verdict = "timed_out" if is_late else "crashed"

@@ -28,7 +28,7 @@ _SETS: Mapping[str, tuple[torch.dtype, ...]] = {
     "all": DTYPES,
 }
 
-_FIELDS = {"op", "dtypes", "weight", "portable", "without", "refused", "unsupported"}
+_FIELDS = {"op", "dtypes", "weight", "portable", "without", "unsupported"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def _operator(path: Path, family: str, row: Any) -> Operator:
     dtypes = _dtypes(path, name, row.get("dtypes", "float"))
     left_out = _dtypes(path, name, row["without"]) if "without" in row else ()
     kept = tuple(dtype for dtype in dtypes if dtype not in left_out)
-    flags = bool(row.get("portable", True)), bool(row.get("unsupported", row.get("refused", False)))
+    flags = bool(row.get("portable", True)), bool(row.get("unsupported", False))
     return Operator(name, str(family), kept, options, float(weight), *flags)
 
 

@@ -47,7 +47,7 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
             alignment=planner.alignment,
         )
         self._planner = planner
-        self._methods: list[tuple[GraphModule, _Twin, _Method]] = []
+        self._methods: list[tuple[GraphModule, _Copy, _Method]] = []
 
     def run(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None = None) -> PassResult:
         """Plan one method.
@@ -63,10 +63,10 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
             raise
 
     def _plan(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None) -> PassResult:
-        _refuse_control_flow(graph_module)
+        _reject_control_flow(graph_module)
         self._set_alloc_node_spec(graph_module)
-        twin = _Twin()
-        ours = twin.module(graph_module)
+        other = _Copy()
+        ours = other.module(graph_module)
         self._planner.run(ours, graph_signature)
         if ours.meta.get("non_const_buffer_device"):
             raise ModelError(
@@ -77,20 +77,20 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
                     hint="leave `device` away, or lower with exirkit's `to_executorch`",
                 )
             )
-        twin.write_back(graph_module, ours)
-        self._methods.append((graph_module, twin, _Method(ours, graph_signature)))
+        other.write_back(graph_module, ours)
+        self._methods.append((graph_module, other, _Method(ours, graph_signature)))
         return PassResult(graph_module, True)
 
     def run_multimethod(self) -> None:
         """Give buffers of one name one place in all methods, if the planner is to."""
         programs: Any = {str(number): method for number, (*_, method) in enumerate(self._methods)}
         finalize_methods(programs, dict.fromkeys(programs, self._planner))
-        for module, twin, method in self._methods:
-            twin.write_back(module, method.graph_module)
+        for module, other, method in self._methods:
+            other.write_back(module, method.graph_module)
         self._methods.clear()
 
 
-def _refuse_control_flow(module: GraphModule) -> None:
+def _reject_control_flow(module: GraphModule) -> None:
     for node in module.graph.find_nodes(op="get_attr"):
         if isinstance(getattr(module, str(node.target)), GraphModule):
             call = next(iter(node.users))
@@ -104,7 +104,7 @@ def _refuse_control_flow(module: GraphModule) -> None:
             )
 
 
-class _Twin:
+class _Copy:
     """A copy of an official graph with specs of ours."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ def method_of(programs: Mapping[str, ExportedProgram], name: str) -> ExportedPro
     return programs[name]
 
 
-def refuse(value: Any, option: str) -> None:
+def reject(value: Any, option: str) -> None:
     """Raise EK701 if an option that is not supported yet was given a value."""
     if value:
         raise not_yet(option)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, overload
 
 import torch
@@ -193,10 +194,17 @@ def to_backend(args: Any, edge_program: Any, compile_specs: Sequence[CompileSpec
     Source: `to_backend` of the ExecuTorch documentation.
     """
     if isinstance(args, str):
-        backend, specs = find_backend(args), list(compile_specs)
+        backend, specs = _backend(args), list(compile_specs)
         given = backend.copy_exported_program_for_preprocess(edge_program)
         return _lowered(backend, edge_program, specs, backend.preprocess(given, specs))
     return delegated(args, edge_program)
+
+
+def _backend(name: str) -> type[BackendDetails]:
+    """Return a backend; those of exirkit register when their modules are imported, which need this one."""
+    for module in ("demo_backend", "reference_backend"):
+        import_module(f".{module}", __package__)
+    return find_backend(name)
 
 
 def delegated(program: ExportedProgram, partitioner: Partitioner) -> ExportedProgram:
@@ -225,7 +233,7 @@ def delegated_methods(
                 taken = subprogram_of(made[method], module, one)
                 works.setdefault(spec.backend_id, []).append(_Work(method, module, taken, spec))
     for backend, parts in works.items():
-        _compile(find_backend(backend), parts)
+        _compile(_backend(backend), parts)
     for method in partitioners:
         mine = [one for parts in works.values() for one in parts if one.method == method]
         for module in list(called_graphs(made[method].graph_module)):

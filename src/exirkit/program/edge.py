@@ -30,7 +30,7 @@ from exirkit.passes import (
 )
 from exirkit.verifiers import check_edge_program, check_kernels
 
-from .arguments import Programs, Progress, by_method, method_of, pipeline_between, refuse
+from .arguments import Programs, Progress, by_method, method_of, pipeline_between, reject
 from .delegation import delegated_methods
 from .executorch import ExecutorchProgramManager
 from .optimizing import MethodLowering, check_optimization, kernels_of, target_of
@@ -167,7 +167,7 @@ class EdgeProgramManager:
             "run_reinplace_pass",
             "reinplace_extra_ops",
         ):
-            refuse(getattr(config, option), f"ExecutorchBackendConfig.{option}")
+            reject(getattr(config, option), f"ExecutorchBackendConfig.{option}")
         check_optimization(config)
         kernels = kernels_of(target_of(config))
         pipeline = pipeline_between(pipeline, "to_executorch")

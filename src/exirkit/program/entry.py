@@ -37,10 +37,10 @@ def to_edge(
 
     Source: `to_edge` of the ExecuTorch documentation.
     """
-    from .arguments import refuse
+    from .arguments import reject
     from .lowering import edge_manager
 
-    refuse(generate_etrecord, "generate_etrecord")
+    reject(generate_etrecord, "generate_etrecord")
     return edge_manager(programs, constant_methods, compile_config, pipeline=pipeline, progress=progress)
 
 
@@ -68,10 +68,10 @@ def to_edge_transform_and_lower(
 
     Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
     """
-    from .arguments import refuse
+    from .arguments import reject
     from .lowering import lower_to_backends
 
-    refuse(generate_etrecord, "generate_etrecord")
+    reject(generate_etrecord, "generate_etrecord")
 
     def transform(manager: EdgeProgramManager) -> EdgeProgramManager:
         return manager if transform_passes is None else manager.transform(transform_passes)

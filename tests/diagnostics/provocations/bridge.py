@@ -28,7 +28,7 @@ def official_pass_that_raises(_: Path) -> list[Diagnostic]:
 
 
 @provokes("EK751")
-def backend_that_nobody_imported(_: Path) -> list[Diagnostic]:
+def backend_that_was_not_imported(_: Path) -> list[Diagnostic]:
     return found("EK751")
 
 

@@ -204,7 +204,7 @@ class Noisy(torch.nn.Module):
 
 @provokes("EK791")
 def bug(_: Path) -> None:
-    raise as_command_error(RuntimeError("something that nobody thought of"))
+    raise as_command_error(RuntimeError("something unforeseen"))
 
 
 PLACE = NodePlace("aten_gelu_default", "aten.gelu.default(%x)", "model.py:7 in forward:  return x * gate", "body.1")
@@ -233,7 +233,7 @@ def wrong_kernel(_: Path) -> Diagnostic:
 
 
 @provokes("EK737")
-def runtime_that_refuses(_: Path) -> Diagnostic:
+def runtime_that_rejects(_: Path) -> Diagnostic:
     return describe_failure("forward", "official runtime", "load-error: RuntimeError: 0x14")
 
 

@@ -14,11 +14,13 @@ from torch.export import ExportedProgram, export
 
 from exirkit import (
     BackendDetails,
+    BackendWithCompilerDemo,
     DelegationSpec,
     EdgeProgramManager,
     Partitioner,
     PartitionResult,
     PreprocessResult,
+    ReferenceBackend,
     to_backend,
     to_edge,
     to_edge_transform_and_lower,
@@ -88,7 +90,8 @@ class Careless(BackendDetails):
 @provokes("EK490")
 def backend_that_is_not_there(_: Path) -> None:
     # What else the process has imported is not to be in the message.
-    with patch.object(BackendDetails, "defined", {"Careless": Careless, "Silent": Silent}):
+    backends = (BackendWithCompilerDemo, Careless, ReferenceBackend, Silent)
+    with patch.object(BackendDetails, "defined", {one.__name__: one for one in backends}):
         to_backend("Silnt", edge().exported_program(), [])
 
 
@@ -128,12 +131,12 @@ def backend_that_returns_bytes(_: Path) -> None:
 
 
 @provokes("EK742")
-def tag_of_nobody(_: Path) -> None:
+def tag_without_a_partition(_: Path) -> None:
     edge().to_backend(Tagging("sin", known=()))
 
 
 @provokes("EK743")
-def call_that_nobody_takes(_: Path) -> None:
+def call_that_no_partitioner_takes(_: Path) -> None:
     to_edge_transform_and_lower(program(Linear()), partitioner=[Tagging("sin")])
 
 
@@ -157,7 +160,7 @@ def run_silently(load: Any) -> None:
 
 
 @provokes("EK627")
-def payload_that_is_refused(_: Path) -> None:
+def payload_that_is_rejected(_: Path) -> None:
     def load(context: DelegateContext) -> LoadedDelegate:
         raise ValueError(f"{context.processed!r} is no music")
 

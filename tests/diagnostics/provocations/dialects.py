@@ -11,7 +11,7 @@ from tests.verifiers.corruptions import CORRUPTIONS, corrupted
 from exirkit import Diagnostic
 from exirkit.verifiers import check_program, check_separate_body_results, check_separate_outputs, check_written_back
 
-# Which corruption of which program shows what is said.
+# Which corruption of which program shows the diagnostic.
 _SHOWN = {
     "EK306": ("use_before_definition", "edge"),
     "EK307": ("name_given_twice", "edge"),

@@ -83,7 +83,7 @@ def shared_mutable_buffers(_: Path) -> None:
 
 
 @provokes("EK458")
-def views_in_a_circle(_: Path) -> None:
+def views_in_a_cycle(_: Path) -> None:
     builder = GraphBuilder()
     first = builder.view(builder.op(builder.input("x", [16]), [16]), [4, 4])
     second = builder.view(first, [16])

@@ -1,4 +1,4 @@
-"""Planted bugs that are not there, or do not fit."""
+"""Mutants that are not there, or do not fit."""
 
 from __future__ import annotations
 

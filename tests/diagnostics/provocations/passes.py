@@ -293,7 +293,7 @@ def result_without_upper_bound(_: Path) -> None:
 
 
 @provokes("EK422")
-def view_without_copying_twin(_: Path) -> None:
+def view_without_copying_variant(_: Path) -> None:
     with library("peek(Tensor(a) x) -> Tensor(a)", lambda x: x.view(x.shape)) as peek:
         program = exported(torch.relu, torch.ones(2))
         call_of(program, "relu").target = peek

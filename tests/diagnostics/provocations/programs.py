@@ -104,5 +104,5 @@ run("forward", x=dyadic(1))
 
 
 @provokes("EK813")
-def program_that_torch_refuses(_: Path) -> object:
+def program_that_torch_rejects(_: Path) -> object:
     return export(parse_program(PROGRAM.replace('"f32[5]"', '"f32[4]"')))

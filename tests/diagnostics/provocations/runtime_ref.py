@@ -177,7 +177,7 @@ def constant_in_another_file(_: Path) -> None:
 
 
 @provokes("EK620")
-def kernel_that_nobody_has(_: Path) -> None:
+def kernel_that_is_missing(_: Path) -> None:
     made, x, y = negation()
     made.call("aten::negg.out", x, y, y)
     made.load()
@@ -294,7 +294,7 @@ def result_beyond_its_shape(_: Path) -> None:
 
 
 @provokes("EK652")
-def tensor_that_nobody_wrote(_: Path) -> None:
+def tensor_that_was_not_written(_: Path) -> None:
     made = Assembly()
     x = made.tensor([2], planned=False, dynamism=UNBOUND)
     made.program([], [x])

@@ -187,7 +187,7 @@ def test_wrong_kernel_of_a_runtime() -> None:
 
 
 def test_other_file() -> None:
-    """A file that other choices made: runtimes are compared with each other, and the steps are said to be others."""
+    """A file that other choices made: runtimes are compared with each other, and the steps are reported as others."""
     steps, calls, _ = steps_of()
     dropped, _, _ = steps_of(passes=(DropRelu(),))
     assert steps.manager is not None

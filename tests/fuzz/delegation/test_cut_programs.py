@@ -84,9 +84,9 @@ def test_state_that_delegates_keep_and_methods_that_share(monkeypatch: pytest.Mo
             self.count: torch.Tensor
             self.last: torch.Tensor
             self.register_buffer("count", torch.zeros(3))
-            self.twin: torch.Tensor
+            self.other: torch.Tensor
             self.register_buffer("last", torch.ones(3))
-            self.register_buffer("twin", torch.ones(3))
+            self.register_buffer("other", torch.ones(3))
             self.layer = torch.nn.Linear(3, 3)
 
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,7 +94,7 @@ def test_state_that_delegates_keep_and_methods_that_share(monkeypatch: pytest.Mo
             y = self.layer(x) * self.last + torch.tensor([1.0, 2.0, 3.0])
             z = y[0].relu()
             self.last.copy_(z)
-            self.twin.copy_(z)
+            self.other.copy_(z)
             return y.tanh(), y - self.last * x
 
     model = Two()
@@ -134,7 +134,7 @@ def test_state_that_delegates_keep_and_methods_that_share(monkeypatch: pytest.Mo
         ((torch.ones(12)[:6].view(2, 3), torch.ones(12)[:6].view(2, 3)), None),
     ],
 )
-def test_what_the_backend_refuses(given: tuple[object, ...], says: str | None) -> None:
+def test_what_the_backend_rejects(given: tuple[object, ...], says: str | None) -> None:
     class Sum(torch.nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return x + y

@@ -16,7 +16,7 @@ def test_choices_of_a_seed() -> None:
 
 
 @pytest.mark.parametrize("share", [0.03, 0.2, 0.5, 0.9])
-def test_wishes_are_granted_as_often_as_they_shall_be_over_any_row_of_seeds(share: float) -> None:
+def test_requests_are_granted_as_often_as_they_shall_be_over_any_row_of_seeds(share: float) -> None:
     for feature in FLOORS:
         for first in (0, 10**15):
             granted = sum(SeededChoices(seed).request(feature, share) for seed in range(first, first + 1000))

@@ -58,11 +58,11 @@ def check_seeds(seeds: Iterable[int]) -> None:
     assert not {seed: problems for seed, problems in wrong.items() if problems}
 
 
-def test_what_is_said_of_values_is_true() -> None:
+def test_stated_facts_of_values_are_true() -> None:
     check_seeds(range(80))
 
 
-def test_what_is_said_of_values_is_true_of_many_programs() -> None:
+def test_stated_facts_of_values_are_true_of_many_programs() -> None:
     check_seeds(range(10_000, 12_500))
 
 

@@ -122,7 +122,7 @@ def test_too_much_memory_is_no_error_of_the_loader(monkeypatch: pytest.MonkeyPat
     assert "1024 MiB" in str(outcome.error)
 
 
-def test_ledgers_tell_what_is_pending(tmp_path: Path) -> None:
+def test_ledgers_list_what_is_pending(tmp_path: Path) -> None:
     with Ledger.create(tmp_path / "one.ledger") as ledger:
         ledger.begin(b"first")
         assert ledger.end(slot_of("EK506"), 7) == 1

@@ -32,7 +32,7 @@ and fails while the defect is there:
 | wrong result | other numbers than eager PyTorch, without a word |
 | crash | the process ends |
 | exporter raises | a model that `torch.export` takes is not lowered |
-| does not load, does not run | a file is made, and the runtime refuses it, or the first call of its method |
+| does not load, does not run | a file is made, and the runtime rejects it, or the first call of its method |
 | waste | right, but larger or slower than need be |
 
 An operator for which the runtime has no kernel is not in the list, and neither is one outside of the core operators.
@@ -46,7 +46,7 @@ reports it when the program of the same name in `tests/fuzz/official/` is given 
         --oracles eager-run,lowering,memory-plan,poisoned-run,memory-sanitizer,repeated-runs,official-runtime
 
 `tests/fuzz/official/test_findings.py` runs every script and every program, so that we notice what a newer version
-mends. This page is written by `python -m tests.fuzz.official.table` from `docs/upstream/findings.yaml`.
+fixes. This page is written by `python -m tests.fuzz.official.table` from `docs/upstream/findings.yaml`.
 
 {counts}
 """

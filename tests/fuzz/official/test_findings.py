@@ -80,7 +80,7 @@ class TestOfficial:
         assert scripts.stdout
         print(finding.script, file=scripts.stdin, flush=True)
         answer = json.loads(scripts.stdout.readline())
-        assert answer["code"] != 0, "it was mended; take it out of the list"
+        assert answer["code"] != 0, "it was fixed; take it out of the list"
         assert re.search(finding.shows, answer["output"]), answer["output"][-2000:]
         assert (answer["code"] < 0) == (finding.kind == "crash")
 

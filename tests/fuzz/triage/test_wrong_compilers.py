@@ -92,7 +92,7 @@ def test_a_pass_that_records_a_wrong_dtype(monkeypatch: pytest.MonkeyPatch) -> N
     assert steps_of(small) == ["aten.relu.default"]
 
 
-def test_a_pass_that_somebody_brings(tmp_path: Path) -> None:
+def test_a_pass_of_a_user(tmp_path: Path) -> None:
     compiler = ExirkitCompiler(level=0, passes=("tests.fuzz.triage.wrong_compilers:DropsAlpha",))
     failure, culprit, small = found(compiler)
     assert failure.oracle == "dialect-agreement"

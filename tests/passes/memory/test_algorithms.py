@@ -43,7 +43,7 @@ def plan(specs: Sequence[TensorSpec], algorithm: Any = portfolio, alignment: int
 
 def paint(specs: Sequence[TensorSpec], result: MemoryAlgoResult) -> dict[int, int]:
     """Paint each tensor's bytes at each of its steps; fail on paint that is not dry; return peak bytes by arena."""
-    painted: set[tuple[int, int, int]] = set()
+    marked: set[tuple[int, int, int]] = set()
     live: dict[tuple[int, int], int] = {}
     for spec in specs:
         place = result.spec_dict[spec]
@@ -53,8 +53,8 @@ def paint(specs: Sequence[TensorSpec], result: MemoryAlgoResult) -> dict[int, in
         for step in range(first, last + 1):
             live[place.mem_id, step] = live.get((place.mem_id, step), 0) + spec.nbytes()
             for byte in range(place.mem_offset, place.mem_offset + spec.nbytes()):
-                assert (place.mem_id, step, byte) not in painted, "two live tensors share a byte"
-                painted.add((place.mem_id, step, byte))
+                assert (place.mem_id, step, byte) not in marked, "two live tensors share a byte"
+                marked.add((place.mem_id, step, byte))
     return {mem_id: max(n for (other, _), n in live.items() if other == mem_id) for mem_id, _ in live}
 
 

@@ -64,7 +64,7 @@ def test_results_of_two_conditionals_are_kept_apart(two_conditionals: Any) -> No
         assert disjoint(own(graph, module), ranges(module, [result]))
 
 
-def test_a_branch_computes_in_the_place_of_the_result(two_conditionals: Any) -> None:
+def test_a_branch_computes_instead_of_the_result(two_conditionals: Any) -> None:
     module, signature, branches = two_conditionals
     MemoryPlanningPass().run(module, signature)
     results = [node for node in module.graph.nodes if node.target is operator.getitem]

@@ -106,7 +106,7 @@ def test_without_a_gain_nothing_changes(builder: GraphBuilder) -> None:
     assert sizes == module.meta["non_const_buffer_sizes"][1:]
 
 
-def test_the_verifier_refuses_overwriting_that_was_not_asked_for_or_is_wrong(builder: GraphBuilder) -> None:
+def test_the_verifier_rejects_overwriting_that_was_not_asked_for_or_is_wrong(builder: GraphBuilder) -> None:
     first = builder.op(builder.input("x", [64]), [64])
     second = builder.op(first, [64])
     third = builder.add(first, second, [64])
@@ -129,7 +129,7 @@ def lowered(**options: Any) -> Any:
     return edge.to_executorch(exirkit.ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(**options)))
 
 
-def test_a_knowing_run_accepts_the_plan_and_gives_the_same_bits() -> None:
+def test_a_sanitized_run_accepts_the_plan_and_gives_the_same_bits() -> None:
     inputs = (torch.randn(3, 40), torch.randn(40))
     results = []
     for options in ({"in_place": True}, {"memory_planning_algo": naive}):

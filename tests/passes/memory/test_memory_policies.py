@@ -194,7 +194,7 @@ def test_buffers_may_be_left_to_the_caller(values: dict[str, Any]) -> None:
     assert arena(values["x"]) == 1
 
 
-def test_results_in_the_place_of_arguments_go_together(builder: GraphBuilder) -> None:
+def test_results_instead_of_arguments_go_together(builder: GraphBuilder) -> None:
     x = builder.input("x", [64])
     chain = [builder.op(x, [64])]
     for _ in range(3):

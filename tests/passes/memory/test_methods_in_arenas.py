@@ -245,7 +245,7 @@ def test_a_buffer_that_is_pinned_in_two_methods_is_theirs_together() -> None:
 
 
 class Wishing(MemoryPlanningPass):
-    """Wishes for an arena for every buffer, and for some of what is computed."""
+    """Asks for an arena for every buffer, and for some of what is computed."""
 
     def run(self, graph_module: Any, graph_signature: Any = None) -> Any:
         for node in graph_module.graph.nodes:
@@ -254,7 +254,7 @@ class Wishing(MemoryPlanningPass):
         return super().run(graph_module, graph_signature)
 
 
-def test_buffers_stay_in_the_arena_that_somebody_wished_for(edge: Any) -> None:
+def test_buffers_stay_in_the_arena_that_the_policy_asked_for(edge: Any) -> None:
     manager = lowered(edge, Wishing())
     used = {one.name: one.non_const_buffer_sizes for one in manager.executorch_program.execution_plan}
     assert {name: len(sizes) for name, sizes in used.items()} == dict.fromkeys(MODULES, 4)

@@ -195,7 +195,7 @@ def test_algorithms_of_all_kinds(builder: Any) -> None:
         assert not MemoryPlanningPass(algorithm).run(module, signature).modified
 
 
-def test_overlapping_plan_is_refused_and_names_the_algorithm(builder: Any) -> None:
+def test_overlapping_plan_is_rejected_and_names_the_algorithm(builder: Any) -> None:
     x = builder.input("x", [16])
     module, signature = builder.finish(builder.op(builder.op(x, [16]), [16]))
 
@@ -268,7 +268,7 @@ def test_what_is_shared_has_to_be_planned() -> None:
     MemoryPlanningPass(share_mutable_buffers=True).run_multimethod()
 
 
-def test_unbounded_tensor_is_refused_with_its_node(builder: Any) -> None:
+def test_unbounded_tensor_is_rejected_with_its_node(builder: Any) -> None:
     unbounded = builder.op(builder.input("x", [16]), [16])
     spec_of(unbounded).shape_dynamism = TensorShapeDynamism.DYNAMIC_UNBOUND
     module, signature = builder.finish(builder.op(unbounded, [16]))
@@ -312,7 +312,7 @@ def test_bad_alignment() -> None:
         MemoryPlanningPass(alignment=-16)
 
 
-def test_symbolic_shape_is_refused_with_its_node(builder: Any) -> None:
+def test_symbolic_shape_is_rejected_with_its_node(builder: Any) -> None:
     symbolic = builder.op(builder.input("x", [16]), [16])
     spec_of(symbolic).shape = [torch.fx.experimental.symbolic_shapes.ShapeEnv().create_unbacked_symint()]
     module, signature = builder.finish(symbolic)
@@ -321,7 +321,7 @@ def test_symbolic_shape_is_refused_with_its_node(builder: Any) -> None:
     assert caught.value.diagnostics[0].location.node == "%alloc"
 
 
-def test_an_arena_beyond_its_limit_is_refused_and_what_fills_it_is_named(builder: Any) -> None:
+def test_an_arena_beyond_its_limit_is_rejected_and_what_fills_it_is_named(builder: Any) -> None:
     x = builder.input("x", [64])
     large = builder.op(x, [160])
     module, signature = builder.finish(builder.op(large, [16]))

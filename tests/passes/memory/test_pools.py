@@ -56,7 +56,7 @@ def test_no_choice_gains_more(seed: int) -> None:
     assert choice.gain == sum(claims[number].gain for number in choice.chosen if number not in must)
 
 
-def test_too_many_ranges_to_look_at_every_choice() -> None:
+def test_too_many_ranges_to_examine_every_choice() -> None:
     draw = random.Random(5)
     claims = [
         Claim(draw.randint(1, 9), first := draw.randint(0, 400), first + draw.randint(0, 60), draw.randint(1, 20))

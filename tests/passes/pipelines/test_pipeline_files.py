@@ -1,4 +1,4 @@
-"""What is said about pipeline files before anything runs: place, reason, and what was probably meant."""
+"""Diagnostics of pipeline files before anything runs: place, reason, and what was probably meant."""
 
 from __future__ import annotations
 

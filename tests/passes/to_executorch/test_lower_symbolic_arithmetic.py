@@ -57,7 +57,7 @@ def remainder(left: Any, right: Any) -> int:
 
 
 def negation(value: Any) -> bool:
-    assert type(value) is bool, "the runtime's kernel takes truth values only"
+    assert type(value) is bool, "the runtime's kernel takes bools only"
     return not value
 
 

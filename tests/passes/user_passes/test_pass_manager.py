@@ -140,7 +140,7 @@ def test_code_follows_edits_in_place() -> None:
     torch.testing.assert_close(result.graph_module(torch.ones(4))[0], torch.ones(4).tanh())
 
 
-def test_values_left_stale_by_one_pass_are_mended_by_the_next() -> None:
+def test_values_left_stale_by_one_pass_are_fixed_by_the_next() -> None:
     def to_sum_in_place(module: GraphModule) -> None:
         next(node for node in module.graph.nodes if node.target is aten.relu.default).target = aten.sum.default
 
@@ -217,7 +217,7 @@ def test_failures_of_checks_can_be_warnings() -> None:
         assert manager(relu_chain()).modified
 
 
-def test_a_broken_input_is_nobody_s_fault() -> None:
+def test_a_broken_input_is_not_the_fault_of_a_pass() -> None:
     module = relu_chain()
     break_graph(module)
     with pytest.raises(ModelError, match="EK414"):

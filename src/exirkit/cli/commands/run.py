@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,6 +151,9 @@ def run_file(
     from exirkit.emit import open_program
     from exirkit.runtime_ref import Runtime
 
+    # The runtime knows a backend when its module is imported.
+    for backend in ("demo_backend", "reference_backend"):
+        import_module(f"exirkit.program.{backend}")
     steps(f"loading {path}")
     with open_program(path) as file:
         names = [plan.name for plan in file.program.execution_plan]

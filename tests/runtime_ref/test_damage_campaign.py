@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.runtime_ref.hostile_campaign import FILES, campaign, damaged_fields, real_file
+from tests.runtime_ref.damage_campaign import FILES, campaign, damaged_fields, real_file
 from tests.runtime_ref.mutations import mutations
 from tests.thoroughness import TRIES_ALL
 

@@ -44,11 +44,11 @@ def is_right(
         runs: Number of runs.
         elements: For each run the number of elements of values with dynamic shape.
     """
-    painter = Painter({"": plan}, {"": state}, {"": views or {}})
+    painter = Marker({"": plan}, {"": state}, {"": views or {}})
     return all(painter.run("", elements[run] if elements is not None else {}) for run in range(runs))
 
 
-class Painter:
+class Marker:
     """Methods that share their arenas.
 
     Args:

@@ -1,6 +1,6 @@
 """Damage ten real files in every field and at random, and count what loading them ends with.
 
-Usage: python -m tests.runtime_ref.hostile_campaign [--mutations N] [--seed N] [--no-fields] [CASE ...]
+Usage: python -m tests.runtime_ref.damage_campaign [--mutations N] [--seed N] [--no-fields] [CASE ...]
 
 Fields: each aligned word of header and flatbuffer in turn becomes each of a few words that readers trust too easily; of
 large files every n-th.

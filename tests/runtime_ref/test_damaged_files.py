@@ -118,7 +118,7 @@ def test_undamaged_files_run(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_damaged_files_are_refused_in_one_of_two_ways(name: str) -> None:
+def test_damaged_files_are_rejected_in_one_of_two_ways(name: str) -> None:
     outcomes = campaign(name, 400, seed=1)
     # The damage must reach the deeper checks too, not only the reader.
     assert sum(outcomes[code] for code in outcomes if code.startswith("EK6")) > 10
@@ -134,9 +134,9 @@ def test_many_damaged_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_every_truncation_is_refused(name: str) -> None:
+def test_every_truncation_is_rejected(name: str) -> None:
     data, _ = seed_file(name)
-    refused = Counter(attempt(bytearray(data[:end]))[0] for end in range(0, len(data), 7))
-    assert set(refused) - {"ok"}
+    rejected = Counter(attempt(bytearray(data[:end]))[0] for end in range(0, len(data), 7))
+    assert set(rejected) - {"ok"}
     # What is missing may be padding, or initial bytes behind the last one that is used.
-    assert refused["ok"] < 10
+    assert rejected["ok"] < 10
