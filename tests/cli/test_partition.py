@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, Spawn
 
 from exirkit.passes.pipelines import shipped_text
 
@@ -87,6 +87,16 @@ def test_lower_to_a_backend(invoke: Invoke, model_file: Path, rules: Path) -> No
     text = invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", rules)
     assert "delegates of forward: ReferenceBackend (1)" in text.stdout
     assert "delegates: ReferenceBackend" in invoke("inspect", "m.pte").stdout
+
+
+def test_delegates_run_in_a_process_that_imported_nothing(
+    invoke: Invoke, spawn: Spawn, model_file: Path, rules: Path
+) -> None:
+    rules.write_text(FILE.replace("Unknown", "ReferenceBackend"))
+    assert invoke("lower", f"{model_file}:tiny", "-o", "m.pte", "--partitioner", rules).exit_code == 0
+    done = spawn("run", "m.pte", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert "float32" in done.stdout
 
 
 def test_lower_with_a_partitioner_of_ones_own(invoke: Invoke, model_file: Path) -> None:
