@@ -23,9 +23,9 @@ hypothesis.settings.load_profile("exirkit")
 _skipped: list[str] = []
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test` leaves out as `slow`."""
-    quick_selection.mark_slow(config, items)
+    quick_selection.mark_slow(items)
 
 
 @pytest.hookimpl(tryfirst=True)

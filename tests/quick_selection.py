@@ -28,22 +28,24 @@ class Group(pydantic.BaseModel):
         return _matches(name, self.tests) and not _matches(name, self.keep)
 
 
-def mark_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give the mark `slow` to what the table lists.
-
-    Raises:
-        pytest.UsageError: an entry matches no test though all tests were collected.
-    """
-    names = {item: item.nodeid.removeprefix("tests/") for item in items}
-    groups = [Group.model_validate(one) for one in yaml.safe_load(_TABLE.read_text(encoding="utf-8"))]
-    for item, name in names.items():
+def mark_slow(items: list[pytest.Item]) -> None:
+    """Give the mark `slow` to what the table lists."""
+    groups = listed_groups()
+    for item in items:
+        name = item.nodeid.removeprefix("tests/")
         if any(group.contains(name) for group in groups):
             item.add_marker("slow")
-    if config.args == config.getini("testpaths"):
-        patterns = [one for group in groups for one in (*group.tests, *group.keep)]
-        stale = [one for one in patterns if not any(_matches(name, [one]) for name in names.values())]
-        if stale:
-            raise pytest.UsageError(f"{_TABLE.name} lists tests that do not exist: {', '.join(stale)}")
+
+
+def listed_groups() -> list[Group]:
+    """Return the groups of the table."""
+    return [Group.model_validate(one) for one in yaml.safe_load(_TABLE.read_text(encoding="utf-8"))]
+
+
+def stale_patterns(names: list[str]) -> list[str]:
+    """Return the patterns that match none of some node ids without `tests/`."""
+    patterns = [one for group in listed_groups() for one in (*group.tests, *group.keep)]
+    return [one for one in patterns if not any(_matches(name, [one]) for name in names)]
 
 
 def _matches(name: str, patterns: list[str]) -> bool:
