@@ -153,9 +153,6 @@ def explain(
     source = parse_source(model)
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.patterns import import_libraries
-
-        import_libraries(libraries or ())
         report = explain_source(
             source, books, rule, node, Where(method, after_others, official, exported), strict, steps
         )
@@ -178,9 +175,9 @@ def explain_source(
         OSError: A book cannot be read.
     """
     from exirkit.ir import GraphEditor, copy_program
-    from exirkit.patterns import load_book
+    from exirkit.patterns import load_books
 
-    books = [load_book(name).require_valid() for name in expand_books(names)]
+    books = load_books(expand_books(names))
     rules = [rule for book in books for rule in book.rules]
     rule = _rule_of(books, rule_id)
     target = export_target(source, steps, strict=strict)
