@@ -2,8 +2,8 @@
 
 Usage: python -m benchmarks.firing [--models TEXT ...] [--output FILE] [--state FOLDER] [--verbose]
 
-With `--state` what was measured of each model is kept in a folder, and a run that was interrupted goes on where it ended.
-What was measured with other rules, another matcher or another version of this script is measured again.
+With `--state` what was measured of each model is kept in a folder, and a run that was interrupted goes on where it
+ended. What was measured with other rules, another matcher or another version of this script is measured again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="write the page to this file")
     parser.add_argument("--verbose", action="store_true", help="print every site that is missed")
     parser.add_argument("--without-inductor", action="store_true", help="leave out the counts of Inductor's patterns")
-    parser.add_argument("--state", type=Path, help="keep the results of every model in this folder, and go on from there")
+    parser.add_argument(
+        "--state", type=Path, help="keep the results of every model in this folder, and go on from there"
+    )
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)

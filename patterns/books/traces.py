@@ -359,7 +359,7 @@ class _Writer:
 
     def _results(self) -> list[Node]:
         signature = self.program.graph_signature
-        # A pattern may be written in place: what it computes counts, and matches calls that write and calls that do not.
+        # A pattern may be written in place: what it computes counts, and matches calls that write and others.
         allowed = {OutputKind.USER_OUTPUT} | ({OutputKind.USER_INPUT_MUTATION} if self.part == "match" else set())
         if any(spec.kind not in allowed for spec in signature.output_specs):
             raise _unusable(self.part, "it writes to a tensor")
@@ -497,7 +497,9 @@ def _exported(function: Callable[..., Any], examples: Mapping[str, Any], part: s
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.export(_Function(function).eval(), tuple(examples.values()), strict=False)
+            # A tensor that two arguments share could not be told apart where the function writes to one of them.
+            given = tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in examples.values())
+            program = torch.export.export(_Function(function).eval(), given, strict=False)
             return program.run_decompositions({}) if any(map(writes, program.graph.nodes)) else program
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, SourceText, copy_program
 from exirkit.patterns.books.loading import LoadedBook
@@ -80,9 +82,7 @@ def _programs(bench: RuleTrials) -> Iterator[ExportedProgram]:
             return
 
 
-def _lowered(
-    program: ExportedProgram, kept: Sequence[Any] = (), *, simplifies: bool = False
-) -> ExportedProgram | None:
+def _lowered(program: ExportedProgram, kept: Sequence[Any] = (), *, simplifies: bool = False) -> ExportedProgram | None:
     """Return a program in Edge; operators that are kept are not taken apart."""
     # The chain is above this room; the verdict on a rule must not depend on what was imported before.
     chain, passes = import_module("exirkit.program"), import_module("exirkit.passes")
@@ -92,7 +92,9 @@ def _lowered(
             warnings.simplefilter("ignore")
             pipeline = None if simplifies else _without_simplification()
             config = passes.EdgeCompileConfig(**options)
-            lowered: ExportedProgram = chain.to_edge(program, compile_config=config, pipeline=pipeline).exported_program()
+            lowered: ExportedProgram = chain.to_edge(
+                program, compile_config=config, pipeline=pipeline
+            ).exported_program()
             return lowered
     except (DiagnosticError, *RAISED):
         return None
@@ -116,19 +118,32 @@ def _is_done_by_lowering(rule: CompiledRule, program: ExportedProgram, lowered: 
 
 
 def _outline(program: ExportedProgram) -> list[Any]:
-    """Return the calls of a program in their order, without names."""
-    numbers: dict[Any, str] = {}
-    made: list[Any] = []
+    """Return what a program computes, without names and whatever the order of its calls."""
+    known: dict[Any, str] = {}
+
+    def said(value: Any) -> str:
+        if isinstance(value, Node):
+            return known[value]
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(said, value))}]"
+        # An integer and an equal float limit and scale alike.
+        return str(float(value)) if isinstance(value, int | float) else str(value)
+
     for node in program.graph.nodes:
         source = source_of(node)
-        if node.op == "placeholder":
-            numbers[node] = node.name if "scalar" not in node.name else "number"
-        elif source is not None:
-            numbers[node] = numbers[source]
+        if source is not None:
+            known[node] = known[source]
+        elif node.op == "placeholder":
+            known[node] = "number" if "scalar" in node.name else node.name
+        elif node.op == "output":
+            return [said(one) for one in node.args[0]]
         else:
-            numbers[node] = f"%{len(made)}"
-            made.append((str(node.target), str(torch.fx.node.map_arg((node.args, dict(node.kwargs)), numbers.get))))
-    return made
+            whole = (
+                f"{node.target}({said(node.args)}, {[(key, said(one)) for key, one in sorted(node.kwargs.items())]})"
+            )
+            # Long expressions would repeat what is below them.
+            known[node] = f"%{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
+    return []
 
 
 def _matches(rule: CompiledRule, program: ExportedProgram) -> bool:
@@ -268,9 +283,7 @@ def check_one(
     """Check a rule of a book, with what is stored about it; the arguments are those of `check_book`."""
     stored = None if witnesses is None else fitting(rule, book, witnesses)
     made = frozenset(op for one in book.rules for case in one.cases for op in case.replace.operators)
-    verdict = check_rule(
-        rule, trials=trials, seed=seed, is_strict=is_strict, stored=stored, is_fast=is_fast, made=made
-    )
+    verdict = check_rule(rule, trials=trials, seed=seed, is_strict=is_strict, stored=stored, is_fast=is_fast, made=made)
     if not is_complete:
         # They were searched again.
         verdict.found = [one for one in verdict.found if one.code != "EK273"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -67,6 +67,11 @@ class RewriteOptions:
 
 class _NothingAppliedError(Exception):
     """No rule was applied, so the program is to be as it was."""
+
+
+def _require_applications(report: RewriteReport, before: int) -> None:
+    if len(report.journal) == before:
+        raise _NothingAppliedError
 
 
 class RuleEngine:
@@ -145,14 +150,10 @@ class RuleEngine:
             yield
             return
         before = len(report.journal)
-        try:
-            with editor.transaction("in-place calls"):
-                make_functional(editor)
-                yield
-                if len(report.journal) == before:
-                    raise _NothingAppliedError
-        except _NothingAppliedError:
-            pass
+        with suppress(_NothingAppliedError), editor.transaction("in-place calls"):
+            make_functional(editor)
+            yield
+            _require_applications(report, before)
 
     def _note_blind_rules(self, report: RewriteReport) -> None:
         """Say which rules might have matched if the inputs of the graph were known for what they are."""

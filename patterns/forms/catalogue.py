@@ -54,9 +54,7 @@ class Forms:
         variants: Those that take the same arguments by the same names.
     """
 
-    def __init__(
-        self, op: Operator, readers: Mapping[Operator, Reader], composites: Sequence[Composite] = ()
-    ) -> None:
+    def __init__(self, op: Operator, readers: Mapping[Operator, Reader], composites: Sequence[Composite] = ()) -> None:
         self.op = op
         self.readers = dict(readers)
         self.composites = tuple(composites)

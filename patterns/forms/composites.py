@@ -99,7 +99,7 @@ class Composite:
         inner = tuple(one for one in dict.fromkeys(state.nodes) if one is not node)
         schema = self.op._schema.arguments
         for given in (names,) if self.derive is None else self.derive(names):
-            yield {one.name: given[one.name] if one.name in given else one.default_value for one in schema}, inner
+            yield {one.name: given.get(one.name, one.default_value) for one in schema}, inner
 
 
 def _branches(term: Term) -> Iterator[Term]:
@@ -160,7 +160,7 @@ def _parsed(composite: Composite) -> Any:
     types, symbols = variables_of(written, texts, whole, scope)
     scope = Scope(scope.table, types, symbols, scope.macros, scope.found)
     pattern = PatternParser(whole, scope).parse()
-    assert pattern is not None and not scope.found, [one.render() for one in scope.found]
+    assert pattern is not None, [one.render() for one in scope.found]
     return pattern, types
 
 

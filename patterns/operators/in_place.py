@@ -16,7 +16,9 @@ from exirkit.ir import GraphEditor, underlying
 from exirkit.patterns.syntax.terms import Operator
 
 # These give truth values where the operators that write convert them to the dtype of what they write to.
-_OTHER_DTYPES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"})
+_OTHER_DTYPES = frozenset(
+    {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
+)
 # Composite operators that always make a new tensor; others may give back what they were given without saying so.
 _MAKE_NEW = frozenset({
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear", "matmul",
@@ -44,7 +46,9 @@ def functional_twin(op: Operator) -> Operator | None:
 
 
 def _writes_first_only(schema: torch.FunctionSchema) -> bool:
-    written = [index for index, one in enumerate(schema.arguments) if one.alias_info is not None and one.alias_info.is_write]
+    written = [
+        index for index, one in enumerate(schema.arguments) if one.alias_info is not None and one.alias_info.is_write
+    ]
     return written == [0] and len(schema.returns) == 1
 
 
@@ -114,7 +118,7 @@ def memory_of(node: Node) -> Node:
 
 
 def writes_by_memory(graph: Graph) -> list[tuple[Node, Node]]:
-    """Return the calls that write, each with what it writes to; one that writes to several values comes several times."""
+    """Return the calls that write, each with what it writes to, once for every value."""
     found: list[tuple[Node, Node]] = []
     for node in _writing(graph):
         schema = underlying(node.target)._schema

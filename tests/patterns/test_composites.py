@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.patterns.test_operator_forms import Whole, compare, values_of
 from torch.export import ExportedProgram
 from torch.nn import functional
 
@@ -17,7 +18,6 @@ from exirkit.patterns import OperatorTable, RuleEngine, parse_book
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.forms.catalogue import forms_of
 from exirkit.patterns.forms.composites import composites
-from tests.patterns.test_operator_forms import Whole, compare, values_of
 
 X = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(1)) * 4
 W, B = torch.randn(5, 6), torch.randn(5)
@@ -37,6 +37,12 @@ def fast_gelu(x: torch.Tensor) -> torch.Tensor:
 def rms(x: torch.Tensor) -> torch.Tensor:
     """Normalize by the root mean square."""
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def gate(x: torch.Tensor) -> torch.Tensor:
+    """Multiply a half by the sigmoid of the other one."""
+    first, second = x.chunk(2, -1)
+    return first * torch.sigmoid(second)
 
 
 CASES: dict[str, tuple[str, tuple[Function, ...]]] = {
@@ -61,7 +67,7 @@ CASES: dict[str, tuple[str, tuple[Function, ...]]] = {
     "addcdiv": ("aten.addcdiv.default(x, x, x)", (lambda x: torch.addcdiv(x, x, x),)),
 }
 GATES: dict[str, tuple[str, tuple[Function, ...]]] = {
-    "glu": ("aten.glu.default(x)", (functional.glu, lambda x: x.chunk(2, -1)[0] * x.chunk(2, -1)[1].sigmoid())),
+    "glu": ("aten.glu.default(x)", (functional.glu, gate)),
     "glu of channels": ("aten.glu.default(x, 1)", (lambda x: functional.glu(x, 1),)),
     "std": ("aten.std.correction(x, [-1])", (lambda x: x.std(-1),)),
 }
@@ -158,7 +164,9 @@ def test_every_reading_computes_the_same() -> None:
                 forms = forms_of(find(name))
                 assert forms is not None
                 for composite in forms.composites:
-                    for arguments, _ in composite.read(node, facts, True) if underlying(node.target) in composite.met else ():
+                    for arguments, _ in (
+                        composite.read(node, facts, True) if underlying(node.target) in composite.met else ()
+                    ):
                         met[name] += 1
                         compare(find(name), arguments, values, node)
     never = {"aten.prelu.default", "aten.baddbmm.default", "aten.addmm.default"}

@@ -54,7 +54,6 @@ Rtol = Annotated[
 Atol = Annotated[float | None, typer.Option(min=0, help="Added to that; 1e-6.", show_default=False)]
 
 
-
 def _import(names: list[str] | None) -> list[str] | None:
     """Import modules before the command begins: books, pipelines and passes may name what these register."""
     if names:
