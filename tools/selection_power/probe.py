@@ -44,7 +44,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     start = _cpu_seconds()
     result = yield
     _record({"test": item.nodeid, "seconds": round(_cpu_seconds() - start, 3)})
-    return result  # type: ignore[return-value]
+    return result
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -27,7 +27,7 @@ FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.IsNot: ast.Is,
 }
 ROOMS = ("ir", "patterns", "passes", "verifiers", "emit", "runtime_ref", "fuzz", "src/exirkit")
-# Their changes would be seen by nobody but a reader of messages.
+# Their changes are visible in messages only.
 _TEXT_FUNCTIONS = {"__repr__", "__str__", "Diagnostic", "error", "Location", "warn", "UsageError", "ModelError"}
 _HOOK = "from exirkit_mutants import active as _mutant_active_"
 
