@@ -26,7 +26,7 @@ from mkdocs.structure.pages import Page
 import exirkit
 from exirkit.cli.app import app
 from exirkit.cli.commands.explain import read_code_texts
-from exirkit.passes.registry import described, shipped_passes
+from exirkit.passes.contract import described, shipped_passes
 from exirkit.patterns import language_words
 
 _LOG = get_plugin_logger("exirkit")
