@@ -25,7 +25,7 @@ from exirkit.fuzz.programs import Program, Run, build, inputs_of, parse_program,
 from exirkit.fuzz.programs.model import Contents
 from exirkit.ir import DiagnosticError, EdgeProgramVerifier, GraphEditor, copy_program
 from exirkit.passes import Pass, decomposition_passes, run_passes, to_edge_passes
-from exirkit.passes.registry import PassRegistry
+from exirkit.passes.contract import PassRegistry
 from exirkit.verifiers import check_form, check_metadata
 
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
