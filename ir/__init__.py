@@ -88,9 +88,11 @@ from .graph.programs import (
     copy_program,
     copy_signature,
     fake_mode_of,
+    give_foreign_handles,
     is_module_program,
     module_of_program,
     program_of_module,
+    take_foreign_handles,
 )
 from .graph.raw_edits import EditWatch, RawEdit
 from .graph.subgraph_editor import BodyEditor, SealedBodyError, bodies_of
@@ -158,10 +160,8 @@ from .operators.handles import (
     UnknownOperatorError,
     edge_operator,
     find_out_variant,
-    give_foreign_handles,
     handles_like,
     ops,
-    take_foreign_handles,
     underlying,
 )
 from .plugins import find_plugins, load_plugin, load_plugins

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from functools import reduce
 from typing import Any
@@ -24,11 +25,12 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
 
+from exirkit.ir.analysis.interface import called_graphs
 from exirkit.ir.analysis.nodes import is_pure
 from exirkit.ir.graph.node_order import claim_names
 from exirkit.ir.inference.fake import fake_like
 from exirkit.ir.operators.defined_operators import DefinedOperator, free
-from exirkit.ir.operators.handles import EdgeOpOverload, underlying
+from exirkit.ir.operators.handles import REGISTRIES, EdgeOpOverload, edge_operator, operator_behind, underlying
 from exirkit.ir.tensor_spec import TensorSpec
 
 
@@ -312,3 +314,39 @@ def _free_name(module: GraphModule, wish: str) -> str:
     while hasattr(module, wish):
         wish += "_"
     return wish
+
+
+def give_foreign_handles(module: GraphModule, library: str) -> None:
+    """Let the calls of a graph, and of the graphs that it calls, name operators by the handles of another library.
+
+    Args:
+        module: A graph with handles of exirkit; it is changed.
+        library: Name of the library, which has been imported; operators that it does not know keep their handles.
+    """
+    names = [name for name in REGISTRIES.values() if name.partition(".")[0] == library]
+    registry = next((found for name in names if (found := sys.modules.get(name)) is not None), None)
+    edge: Any = getattr(getattr(registry, "ops", None), "edge", None)
+    for node in _operator_calls(module):
+        if isinstance(node.target, EdgeOpOverload):
+            node.target = _handle_of(edge, node.target) or node.target
+
+
+def take_foreign_handles(module: GraphModule) -> None:
+    """Let the calls of a graph, and of the graphs that it calls, name operators by the handles of exirkit again."""
+    for node in _operator_calls(module):
+        op = None if isinstance(node.target, EdgeOpOverload) else operator_behind(node.target)
+        if op is not None:
+            node.target = edge_operator(op)
+
+
+def _handle_of(edge: Any, target: EdgeOpOverload) -> Any:
+    schema: Any = target._schema
+    namespace, _, name = schema.name.partition("::")
+    found = edge
+    for part in (namespace, name, schema.overload_name or "default"):
+        found = getattr(found, part, None)
+    return found
+
+
+def _operator_calls(module: GraphModule) -> list[Node]:
+    return [node for one in called_graphs(module) for node in one.graph.nodes if node.op == "call_function"]
