@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import torch
 
 from exirkit.emit import BackendDelegate, ExecutionPlan, PteFile, Tensor
-
-from .checks.findings import Findings
-from .interpreter.cells import StepFailure, TensorCell
+from exirkit.runtime_ref.interpreter.values import StepFailure, TensorCell
+from exirkit.runtime_ref.limits import Findings
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ import torch
 
 from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
 from exirkit.ir import Diagnostic, Location, UsageError
+from exirkit.runtime_ref.checks.calls import PlanFacts, operator_name
+from exirkit.runtime_ref.interpreter.values import Arenas
+from exirkit.runtime_ref.kernels.registry import OperatorRegistry, default_registry
+from exirkit.runtime_ref.limits import Findings
 
 from .backends import BackendRegistry
-from .checks.findings import Findings
-from .checks.plan_facts import PlanFacts, operator_name
 from .checks.program import check_delegate_calls, check_plan, check_program
 from .interpreter.interpreter import Interpreter
-from .interpreter.value_table import Arenas
-from .kernels.registry import OperatorRegistry, default_registry
 from .limits import Limits
 from .metadata import MethodMetadata
 from .sanitizer.interpreter import SanitizedInterpreter

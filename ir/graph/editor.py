@@ -19,11 +19,9 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.fx import Graph, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from exirkit.ir.analysis.interface import MUTATION_KINDS, results_of_graph
-from exirkit.ir.analysis.nodes import is_pure
+from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
-from exirkit.ir.inference.fake import fake_like
-from exirkit.ir.inference.inference import Inference
+from exirkit.ir.inference import Inference, fake_like
 from exirkit.ir.provenance import inherited, locate, target_name
 
 from .journal import (
@@ -32,6 +30,7 @@ from .journal import (
     Change,
     Checkpoint,
     Created,
+    EditWatch,
     Erased,
     Journal,
     MetaSet,
@@ -46,7 +45,6 @@ from .journal import (
     UsersReordered,
     effect_of,
 )
-from .metadata import is_static, same_argument, same_value
 from .node_order import (
     check_move,
     input_in_the_way,
@@ -59,9 +57,15 @@ from .node_order import (
     replacement_error,
     users_to_replace,
 )
-from .programs import fake_mode_of
-from .raw_edits import EditWatch
-from .signatures import TO_USER_INPUT, agreed_inputs, agreed_outputs, as_stored, input_specs_by_node, scalar_key
+from .programs import (
+    TO_USER_INPUT,
+    agreed_inputs,
+    agreed_outputs,
+    as_stored,
+    fake_mode_of,
+    input_specs_by_node,
+    scalar_key,
+)
 
 INFER: Any = object()
 """Default of `val`: run the operator on the values of its arguments."""

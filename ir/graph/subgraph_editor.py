@@ -15,10 +15,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule, Node
 
+from exirkit.ir.analysis import IGNORED_OPTIONS, LAYOUTS, CallLayout
 from exirkit.ir.diagnostics import Diagnostic, Location, ModelError
 from exirkit.ir.provenance import inherited, locate
 
-from .control_flow import IGNORED_OPTIONS, LAYOUTS, CallLayout
 from .editor import GraphEditor
 from .journal import Moved, Transaction
 

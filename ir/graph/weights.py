@@ -17,14 +17,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 
-from exirkit.ir.analysis.interface import STORED_KINDS, called_graphs, stored_tensor
+from exirkit.ir.analysis import STORED_KINDS, attribute_of, called_graphs, stored_tensor
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.provenance import locate
 
 from .editor import GraphEditor
 from .journal import open_editor
-from .metadata import attribute_of
-from .signatures import input_specs_by_node
+from .programs import input_specs_by_node
 from .subgraph_editor import BodyEditor
 
 _Result = TypeVar("_Result")

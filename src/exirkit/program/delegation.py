@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch.export import ExportedProgram
@@ -33,7 +33,8 @@ from exirkit.passes import (
     subprogram_of,
 )
 
-from .executorch import ExecutorchProgramManager
+if TYPE_CHECKING:
+    from .managers import ExecutorchProgramManager
 
 
 class LoweredBackendModule(torch.nn.Module):
@@ -124,7 +125,7 @@ class LoweredBackendModule(torch.nn.Module):
 
     def _alone(self) -> ExecutorchProgramManager:
         # Managers of Edge programs delegate, too.
-        from .edge import EdgeProgramManager
+        from .managers import EdgeProgramManager
 
         config = EdgeCompileConfig(_check_ir_validity=False)
         return EdgeProgramManager(_calling(self), compile_config=config).to_executorch()

@@ -12,8 +12,7 @@ from torch.export import ExportedProgram
 from exirkit.ir import Diagnostic, ModelError, called_graphs, locate, underlying
 from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, expose_operators, keep_whole
 
-from .arguments import Programs, Progress, by_method, method_of, pipeline_between, say
-from .edge import EdgeProgramManager
+from .managers import EdgeProgramManager, Programs, Progress, by_method, method_of, pipeline_between, say
 
 
 def edge_manager(
