@@ -16,9 +16,9 @@ from .analysis import ProgramInterface as ProgramInterface
 from .analysis import alias_root as alias_root
 from .analysis import attribute_at as attribute_at
 from .analysis import attribute_of as attribute_of
-from .analysis import body_calls as body_calls
 from .analysis import called_graphs as called_graphs
 from .analysis import control_flow_call as control_flow_call
+from .analysis import control_flow_calls as control_flow_calls
 from .analysis import delegate_attribute as delegate_attribute
 from .analysis import delegate_of as delegate_of
 from .analysis import graph_argument as graph_argument
@@ -86,9 +86,9 @@ from .graph.programs import is_module_program as is_module_program
 from .graph.programs import module_of_program as module_of_program
 from .graph.programs import program_of_module as program_of_module
 from .graph.programs import take_foreign_handles as take_foreign_handles
-from .graph.subgraph_editor import BodyEditor as BodyEditor
-from .graph.subgraph_editor import SealedBodyError as SealedBodyError
-from .graph.subgraph_editor import bodies_of as bodies_of
+from .graph.subgraph_editor import SealedSubgraphError as SealedSubgraphError
+from .graph.subgraph_editor import SubgraphEditor as SubgraphEditor
+from .graph.subgraph_editor import subgraph_editors as subgraph_editors
 from .graph.weights import create_constant_placeholder as create_constant_placeholder
 from .graph.weights import delete_constant_placeholder as delete_constant_placeholder
 from .graph.weights import get_buffer as get_buffer
@@ -195,4 +195,13 @@ from .tensor_spec import sample_ints as sample_ints
 from .tensor_spec import stride_from_dim_order as stride_from_dim_order
 
 if not TYPE_CHECKING:
-    __getattr__ = deprecated_names(__name__, {"cheap_tracing": "exirkit.program:cheap_tracing"})
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "BodyEditor": "exirkit.ir:SubgraphEditor",
+            "SealedBodyError": "exirkit.ir:SealedSubgraphError",
+            "bodies_of": "exirkit.ir:subgraph_editors",
+            "body_calls": "exirkit.ir:control_flow_calls",
+            "cheap_tracing": "exirkit.program:cheap_tracing",
+        },
+    )

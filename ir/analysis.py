@@ -372,7 +372,7 @@ def control_flow_call(node: Node) -> ControlFlowCall | None:
     return ControlFlowCall(node, kind, tuple(bodies), predicate=predicate, **given)  # type: ignore[arg-type]
 
 
-def body_calls(module: GraphModule) -> Iterator[ControlFlowCall]:
+def control_flow_calls(module: GraphModule) -> Iterator[ControlFlowCall]:
     """Yield the calls of control flow of one graph, in order; those inside of their graphs are theirs."""
     for node in module.graph.nodes:
         call = control_flow_call(node)
@@ -459,7 +459,7 @@ def is_pure(node: Node) -> bool:
 
     Not pure are inputs and outputs, operators that write to an argument, assert or constrain, return nothing, or draw
     random numbers (an unused draw moves the state of the generator, so what is drawn later depends on it), and control
-    flow with such a call in one of its bodies.
+    flow with such a call in one of its subgraphs.
     """
     if node.op != "call_function":
         return node.op == "get_attr"
@@ -469,7 +469,7 @@ def is_pure(node: Node) -> bool:
     schema = getattr(target, "_schema", None)
     if schema is not None and not schema.returns:
         return False
-    if isinstance(target, HigherOrderOperator) and not all(map(_is_pure_body, node.all_input_nodes)):
+    if isinstance(target, HigherOrderOperator) and not all(map(_is_pure_subgraph, node.all_input_nodes)):
         return False
     # Handles are unknown to torch, so it is asked about what they stand for.
     if isinstance(target, OpOverload):
@@ -497,7 +497,7 @@ def has_effect(node: Node) -> bool:
     return bool(schema.is_mutable or not schema.returns)
 
 
-def _is_pure_body(node: Node) -> bool:
+def _is_pure_subgraph(node: Node) -> bool:
     if node.op != "get_attr":
         return True
     body = getattr(node.graph.owning_module, str(node.target), None)

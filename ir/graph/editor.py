@@ -104,7 +104,7 @@ class GraphEditor:
         self._open: list[Transaction] = []
         self._stale: dict[Node, None] = {}
         # Editors of the subgraphs of control flow; they share the journal.
-        self._bodies: dict[str, GraphEditor] = {}
+        self._subgraphs: dict[str, GraphEditor] = {}
         self._scalar_constants: dict[tuple[Any, ...], Node] = {}
         self._input_specs: dict[Node, InputSpec] = {}
         self._roots: set[str] = set()
@@ -115,7 +115,7 @@ class GraphEditor:
 
     @contextmanager
     def transaction(self, author: str, *, records_effect: bool = True) -> Iterator[Transaction]:
-        """Group edits: all of them happen or, if the body raises, none.
+        """Group edits: all of them happen or, if the block raises, none.
 
         Transactions nest. One that fails inside another undoes its own edits only, and the outer one may go on.
 
@@ -183,8 +183,8 @@ class GraphEditor:
             # The module may have been run or printed between two edits; its code is generated again when next needed.
             module.recompile()
         self._scalar_constants = {key: node for key, node in self._scalar_constants.items() if not node._erased}
-        for body in self._bodies.values():
-            body._settle()
+        for subgraph in self._subgraphs.values():
+            subgraph._settle()
 
     def _undo_to(self, transaction: Transaction) -> None:
         self._journal.undo_to(transaction._start)

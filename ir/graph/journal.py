@@ -424,7 +424,7 @@ class Checkpoint:
         self._stale = tuple(editor._stale)
 
     def restore(self) -> None:
-        """Undo every edit since, those of bodies of control flow included.
+        """Undo every edit since, those of subgraphs of control flow included.
 
         Raises:
             UsageError: EK121, the outermost transaction of that time has ended, or its edits were undone.

@@ -24,7 +24,7 @@ from exirkit.ir.provenance import locate
 from .editor import GraphEditor
 from .journal import open_editor
 from .programs import input_specs_by_node
-from .subgraph_editor import BodyEditor
+from .subgraph_editor import SubgraphEditor
 
 _Result = TypeVar("_Result")
 
@@ -262,7 +262,7 @@ def _program_of(program: HasProgram) -> ExportedProgram:
 def _spec_of(program: HasProgram, node: Node, *kinds: InputKind) -> InputSpec | None:
     """Return what the signature says of a node if it is an input of one of the kinds."""
     held = _program_of(program)
-    if node._erased or (node.graph is not held.graph and not _is_body(held, node.graph)):
+    if node._erased or (node.graph is not held.graph and not _is_subgraph(held, node.graph)):
         gone = "is not in the program" if not node._erased else "is no longer in the program"
         hint = "`transform` and lowering copy programs: look nodes up in the graph of the program that is given"
         raise UsageError(Diagnostic(code="EK114", message=f"%{node.name} {gone}", hint=hint))
@@ -274,7 +274,7 @@ def _spec_of(program: HasProgram, node: Node, *kinds: InputKind) -> InputSpec | 
     return spec if spec is not None and spec.kind in kinds else None
 
 
-def _is_body(program: ExportedProgram, graph: Graph) -> bool:
+def _is_subgraph(program: ExportedProgram, graph: Graph) -> bool:
     return any(module.graph is graph for module in called_graphs(program.graph_module))
 
 
@@ -364,12 +364,12 @@ def _no_tensor(node: Node) -> UsageError:
 
 
 def _other_graph(editor: GraphEditor, name: str) -> UsageError:
-    where = "body of control flow" if isinstance(editor, BodyEditor) else "program"
+    where = "subgraph of control flow" if isinstance(editor, SubgraphEditor) else "program"
     return UsageError(
         Diagnostic(
             code="EK126",
             message=f"{name!r} shall become an input of a graph that is not the graph of the {where}",
             expected="the `graph` of the program or editor that is the first argument",
-            hint="a body of control flow has an editor of its own: `for body in exirkit.ir.bodies_of(editor)`",
+            hint="a subgraph of control flow has its own editor: `for subgraph in exirkit.ir.subgraph_editors(editor)`",
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.export.graph_signature import InputKind
 
-from exirkit.ir import GraphEditor, bodies_of
+from exirkit.ir import GraphEditor, subgraph_editors
 from exirkit.passes.contract import Pass
 
 
@@ -58,7 +58,7 @@ class RemoveUnusedInputs(Pass):
 
 def _remove_from_bodies(editor: GraphEditor) -> None:
     """Remove inputs of bodies, those of the innermost first, since they may be the only readers of an outer one."""
-    for body in bodies_of(editor):
+    for body in subgraph_editors(editor):
         _remove_from_bodies(body)
         for node in body.graph.find_nodes(op="placeholder"):
             # The other body of the call has lost its input with that of the first.

@@ -11,7 +11,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import BodyEditor, GraphEditor, TensorSpec, ops, results_of_graph, same_argument, underlying, view
+from exirkit.ir import GraphEditor, SubgraphEditor, TensorSpec, ops, results_of_graph, same_argument, underlying, view
 from exirkit.passes.contract import Pass
 
 from .propagate_specs import called_bodies, share_input_specs
@@ -118,7 +118,7 @@ class _Owners:
         self._roots: dict[Node, Node] = {node: node.all_input_nodes[0] for node in views}
         self._written = set(mutated_outputs(editor.program).values())
         # Results of a body are written where the graph around it wants them, or copied before the next round.
-        is_body = isinstance(editor, BodyEditor)
+        is_body = isinstance(editor, SubgraphEditor)
         self._inputs = {
             node
             for node, spec in zip(placeholders, signature.input_specs, strict=not is_body)

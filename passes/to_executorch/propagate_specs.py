@@ -14,15 +14,15 @@ from exirkit.ir import (
     COND,
     MAP,
     SCAN,
-    BodyEditor,
     ControlFlowCall,
     GraphEditor,
+    SubgraphEditor,
     TensorShapeDynamism,
     TensorSpec,
-    bodies_of,
     control_flow_call,
     results_of_graph,
     same_argument,
+    subgraph_editors,
 )
 from exirkit.passes.analysis.graph_calls import reject_graph_calls
 from exirkit.passes.contract import Pass
@@ -33,9 +33,9 @@ Destinations = Mapping[tuple[Node, int | None], Any]
 """Specs that nodes of a body have to have, by node and place in its list of results."""
 
 
-def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, BodyEditor]]:
+def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, SubgraphEditor]]:
     """Yield each call of control flow of a graph with an editor of each of its bodies."""
-    editors = {id(body.program.graph_module): body for body in bodies_of(editor)}
+    editors = {id(body.program.graph_module): body for body in subgraph_editors(editor)}
     for node in list(editor.graph.nodes):
         call = control_flow_call(node)
         if call is not None:
@@ -45,11 +45,11 @@ def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, BodyEd
 def all_editors(editor: GraphEditor) -> Iterator[GraphEditor]:
     """Yield the editor of a graph, and those of the bodies of its control flow at any depth."""
     yield editor
-    for body in bodies_of(editor):
+    for body in subgraph_editors(editor):
         yield from all_editors(body)
 
 
-def share_input_specs(call: ControlFlowCall, body: BodyEditor) -> None:
+def share_input_specs(call: ControlFlowCall, body: SubgraphEditor) -> None:
     """Give the inputs of a body the specs of what they stand for; the rows of sliced tensors keep their own.
 
     What a loop carries lies in the memory of the loop's results.
@@ -69,7 +69,7 @@ def share_input_specs(call: ControlFlowCall, body: BodyEditor) -> None:
             body.set_meta(node, "spec", spec)
 
 
-def destinations(call: ControlFlowCall, body: BodyEditor) -> Destinations:
+def destinations(call: ControlFlowCall, body: SubgraphEditor) -> Destinations:
     """Return the specs of the results that a branch writes right into the memory of the call's results."""
     if call.kind != COND:
         return {}
@@ -173,7 +173,7 @@ def _mark_rows(node: Node) -> None:
         spec.shape_dynamism = max(spec.shape_dynamism, TensorShapeDynamism.DYNAMIC_BOUND)
 
 
-def _set_row_specs(call: ControlFlowCall, body: BodyEditor) -> None:
+def _set_row_specs(call: ControlFlowCall, body: SubgraphEditor) -> None:
     inputs = body.graph.find_nodes(op="placeholder")
     for node in inputs[len(call.carried) : len(call.carried) + len(call.sliced)]:
         _set_spec(body, node, TensorSpec.from_tensor(node.meta["val"]))

@@ -17,11 +17,11 @@ from exirkit.ir import (
     WHILE,
     ControlFlowCall,
     GraphEditor,
-    bodies_of,
     control_flow_call,
     dim_order_from_stride,
     ops,
     results_of_graph,
+    subgraph_editors,
 )
 from exirkit.passes.contract import Pass
 
@@ -245,7 +245,7 @@ class SeparateBodyResults(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies into all bodies, at any depth."""
         calls = {body: call for node in editor.graph.nodes if (call := control_flow_call(node)) for body in call.bodies}
-        for body in bodies_of(editor):
+        for body in subgraph_editors(editor):
             call = calls.get(body.program.graph_module)
             if call is not None:
                 with body.transaction(self.name, records_effect=False):

@@ -202,9 +202,8 @@ def to_backend(args: Any, edge_program: Any, compile_specs: Sequence[CompileSpec
 
 
 def _backend(name: str) -> type[BackendDetails]:
-    """Return a backend; those of exirkit register when their modules are imported, which need this one."""
-    for module in ("demo_backend", "reference_backend"):
-        import_module(f".{module}", __package__)
+    """Return a backend; those of exirkit register when their module is imported, which needs this one."""
+    import_module(".demo_backend", __package__)
     return find_backend(name)
 
 

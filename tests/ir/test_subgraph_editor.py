@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.export import ExportedProgram
 
-from exirkit.ir import BodyEditor, GraphEditor, ModelError, bodies_of, called_graphs, copy_program
+from exirkit.ir import GraphEditor, ModelError, SubgraphEditor, called_graphs, copy_program, subgraph_editors
 
 
 class Branches(torch.nn.Module):
@@ -30,8 +30,8 @@ def state_of(program: ExportedProgram) -> list[str]:
     return [*graphs, str(program.graph_signature), str(list(program.constants))]
 
 
-def body(editor: GraphEditor, name: str = "true_graph_0") -> BodyEditor:
-    return next(one for one in bodies_of(editor) if one.path == name)
+def body(editor: GraphEditor, name: str = "true_graph_0") -> SubgraphEditor:
+    return next(one for one in subgraph_editors(editor) if one.path == name)
 
 
 def test_operands_are_looked_through(editor: GraphEditor) -> None:
