@@ -176,7 +176,7 @@ class NamedBlob:
         try:
             object.__setattr__(self, "data", read_blob(self.data))
         except ValueError as error:
-            raise UsageError(Diagnostic(code="EK521", message=str(error))) from None
+            raise UsageError(Diagnostic.of("EK521", str(error))) from None
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ def _extract_payloads(program: Program, segments: _Segments, alignment: int) -> 
     if unused:
         message = f"payload {unused[0]} belongs to no delegate"
         where = Location(node=f"backend_delegate_data[{unused[0]}]")
-        raise ModelError(Diagnostic(code="EK526", message=message, location=where))
+        raise ModelError(Diagnostic.of("EK526", message, location=where))
     empty = [BackendDelegateInlineData() for _ in inline]
     return {"execution_plan": plans, "backend_delegate_data": empty}
 
@@ -452,7 +452,7 @@ def _check_delegates(plan: ExecutionPlan, count: int, where: str) -> None:
         if delegate.processed.index >= count:
             message = f"a delegate refers to payload {delegate.processed.index}"
             location = Location(method=plan.name, node=place)
-            diagnostic = Diagnostic(code="EK513", message=message, location=location, expected=f"less than {count}")
+            diagnostic = Diagnostic.of("EK513", message, location=location, expected=f"less than {count}")
             raise ModelError(diagnostic)
 
 
@@ -460,12 +460,12 @@ def _check_bytes(data: object) -> None:
     """Reject data that was put into a model after it was validated."""
     if not isinstance(data, (bytes, memoryview)):
         message = f"program data is {type(data).__name__}"
-        raise ModelError(Diagnostic(code="EK520", message=message, expected="bytes or a memoryview"))
+        raise ModelError(Diagnostic.of("EK520", message))
 
 
 def _not_in_memory(message: str, where: str) -> UsageError:
     hint = "give lay_out the result of the emitter or of restore"
-    return UsageError(Diagnostic(code="EK522", message=message, location=Location(node=where), hint=hint))
+    return UsageError(Diagnostic.of("EK522", message, location=Location(node=where), hint=hint))
 
 
 def _check_alignment(name: str, alignment: int | None) -> int:
@@ -473,7 +473,7 @@ def _check_alignment(name: str, alignment: int | None) -> int:
         return FORCE_ALIGN_BYTES
     if alignment < 1 or alignment & (alignment - 1):
         message = f"{name} is {alignment}"
-        raise UsageError(Diagnostic(code="EK521", message=message, expected="a power of two"))
+        raise UsageError(Diagnostic.of("EK521", message, expected="a power of two"))
     return alignment
 
 
@@ -602,7 +602,7 @@ class PteFile:
         close = get_close_matches(key, [entry.key for entry in entries], 1)
         hint = f"did you mean {close[0]!r}?" if close else None
         message = f"the program has no named data {key!r}"
-        raise UsageError(Diagnostic(code="EK524", message=message, expected=f"{len(entries)} keys", hint=hint))
+        raise UsageError(Diagnostic.of("EK524", message, expected=f"{len(entries)} keys", hint=hint))
 
     def has_named_data(self, key: str) -> bool:
         """Return whether the program stores bytes under `key`."""
@@ -639,7 +639,7 @@ class PteFile:
 
     def _segment(self, index: int) -> memoryview:
         if self._is_closed:
-            raise UsageError(Diagnostic(code="EK527", message="the program file is closed"))
+            raise UsageError(Diagnostic.of("EK527", "the program file is closed"))
         _check_index("segment", index, len(self.segments), first=0)
         return self.segments[index]
 
@@ -713,7 +713,7 @@ def _bytes_view(data: object) -> memoryview:
     if view is None or not view.c_contiguous:
         message = f"a program cannot be read from {type(data).__name__}"
         expected = "bytes, bytearray, mmap or a contiguous memoryview"
-        raise UsageError(Diagnostic(code="EK521", message=message, expected=expected))
+        raise UsageError(Diagnostic.of("EK521", message, expected=expected))
     return view.cast("B")
 
 
@@ -774,7 +774,7 @@ def _check_offsets(table: SubsegmentOffsets, segments: list[memoryview], where: 
 def _check_index(what: str, index: int, count: int, *, first: int = 1) -> None:
     if not first <= index < count:
         expected = f"{first} to {count - 1}" if count > first else f"the file has no {what}"
-        raise UsageError(Diagnostic(code="EK523", message=f"there is no {what} {index}", expected=expected))
+        raise UsageError(Diagnostic.of("EK523", f"there is no {what} {index}", expected=expected))
 
 
 def _prefix(data: memoryview, nbytes: int | None, what: str) -> memoryview:
@@ -822,7 +822,7 @@ def restore_mutable_data(file: PteFile) -> list[Buffer] | None:
         return None
     if len(tables) > 1:
         message = f"the program has {len(tables)} segments of initial values"
-        raise ModelError(Diagnostic(code="EK528", message=message, expected="one, which is what can be written"))
+        raise ModelError(Diagnostic.of("EK528", message))
     count = len(tables[0].offsets)
     return [Buffer(), *(Buffer(storage=file.mutable_data(index)) for index in range(1, count))]
 

@@ -185,14 +185,7 @@ class MethodEmitter:
     def _arena_sizes(self) -> list[int]:
         sizes = self._program.graph_module.meta.get("non_const_buffer_sizes")
         if sizes is None:
-            raise ContractError(
-                Diagnostic(
-                    code="EK556",
-                    message=f"the memory of method {self._name} is not planned",
-                    expected='sizes of arenas in `graph_module.meta["non_const_buffer_sizes"]`',
-                    hint="run memory planning before emission",
-                )
-            )
+            raise ContractError(Diagnostic.of("EK556", f"the memory of method {self._name} is not planned"))
         return [int(size) for size in sizes]
 
     # Inputs
@@ -229,11 +222,10 @@ class MethodEmitter:
         member = constant_member(value)
         if member is None:
             raise ModelError(
-                Diagnostic(
-                    code="EK558",
-                    message=f"input {node.name} is a {type(value).__name__}, which a program cannot take",
+                Diagnostic.of(
+                    "EK558",
+                    f"input {node.name} is a {type(value).__name__}, which a program cannot take",
                     location=locate(node),
-                    expected="a tensor, an integer, a float, a bool, a string or None",
                 )
             )
         return self.values.new(member)
@@ -248,9 +240,9 @@ class MethodEmitter:
         has_name = self._state.emit_mutable_buffer_names
         if spec.mem_offset is None and not has_name:
             raise ContractError(
-                Diagnostic(
-                    code="EK550",
-                    message=f"mutable buffer {name} has no place in memory",
+                Diagnostic.of(
+                    "EK550",
+                    f"mutable buffer {name} has no place in memory",
                     location=locate(node),
                     notes=(repr(spec),),
                     expected="`mem_id` and `mem_offset`, or `emit_mutable_buffer_names=True` for memory by name",
@@ -279,9 +271,9 @@ class MethodEmitter:
                 found: torch.Tensor = table[name]
                 return found
         raise ModelError(
-            Diagnostic(
-                code="EK554",
-                message=f"{name} has no data",
+            Diagnostic.of(
+                "EK554",
+                f"{name} has no data",
                 expected="an entry in `state_dict` or `constants` of the program",
                 hint="export the module again; the program was changed without its tables",
             )
@@ -461,9 +453,9 @@ def _may_be_unplanned(program: ExportedProgram) -> set[TensorSpec]:
 
 
 def _no_place(node: Node, spec: TensorSpec) -> Diagnostic:
-    return Diagnostic(
-        code="EK550",
-        message="a tensor has no place in memory",
+    return Diagnostic.of(
+        "EK550",
+        "a tensor has no place in memory",
         location=locate(node),
         notes=(repr(spec),),
         expected="`mem_id` and `mem_offset` for every tensor that is neither input nor output nor constant",
@@ -472,23 +464,12 @@ def _no_place(node: Node, spec: TensorSpec) -> Diagnostic:
 
 
 def _cannot_run(node: Node) -> Diagnostic:
-    return Diagnostic(
-        code="EK551",
-        message=f"{node.target} is not an operator that a program can call",
-        location=locate(node),
-        expected="an out variant, an in-place operator or a scalar primitive",
-        hint="lower the program to the ExecuTorch dialect before emission",
-    )
+    return Diagnostic.of("EK551", f"{node.target} is not an operator that a program can call", location=locate(node))
 
 
 def _no_such_output(place: int, value: Any) -> Diagnostic:
     what = f"%{value.name}" if isinstance(value, Node) else repr(value)
-    return Diagnostic(
-        code="EK553",
-        message=f"output {place} ({what}) cannot be returned by a program",
-        expected="a tensor, an integer, a float, a bool or None",
-        hint="return it from the code around the program",
-    )
+    return Diagnostic.of("EK553", f"output {place} ({what}) cannot be returned by a program")
 
 
 def _arena_devices(graph_module: GraphModule) -> list[NonConstBufferDevice] | None:
@@ -727,12 +708,10 @@ class ControlFlowEmitter:
 
 
 def _computed_elsewhere(node: Node, place: int) -> Diagnostic:
-    return Diagnostic(
-        code="EK560",
-        message=f"a branch of %{node.name} computes result {place} elsewhere than where the call has it",
+    return Diagnostic.of(
+        "EK560",
+        f"a branch of %{node.name} computes result {place} elsewhere than where the call has it",
         location=locate(node),
-        expected="the spec of the call's result on the operator that computes it in the branch",
-        hint="run `separate-body-results` and `propagate-specs` after the last pass that changes branches",
     )
 
 
@@ -819,14 +798,12 @@ def _check_names(methods: Mapping[str, Any], constants: Mapping[str, Any]) -> No
     for name, program in methods.items():
         if not isinstance(program, ExportedProgram):
             raise UsageError(
-                Diagnostic(
-                    code="EK559",
-                    message=f"method {name} is a {type(program).__name__}",
-                    expected="a torch.export.ExportedProgram",
+                Diagnostic.of(
+                    "EK559", f"method {name} is a {type(program).__name__}", expected="a torch.export.ExportedProgram"
                 )
             )
         if name in constants:
-            raise UsageError(Diagnostic(code="EK559", message=f"{name} names both a program and a constant method"))
+            raise UsageError(Diagnostic.of("EK559", f"{name} names both a program and a constant method"))
 
 
 def _constant_method(name: str, value: Any, constants: ConstantPool) -> ExecutionPlan:
@@ -860,11 +837,10 @@ def _constant_value(name: str, leaf: Any, constants: ConstantPool) -> Any:
     member = constant_member(leaf)
     if member is None:
         raise UsageError(
-            Diagnostic(
-                code="EK555",
-                message=f"constant method {name} returns a {type(leaf).__name__}",
+            Diagnostic.of(
+                "EK555",
+                f"constant method {name} returns a {type(leaf).__name__}",
                 location=Location(method=name, text=repr(leaf)[:160]),
-                expected="integers, floats, bools, strings, dtypes, tensors, None, or containers of these",
             )
         )
     return member

@@ -79,11 +79,10 @@ class ScalarType(IntEnum):
         found = _FROM_DTYPE.get(dtype)
         if found is None:
             raise ModelError(
-                Diagnostic(
-                    code="EK501",
-                    message=f"the .pte format has no element type for {dtype}",
+                Diagnostic.of(
+                    "EK501",
+                    f"the .pte format has no element type for {dtype}",
                     expected=", ".join(str(known).removeprefix("torch.") for known in _FROM_DTYPE),
-                    hint="cast the tensor to a supported dtype before lowering",
                 )
             )
         return found

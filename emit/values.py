@@ -132,9 +132,9 @@ def _hashed(data: bytes | memoryview) -> bytes:
 def _check_real(tensor: torch.Tensor, name: str) -> None:
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         raise ModelError(
-            Diagnostic(
-                code="EK554",
-                message=f"{name} has no data",
+            Diagnostic.of(
+                "EK554",
+                f"{name} has no data",
                 location=Location(text=f"{name}: {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"),
                 expected="a tensor in memory; this one is fake or on the meta device",
                 hint="load the weights before exporting",
@@ -183,11 +183,10 @@ class DelegatePool:
             known = stored.setdefault(key, NamedBlob(data))
             if known.data != data:
                 raise ModelError(
-                    Diagnostic(
-                        code="EK561",
-                        message=f"two delegates have different data under the key {key!r}",
+                    Diagnostic.of(
+                        "EK561",
+                        f"two delegates have different data under the key {key!r}",
                         notes=(f"the second is of backend {backend}",),
-                        expected="keys that say what is behind them, such as a hash of the data",
                     )
                 )
 
@@ -350,14 +349,7 @@ def tensor_value(
         ModelError: EK501, no such element type; EK557, not a dense tensor.
     """
     if spec.layout is not torch.strided:
-        raise ModelError(
-            Diagnostic(
-                code="EK557",
-                message=f"a tensor of layout {spec.layout} cannot be stored",
-                expected="torch.strided",
-                hint="convert it with to_dense() in the model",
-            )
-        )
+        raise ModelError(Diagnostic.of("EK557", f"a tensor of layout {spec.layout} cannot be stored"))
     place = None
     if is_planned and spec.mem_id is not None and spec.mem_offset is not None:
         low, high = spec.mem_offset & 0xFFFFFFFF, spec.mem_offset >> 32
@@ -562,9 +554,9 @@ class ArgumentWriter:
 def _no_such_value(node: Node, parameter: Parameter, value: Any) -> Diagnostic:
     what = f"%{value.name}" if isinstance(value, Node) else repr(value)
     wanted = f"a list of {parameter.kind}" if parameter.is_list else parameter.kind
-    return Diagnostic(
-        code="EK552",
-        message=f"{what} cannot be stored as argument `{parameter.name}` of {node.target}",
+    return Diagnostic.of(
+        "EK552",
+        f"{what} cannot be stored as argument `{parameter.name}` of {node.target}",
         location=locate(node),
         expected=wanted,
     )

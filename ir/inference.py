@@ -230,7 +230,7 @@ def _recorded(mode: FakeTensorMode, argument: Any) -> Any:
             value = attribute_of(argument)
         elif value is None and "val" not in argument.meta:
             raise ModelError(
-                Diagnostic(code="EK112", message=f"%{argument.name} has no recorded value", location=locate(argument))
+                Diagnostic.of("EK112", f"%{argument.name} has no recorded value", location=locate(argument))
             )
         return _in_mode(mode, value)
     return _in_mode(mode, argument) if isinstance(argument, torch.Tensor) else argument
@@ -844,9 +844,9 @@ def _rejection(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], at: 
         reason = f"it would hold for some sizes only: {str(error).partition(': ')[2]}"
     else:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return Diagnostic(
-        code="EK111",
-        message=f"{target_name(target)} does not take these arguments: {reason}",
+    return Diagnostic.of(
+        "EK111",
+        f"{target_name(target)} does not take these arguments: {reason}",
         location=locate(at).model_copy(update={"text": show_call(target, args, kwargs)}),
         notes=tuple(f"%{node.name}: {show_value(node.meta.get('val'))}" for node in inputs),
     )

@@ -99,13 +99,7 @@ def dim_order_from_memory_format(memory_format: torch.memory_format, ndim: int) 
     ranks = {torch.channels_last: 4, torch.channels_last_3d: 5}
     if ranks.get(memory_format) == ndim:
         return list(_CHANNELS_LAST_ORDERS[ndim])
-    raise UsageError(
-        Diagnostic(
-            code="EK192",
-            message=f"{memory_format} fixes no dim order for a tensor of rank {ndim}",
-            expected="contiguous_format, channels_last (rank 4) or channels_last_3d (rank 5)",
-        )
-    )
+    raise UsageError(Diagnostic.of("EK192", f"{memory_format} fixes no dim order for a tensor of rank {ndim}"))
 
 
 def sample_ints(values: Iterable[Dim]) -> list[int]:
@@ -144,9 +138,9 @@ def _evaluate(expression: sympy.Expr, assignment: dict[sympy.Symbol, sympy.Integ
 def _check_permutation(sizes: Sequence[Dim], dim_order: Sequence[int]) -> None:
     if sorted(dim_order) != list(range(len(sizes))):
         raise UsageError(
-            Diagnostic(
-                code="EK191",
-                message=f"dim order {list(dim_order)} is not a permutation of the {len(sizes)} dimensions",
+            Diagnostic.of(
+                "EK191",
+                f"dim order {list(dim_order)} is not a permutation of the {len(sizes)} dimensions",
                 expected=f"each of {list(range(len(sizes)))} once",
             )
         )

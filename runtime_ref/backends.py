@@ -91,7 +91,6 @@ class BackendRegistry:
                     f"delegate {index} needs backend {delegate.id}, which is not registered",
                     at=f"delegate {index}",
                     expected=_one_of(self.registered_backend_names),
-                    hint="register what runs it: Runtime.get().backend_registry.register(name, load)",
                 )
                 continue
             try:

@@ -59,7 +59,7 @@ class Findings:
         method = None if self.method is None else shortened(self.method)
         location = Location(method=method, node=at)
         self.diagnostics.append(
-            Diagnostic(code=code, message=shortened(message), location=location, expected=expected, hint=hint)
+            Diagnostic.of(code, shortened(message), location=location, expected=expected, hint=hint)
         )
 
     def raise_if_any(self) -> None:

@@ -166,13 +166,7 @@ def _executorch_findings(graph: ProgramGraph, node: Node, allow_missing_out: boo
         if not (allow_missing_out and isinstance(target, BackendOpOverload)):
             yield _illegal(graph, node, EXECUTORCH)
     elif not is_out_variant(target) and _returns_tensors(target) and not allow_missing_out:
-        yield graph.finding(
-            "EK313",
-            node,
-            f"{target.name()} returns a new tensor, for which no memory is planned",
-            expected="an out variant, which writes into a tensor that it is given",
-            hint="register an out variant in the library of the operator, or decompose it before lowering",
-        )
+        yield graph.finding("EK313", node, f"{target.name()} returns a new tensor, for which no memory is planned")
 
 
 def _is_assertion(target: Any) -> bool:
@@ -201,22 +195,13 @@ def _numbers_for_tensors(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic
         value = given[argument.name]
         if not isinstance(value, Node):
             yield graph.finding(
-                "EK304",
-                node,
-                f"argument {argument.name} of {node.target} is {value!r} where a tensor must stand",
-                hint="lift the number to a constant tensor",
+                "EK304", node, f"argument {argument.name} of {node.target} is {value!r} where a tensor must stand"
             )
 
 
 def _missing_value(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     if "val" not in node.meta and not _is_assertion(node.target):
-        yield graph.finding(
-            "EK305",
-            node,
-            "node has no recorded value",
-            expected='a fake tensor in meta["val"]',
-            hint="make nodes through the graph editor or ExportPass, which record it",
-        )
+        yield graph.finding("EK305", node, "node has no recorded value")
 
 
 def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
@@ -252,7 +237,6 @@ def _illegal(graph: ProgramGraph, node: Node, dialect: Dialect) -> Diagnostic:
         node,
         f"{name} is not a legal call target of the {dialect.name} dialect",
         expected=f"operators of these kinds: {', '.join(sorted(dialect.targets))}; or arithmetic on sizes",
-        hint="register a function of your own as a torch operator, and call that",
     )
 
 
@@ -262,19 +246,12 @@ def _view(graph: ProgramGraph, node: Node, op: Any) -> Diagnostic:
         "EK314",
         node,
         f"{op.name()} returns a view of its argument",
-        expected="an operator that returns a tensor with memory of its own",
         hint=f"use the copying operator, {name}_copy; whether memory is shared is decided by the memory plan",
     )
 
 
 def _writes(graph: ProgramGraph, node: Node, op: Any) -> Diagnostic:
-    return graph.finding(
-        "EK302",
-        node,
-        f"{op.name()} writes to its arguments in a functional graph",
-        expected="an operator that returns its result",
-        hint="export under torch.no_grad(), or use the functional form of the operator",
-    )
+    return graph.finding("EK302", node, f"{op.name()} writes to its arguments in a functional graph")
 
 
 def check_dtypes(program: ExportedProgram | GraphModule, *, runtime: bool = False) -> list[Diagnostic]:
@@ -323,7 +300,6 @@ def _findings(graph: ProgramGraph, node: Node, entry: OperatorDtypes, runtime: b
             node,
             f"no kernel of {where} takes {shown}",
             expected=f"one of: {'  /  '.join(entry.rules[:4])}{'  ...' if len(entry.rules) > 4 else ''}",
-            hint="cast the arguments first, for example by LegalizeDtypes",
         )
         return
     returned = _returned(node)
@@ -333,7 +309,6 @@ def _findings(graph: ProgramGraph, node: Node, entry: OperatorDtypes, runtime: b
             node,
             f"%{node.name} is recorded to be {', '.join(returned)}",
             expected=" or ".join(sorted(", ".join(each) for each in possible)),
-            hint="record the dtype that the operator returns, and cast it where another is wanted",
         )
 
 

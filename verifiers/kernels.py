@@ -566,10 +566,8 @@ class KernelTable:
             return read_condition(text)
         except ValueError as error:
             raise UsageError(
-                Diagnostic(
-                    code="EK361",
-                    message=f"the target {self.target} has a condition of {operator} that cannot be read: {error}",
-                    expected="an expression over the arguments, such as `rank(self) <= 4`",
+                Diagnostic.of(
+                    "EK361", f"the target {self.target} has a condition of {operator} that cannot be read: {error}"
                 )
             ) from None
 
@@ -667,12 +665,10 @@ def missing(table: KernelTable, name: str) -> Diagnostic:
     packet = name.partition(".")[0]
     near = sorted(one for one in table.names if one.partition(".")[0] == packet)
     near = near or difflib.get_close_matches(name, sorted(table.names), n=3, cutoff=0.8)
-    return Diagnostic(
-        code="EK359",
-        message=f"the target {table.target} has no kernel for {name}",
+    return Diagnostic.of(
+        "EK359",
+        f"the target {table.target} has no kernel for {name}",
         expected=f"one of its {len(table.names)} kernels" + (f", such as {', '.join(near[:3])}" if near else ""),
-        hint="replace the operator by a rule or pass, or delegate it; if your runtime has the kernel, lower for a "
-        "target that lists it, or for `any`",
     )
 
 
@@ -681,12 +677,10 @@ def broken_conditions(table: KernelTable, name: str, call: CallFacts) -> Iterato
     for condition in table.conditions_of(name):
         if condition.holds(call) is False:
             shown = "; ".join(f"{key}: {shown_fact(fact)}" for key, fact in _spoken_of(condition, call))
-            yield Diagnostic(
-                code="EK360",
-                message=f"the kernel {name} of the target {table.target} does not take this call ({shown})",
+            yield Diagnostic.of(
+                "EK360",
+                f"the kernel {name} of the target {table.target} does not take this call ({shown})",
                 expected=condition.text,
-                hint="replace the call by ones that the kernel takes, with a rule or pass, or delegate it; if your "
-                "runtime takes it, lower for a target that says so, or for `any`",
             )
 
 
@@ -781,13 +775,7 @@ def _may_be_left_out(node: Node, number: int) -> bool:
 
 
 def _missing(graph: ProgramGraph, node: Node, name: str, found: str) -> Diagnostic:
-    return graph.finding(
-        "EK335",
-        node,
-        f"argument {name} is {found} where the memory of the result must stand",
-        expected="an alloc of its own",
-        hint="convert operators by ConvertToOutVariants, which makes the allocs",
-    )
+    return graph.finding("EK335", node, f"argument {name} is {found} where the memory of the result must stand")
 
 
 def _shared(
@@ -808,13 +796,7 @@ def _shared(
         elif out in writers:
             other = f"holds the result of %{writers[out].name}"
         if other is not None:
-            yield graph.finding(
-                "EK336",
-                node,
-                f"%{out.name}, into which %{node.name} writes, {other}",
-                expected="an alloc of its own for every result",
-                hint="let the memory plan decide which results share memory",
-            )
+            yield graph.finding("EK336", node, f"%{out.name}, into which %{node.name} writes, {other}")
     for out in outs:
         writers.setdefault(out, node)
 
@@ -849,9 +831,7 @@ def _sizes(graph: ProgramGraph, node: Node, outs: list[Any]) -> Iterator[Diagnos
 
 
 def _misfit(graph: ProgramGraph, out: Node, message: str, expected: str) -> Diagnostic:
-    return graph.finding(
-        "EK337", out, message, expected=expected, hint="replace the alloc when the result of an operator changes"
-    )
+    return graph.finding("EK337", out, message, expected=expected)
 
 
 def _has_room(sizes: Any, result: torch.Tensor, varies: bool) -> bool:

@@ -424,13 +424,13 @@ class _Rules:
 def _check_sizes(sizes: Any, recorded: Any) -> Diagnostic | None:
     expected = "a list of at least two integers that are not negative, the first of them 0"
     if not isinstance(sizes, (list, tuple)) or len(sizes) < 2:
-        return Diagnostic(code="EK347", message=f"arena sizes are {sizes!r}", expected=expected)
+        return Diagnostic.of("EK347", f"arena sizes are {sizes!r}", expected=expected)
     if sizes[0] != 0 or any(type(size) is not int or size < 0 for size in sizes):
-        return Diagnostic(code="EK347", message=f"arena sizes are {list(sizes)!r}", expected=expected)
+        return Diagnostic.of("EK347", f"arena sizes are {list(sizes)!r}", expected=expected)
     if recorded is not None and list(recorded) != list(sizes):
-        return Diagnostic(
-            code="EK347",
-            message=f"arena sizes are {list(sizes)}, but the graph records {list(recorded)}",
+        return Diagnostic.of(
+            "EK347",
+            f"arena sizes are {list(sizes)}, but the graph records {list(recorded)}",
             expected='the same sizes in `meta["non_const_buffer_sizes"]`',
         )
     return None
@@ -585,7 +585,7 @@ def _check_out_arguments(graph_module: GraphModule) -> Iterator[Diagnostic]:
         if node.op != "call_function":
             continue
         if node.target is alloc and not specs_of(node):
-            yield Diagnostic(code="EK344", message="an alloc has no spec", location=locate(node))
+            yield Diagnostic.of("EK344", "an alloc has no spec", location=locate(node))
         schema = getattr(underlying(node.target), "_schema", None)
         if not isinstance(schema, torch.FunctionSchema):
             continue
@@ -593,9 +593,9 @@ def _check_out_arguments(graph_module: GraphModule) -> Iterator[Diagnostic]:
         outs = [one for value in given for one in (value if isinstance(value, (list, tuple)) else [value])]
         written = [spec for out in outs if isinstance(out, Node) for spec in specs_of(out)]
         if written and [id(spec) for spec in written] != [id(spec) for spec in specs_of(node)]:
-            yield Diagnostic(
-                code="EK349",
-                message="an operator's result and the tensor it writes to have different specs",
+            yield Diagnostic.of(
+                "EK349",
+                "an operator's result and the tensor it writes to have different specs",
                 location=locate(node),
                 expected="one `TensorSpec` object, for it is one piece of memory",
                 notes=tuple(f"it writes to {spec!r}" for spec in written),
@@ -611,9 +611,9 @@ def _check_results_of_branches(graph_module: GraphModule) -> Iterator[Diagnostic
             results = results_of_graph(submodule)
             found = [spec for result in results for spec in specs_of(result)]
             if [id(spec) for spec in found] != [id(spec) for spec in wanted]:
-                yield Diagnostic(
-                    code="EK349",
-                    message=f"a result of branch {place} and the call's result have different specs",
+                yield Diagnostic.of(
+                    "EK349",
+                    f"a result of branch {place} and the call's result have different specs",
                     location=locate(node),
                     expected="one `TensorSpec` object, for a branch writes right into the call's result",
                     notes=tuple(f"the branch computes {spec!r}" for spec in found if spec not in wanted),
@@ -623,12 +623,11 @@ def _check_results_of_branches(graph_module: GraphModule) -> Iterator[Diagnostic
 def _overlap(overlap: Overlap) -> Diagnostic:
     new, old = overlap.new, overlap.old
     place = locate(new.holder)
-    return Diagnostic(
-        code="EK341",
-        message=f"two live values overlap in arena {new.arena}",
+    return Diagnostic.of(
+        "EK341",
+        f"two live values overlap in arena {new.arena}",
         location=place.model_copy(update={"node": f"step {overlap.step}, {place.node}"}),
         notes=(_described(new), _described(old)),
-        hint="what is mutated or returned must not give up its memory; report EK341 if a shipped algorithm planned it",
     )
 
 
@@ -732,9 +731,9 @@ def _lost(one: _Method, other: _Method) -> Iterator[tuple[_Held, _Held]]:
 
 
 def _over_buffer(one: _Method, kept: _Held, other: _Method, new: _Held) -> Diagnostic:
-    return Diagnostic(
-        code="EK355",
-        message=f"%{new.node.name} of {other.name} lies over the buffer {kept.buffer!r} that {one.name} keeps",
+    return Diagnostic.of(
+        "EK355",
+        f"%{new.node.name} of {other.name} lies over the buffer {kept.buffer!r} that {one.name} keeps",
         location=locate(new.node).model_copy(update={"method": other.name}),
         notes=(
             f"{one.name}: arena {kept.arena}, bytes {kept.start} to {kept.end}",
@@ -747,9 +746,9 @@ def _over_buffer(one: _Method, kept: _Held, other: _Method, new: _Held) -> Diagn
 
 def _in_one_arena(one: _Method, other: _Method) -> Iterator[Diagnostic]:
     for arena in sorted(one.arenas() & (other.arenas() | {held.arena for held in other.buffers})):
-        yield Diagnostic(
-            code="EK355",
-            message=f"{one.name} has arena {arena} to itself, and {other.name} uses it",
+        yield Diagnostic.of(
+            "EK355",
+            f"{one.name} has arena {arena} to itself, and {other.name} uses it",
             location=Location(method=other.name),
             expected="no arena that two methods use, where `methods` is `separate`",
         )

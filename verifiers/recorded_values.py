@@ -338,11 +338,7 @@ def _is_recorded(node: Node) -> bool:
 def _kinds(graph: ProgramGraph, node: Node, recorded: Any, computed: Any) -> Iterator[Diagnostic]:
     if _kind(recorded) != _kind(computed):
         yield graph.finding(
-            "EK318",
-            node,
-            f"%{node.name} is recorded to be {_kind(recorded)}",
-            expected=_kind(computed),
-            hint="infer the value with the graph editor instead of writing it down",
+            "EK318", node, f"%{node.name} is recorded to be {_kind(recorded)}", expected=_kind(computed)
         )
 
 
@@ -375,9 +371,7 @@ def _difference(
 
 def _rejection(graph: ProgramGraph, node: Node, error: DiagnosticError) -> Iterator[Diagnostic]:
     first = error.diagnostics[0]
-    yield graph.finding(
-        "EK319", node, first.message, notes=first.notes, hint="no kernel will take them either: fix the arguments"
-    )
+    yield graph.finding("EK319", node, first.message, notes=first.notes)
 
 
 def _sizes(tensor: torch.Tensor) -> str:

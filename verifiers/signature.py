@@ -74,7 +74,6 @@ def _stored(program: ExportedProgram, graph: ProgramGraph, node: Node, spec: Inp
             node,
             f"no {what} is stored under {target!r}, which %{node.name} stands for",
             expected=f"an entry {target!r} in {'state_dict' if in_state else 'constants'}",
-            hint="add stored tensors by add_constant of the editor, which writes signature and tables together",
         )
         return
     value = node.meta.get("val")
@@ -85,8 +84,6 @@ def _stored(program: ExportedProgram, graph: ProgramGraph, node: Node, spec: Inp
             "EK326",
             node,
             f"the {what} {target!r} is {type_of(found)}, its input %{node.name} is recorded to be {type_of(value)}",
-            expected="the same dtype and sizes",
-            hint="who replaces a stored tensor replaces the recorded value of its input, too",
         )
 
 
@@ -109,12 +106,7 @@ def _outputs(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diagnost
                 yield _wrong_name(graph, output, f"output {place}", name, result.name)
         elif not isinstance(spec.arg, ConstantArgument) or not same_argument(spec.arg.value, result):
             said = spec.arg.value if isinstance(spec.arg, ConstantArgument) else spec.arg
-            yield graph.finding(
-                "EK327",
-                output,
-                f"output {place} is {result!r}, the signature says {said!r}",
-                expected="a ConstantArgument with the value that is returned",
-            )
+            yield graph.finding("EK327", output, f"output {place} is {result!r}, the signature says {said!r}")
 
 
 def _mutations(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diagnostic]:
@@ -142,12 +134,7 @@ def _mutations(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diagno
             message = f"{spec.target!r} is {type_of(value_of(owner))}, and changed to {type_of(value_of(result))}"
         changed.add(key)
         if message is not None:
-            yield graph.finding(
-                "EK328",
-                result if isinstance(result, Node) else output,
-                message,
-                expected="for each input that changes one new value of the same kind, in front of all other outputs",
-            )
+            yield graph.finding("EK328", result if isinstance(result, Node) else output, message)
 
 
 def _owners(program: ExportedProgram) -> list[tuple[InputKind, str]]:
@@ -173,8 +160,6 @@ def _wrong_number(program: ExportedProgram, graph: ProgramGraph, what: str, foun
         "EK323",
         _output_node(program) or next(iter(program.graph.nodes)),
         f"the graph has {found} {what}, its signature {said}",
-        expected="a spec for each",
-        hint="add and remove inputs and outputs through the graph editor, which keeps the signature",
     )
 
 
@@ -235,11 +220,7 @@ def _symbols(node: Node) -> set[Any]:
 def _dangling(graph: ProgramGraph, node: Node, symbols: list[Any]) -> Diagnostic:
     names = ", ".join(map(str, symbols))
     return graph.finding(
-        "EK320",
-        node,
-        f"%{node.name} speaks of {names}, which no input has and no node before it finds out",
-        expected="sizes in terms of the sizes of inputs",
-        hint="a value of another program, or of a node that is gone, was taken over: infer it again",
+        "EK320", node, f"%{node.name} speaks of {names}, which no input has and no node before it finds out"
     )
 
 
@@ -256,7 +237,6 @@ def _unknown_ranges(
             node,
             f"the program promises nothing of {symbol}, a size of input %{node.name}",
             expected=f"an entry for {symbol} in range_constraints",
-            hint="keep range_constraints when you make a program from parts of another",
         )
 
 
@@ -269,7 +249,6 @@ def _impossible_ranges(program: ExportedProgram, graph: ProgramGraph) -> Iterato
                         "EK322",
                         node,
                         f"no number is {symbol}, which is promised to be from {promised.lower} to {promised.upper}",
-                        expected="a lower bound that does not exceed the upper one",
                     )
                     break
 
@@ -290,7 +269,6 @@ def _fixed_sizes(program: ExportedProgram, graph: ProgramGraph) -> Iterator[Diag
                     node,
                     f"{symbol}, a size of input %{node.name}, has become {number} everywhere in the program",
                     expected=f"a size from {promised.lower} to {promised.upper}, as promised",
-                    hint="a pass compared the size or made a number of it: int(size), size == 3, range(size)",
                 )
                 break
 
@@ -329,22 +307,11 @@ def check_debug_handles(program: ExportedProgram | GraphModule, *, bodies: bool 
 def _findings(graph: ProgramGraph, node: Node, owners: dict[int, tuple[Node, Any]]) -> Iterator[Diagnostic]:
     handle = node.meta.get("debug_handle")
     if handle is None:
-        yield graph.finding(
-            "EK350",
-            node,
-            f"%{node.name} has no debug handle",
-            expected="a number, counted from 1",
-            hint="run GenerateDebugHandles, and make nodes with `origins`, from which they inherit it",
-        )
+        yield graph.finding("EK350", node, f"%{node.name} has no debug handle")
         return
     several = handle if isinstance(handle, tuple) else (handle,)
     if not several or not all(type(one) is int and one > 0 for one in several):
-        yield graph.finding(
-            "EK351",
-            node,
-            f"the debug handle of %{node.name} is {handle!r}",
-            expected="a number counted from 1, or a tuple of such numbers for a node that stands for several",
-        )
+        yield graph.finding("EK351", node, f"the debug handle of %{node.name} is {handle!r}")
         return
     origin = _origin(node)
     if len(several) > 1 or origin is None:
@@ -355,8 +322,6 @@ def _findings(graph: ProgramGraph, node: Node, owners: dict[int, tuple[Node, Any
             "EK352",
             node,
             f"%{node.name} has the debug handle {handle} of %{owner.name}, which comes from another node of the model",
-            expected="a handle for each node of the exported program",
-            hint="do not copy meta of one node to another that does something else",
         )
 
 

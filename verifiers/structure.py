@@ -51,16 +51,10 @@ class ProgramGraph:
         hint: str | None = None,
         notes: Sequence[str] = (),
     ) -> Diagnostic:
-        """Return a finding about a node; one in a body says which body it is."""
+        """Return a finding about a node, with the advice of `codes.yaml`; one in a subgraph says which it is."""
         where = (f"in the graph {self.path}",) if self.path else ()
-        return Diagnostic(
-            code=code,
-            message=message,
-            location=locate(node),
-            expected=expected,
-            hint=hint,
-            notes=(*notes, *where),
-        )
+        notes = (*notes, *where)
+        return Diagnostic.of(code, message, location=locate(node), expected=expected, notes=notes, hint=hint)
 
     def calls(self) -> Iterator[Node]:
         """Yield the nodes that call something, in graph order."""
@@ -95,13 +89,7 @@ def _structure_findings(graph: ProgramGraph) -> Iterator[Diagnostic]:
     for node in graph.module.graph.nodes:
         yield from _undefined(graph, node, defined)
         if node.name in names:
-            yield graph.finding(
-                "EK307",
-                node,
-                f"two nodes are called %{node.name}",
-                expected="a name of its own for every node of a graph",
-                hint="make nodes through the graph editor, which gives unique names",
-            )
+            yield graph.finding("EK307", node, f"two nodes are called %{node.name}")
         if has_output:
             yield _misplaced(graph, node, f"%{node.name} stands behind the output", "the output as the last node")
         elif node.op == "placeholder" and has_calls:
@@ -147,13 +135,7 @@ def _missing_attribute(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     found = attribute_at(graph.module, str(node.target))
     if not isinstance(found, _ATTRIBUTES):
         what = "nothing" if found is None else f"a {type(found).__name__}"
-        yield graph.finding(
-            "EK309",
-            node,
-            f"the graph module has {what} under the name {node.target!r}",
-            expected="a graph, a tensor or a lowered module",
-            hint="register the attribute on the module of this graph, not on that of another",
-        )
+        yield graph.finding("EK309", node, f"the graph module has {what} under the name {node.target!r}")
 
 
 class _Unknown:
@@ -239,13 +221,7 @@ def _findings(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
         return
     wrong = list(_wrong_number(node, form))
     for message in wrong:
-        yield graph.finding(
-            "EK310",
-            node,
-            message,
-            expected=str(form.schema),
-            hint="an operator that is exchanged for another takes other arguments",
-        )
+        yield graph.finding("EK310", node, message, expected=str(form.schema))
     if wrong:
         return
     for name, given in (*zip(form.positional, node.args, strict=False), *node.kwargs.items()):
@@ -432,13 +408,7 @@ def _cond(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     left, right = _widened(_values(first), node), _values(second)
     wrong = disagreement(left, right)
     if wrong:
-        yield graph.finding(
-            "EK331",
-            node,
-            f"the branches return different things: {wrong}",
-            expected="as many results of the same dtypes and sizes from both",
-            hint="change the branch that a pass has edited last, or edit both alike",
-        )
+        yield graph.finding("EK331", node, f"the branches return different things: {wrong}")
         return
     yield from _recorded_results(graph, node, left)
 
@@ -564,10 +534,7 @@ def _carry(graph: ProgramGraph, node: Node, start: Sequence[Any], end: Sequence[
     wrong = disagreement(start, end)
     if wrong:
         yield graph.finding(
-            "EK333",
-            node,
-            f"a round of %{node.name} does not end with what the next begins with: {wrong}",
-            expected="the body returns the carried values in the order, dtypes and sizes in which it takes them",
+            "EK333", node, f"a round of %{node.name} does not end with what the next begins with: {wrong}"
         )
 
 
@@ -606,4 +573,4 @@ def _truth(graph: ProgramGraph, node: Node, given: Any, what: str) -> Iterator[D
 
 
 def _no_truth(graph: ProgramGraph, node: Node, what: str, found: str) -> Diagnostic:
-    return graph.finding("EK332", node, f"{what} of %{node.name} is {found}", expected="one bool")
+    return graph.finding("EK332", node, f"{what} of %{node.name} is {found}")

@@ -138,23 +138,11 @@ def _is_ambiguous(value: torch.Tensor) -> bool:
 
 
 def _wrong(graph: ProgramGraph, node: Node, message: str) -> Diagnostic:
-    return graph.finding(
-        "EK338",
-        node,
-        message,
-        expected="dtype, sizes or their bounds, and dim order of the value",
-        hint="a pass that changes values after PropagateSpecs has to change their specs, too",
-    )
+    return graph.finding("EK338", node, message)
 
 
 def _unbounded(graph: ProgramGraph, node: Node, spec: TensorSpec) -> Diagnostic:
-    return graph.finding(
-        "EK340",
-        node,
-        f"%{node.name} has sizes without upper bound: {spec}",
-        expected="sizes that memory can be planned for",
-        hint="give torch.export.Dim a `max`, or check a data-dependent size with torch._check",
-    )
+    return graph.finding("EK340", node, f"%{node.name} has sizes without upper bound: {spec}")
 
 
 def _no_dim_order(graph: ProgramGraph, node: Node, spec: TensorSpec) -> Diagnostic:
@@ -200,13 +188,7 @@ def _output_findings(program: ExportedProgram, plans_inputs: bool, plans_outputs
             what = f"output {seen[result]} as well"
         seen.setdefault(result, place)
         if what is not None:
-            yield graph.finding(
-                "EK356",
-                result,
-                f"output {place}, %{result.name}, is {what}",
-                expected="a value of its own, because the caller provides memory for inputs or outputs",
-                hint="run SeparateOutputs after the last pass that changes what is returned",
-            )
+            yield graph.finding("EK356", result, f"output {place}, %{result.name}, is {what}")
 
 
 def check_separate_body_results(program: ExportedProgram) -> list[Diagnostic]:
@@ -238,8 +220,6 @@ def _of_bodies(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
                     "EK357",
                     node,
                     f"result {place} of a body of %{node.name} is %{result.name}, which has a place of its own",
-                    expected="a value that is computed where the result is to be",
-                    hint="run SeparateBodyResults after the last pass that changes what bodies return",
                 )
 
 
@@ -266,5 +246,4 @@ def _unwritten(program: ExportedProgram) -> Iterator[Diagnostic]:
                 result,
                 f"%{result.name} is the new value of {entry.target}, and nothing writes it to %{owner.name}",
                 expected=f"copy_(%{owner.name}, ...)",
-                hint="run WriteBackMutations, and let no later pass replace the copies that it makes",
             )

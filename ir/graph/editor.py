@@ -149,7 +149,7 @@ class GraphEditor:
             UsageError: EK121, no transaction is open.
         """
         if not self._open:
-            raise UsageError(Diagnostic(code="EK121", message="states are kept inside a transaction only"))
+            raise UsageError(Diagnostic.of("EK121", "states are kept inside a transaction only"))
         for one in self._open:
             # What was saved before is not good enough any more: it is older than the mark.
             one._saved.clear()
@@ -406,9 +406,9 @@ class GraphEditor:
         self._check(node, before)
         if node.op in ("placeholder", "output"):
             raise UsageError(
-                Diagnostic(
-                    code="EK117",
-                    message=f"%{node.name} cannot be moved: it is the {node.op} of a graph with a signature",
+                Diagnostic.of(
+                    "EK117",
+                    f"%{node.name} cannot be moved: it is the {node.op} of a graph with a signature",
                     location=locate(node),
                 )
             )
@@ -510,14 +510,12 @@ class GraphEditor:
         for node in nodes:
             if node._erased or node.graph is not self.graph:
                 gone = "is no longer" if node.graph is self.graph else "is not"
-                raise UsageError(Diagnostic(code="EK114", message=f"%{node.name} {gone} in the graph that is edited"))
+                raise UsageError(Diagnostic.of("EK114", f"%{node.name} {gone} in the graph that is edited"))
 
     def _check_unused(self, node: Node) -> None:
         if node.users:
             users = ", ".join(f"%{user.name}" for user in node.users)
-            raise UsageError(
-                Diagnostic(code="EK115", message=f"%{node.name} is used by {users}", location=locate(node))
-            )
+            raise UsageError(Diagnostic.of("EK115", f"%{node.name} is used by {users}", location=locate(node)))
 
     def _create(self, op: str, target: Any, args: Any, kwargs: Any, before: Node, name: str, meta: Any) -> Node:
         numbering = numbering_of(self.graph, name)
@@ -650,7 +648,7 @@ class GraphEditor:
             self._check_unused(node)
             if spec.target in written:
                 raise UsageError(
-                    Diagnostic(code="EK115", message=f"%{node.name} is written by the program", location=locate(node))
+                    Diagnostic.of("EK115", f"%{node.name} is written by the program", location=locate(node))
                 )
             unwanted[id(spec)] = spec
         known = self._specs()
@@ -708,9 +706,7 @@ class GraphEditor:
         if spec is None or kind is None:
             expected = "the placeholder of a parameter, a buffer or a user's input"
             raise UsageError(
-                Diagnostic(
-                    code="EK116", message=f"%{owner.name} is never mutated", location=locate(owner), expected=expected
-                )
+                Diagnostic.of("EK116", f"%{owner.name} is never mutated", location=locate(owner), expected=expected)
             )
         self._save_signature()
         specs = self.program._graph_signature.output_specs
@@ -769,9 +765,9 @@ class GraphEditor:
         spec = self._specs().get(node)
         if spec is None or spec.kind not in _STORED:
             raise UsageError(
-                Diagnostic(
-                    code="EK116",
-                    message=f"%{node.name} is not a stored tensor",
+                Diagnostic.of(
+                    "EK116",
+                    f"%{node.name} is not a stored tensor",
                     location=locate(node),
                     expected="the placeholder of a parameter, buffer or constant",
                 )
@@ -785,9 +781,9 @@ class GraphEditor:
         followers = _FOLLOWERS.get(kind)
         if followers is None:
             raise UsageError(
-                Diagnostic(
-                    code="EK123",
-                    message=f"an input of kind {kind.name} has no stored tensor",
+                Diagnostic.of(
+                    "EK123",
+                    f"an input of kind {kind.name} has no stored tensor",
                     expected="InputKind.PARAMETER, BUFFER or CONSTANT_TENSOR",
                 )
             )

@@ -431,7 +431,7 @@ class Checkpoint:
         """
         editor = self._editor
         if not editor._open or editor._open[0] is not self._around or len(editor._journal) < self._start:
-            raise UsageError(Diagnostic(code="EK121", message="this state of the program is final or undone"))
+            raise UsageError(Diagnostic.of("EK121", "this state of the program is final or undone"))
         editor._journal.undo_to(self._start)
         editor._stale = dict.fromkeys(self._stale)
         editor._forget()

@@ -122,11 +122,7 @@ def _agreed_argument(arg: ArgumentSpec, result: Any) -> ArgumentSpec:
 def _check_number(what: str, found: int, wanted: int) -> None:
     if found != wanted:
         raise ContractError(
-            Diagnostic(
-                code="EK113",
-                message=f"the graph has {found} {what}, the signature of its program {wanted}",
-                hint="add and remove stored tensors by add_constant and remove_input of the editor",
-            )
+            Diagnostic.of("EK113", f"the graph has {found} {what}, the signature of its program {wanted}")
         )
 
 

@@ -173,9 +173,9 @@ class SubgraphEditor(GraphEditor):
         layout = _layout_of(calls[0]) if len(calls) == 1 else None
         if layout is None or any(len(subgraph._calls()) > 1 for subgraph in self._siblings(calls[0], layout)):
             raise SealedSubgraphError(
-                Diagnostic(
-                    code="EK120",
-                    message=f"the subgraph {self.path} cannot be given another operand",
+                Diagnostic.of(
+                    "EK120",
+                    f"the subgraph {self.path} cannot be given another operand",
                     location=locate(calls[0]) if calls else Location(),
                 )
             )

@@ -381,14 +381,7 @@ class EdgeOpOverload:
         if self._out_variant is None:
             found = find_out_variant(self._op)
             if found is None:
-                raise MissingOutVariantError(
-                    Diagnostic(
-                        code="EK102",
-                        message=f"operator {self.name()} has no out variant",
-                        expected="an overload that takes the same arguments and one `Tensor(a!) out` per result",
-                        hint="register one in the operator's library, or decompose the operator before lowering",
-                    )
-                )
+                raise MissingOutVariantError(Diagnostic.of("EK102", f"operator {self.name()} has no out variant"))
             self._out_variant = found
         return self._out_variant
 
@@ -567,9 +560,9 @@ def _look_up(dialect: str, dotted: str) -> EdgeOpOverload:
 def _unknown(dotted: str, wrong: str, known: list[str]) -> UnknownOperatorError:
     close = difflib.get_close_matches(wrong, known, n=1)
     return UnknownOperatorError(
-        Diagnostic(
-            code="EK101",
-            message=f"no operator is called {dotted}",
+        Diagnostic.of(
+            "EK101",
+            f"no operator is called {dotted}",
             hint=f"did you mean {close[0]}?" if close else "import the library that registers it first",
         )
     )

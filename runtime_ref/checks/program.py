@@ -172,7 +172,7 @@ def check_method_names(file: PteFile, findings: Findings) -> None:
     seen: set[str] = set()
     for plan in file.program.execution_plan:
         if plan.name in seen:
-            findings.add("EK616", f"two methods are called {plan.name!r}", expected="different names")
+            findings.add("EK616", f"two methods are called {plan.name!r}")
         seen.add(plan.name)
 
 

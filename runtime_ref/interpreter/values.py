@@ -264,11 +264,10 @@ class Arenas:
             return cls([_zeros(0 if number == 0 else size) for number, size in enumerate(sizes)])
         except MemoryError:
             raise ProgramVerifyError(
-                Diagnostic(
-                    code="EK624",
-                    message=f"the arenas take {sum(sizes[1:])} bytes, which the system does not give",
+                Diagnostic.of(
+                    "EK624",
+                    f"the arenas take {sum(sizes[1:])} bytes, which the system does not give",
                     location=Location(method=method),
-                    hint="run the program on a machine with more memory, or plan it with smaller bounds",
                 )
             ) from None
 

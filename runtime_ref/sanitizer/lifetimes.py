@@ -366,9 +366,9 @@ def _reject_giants(plan: ExecutionPlan, effects: Sequence[Effect], renames: int)
     nbits = len(plan.values) * len(effects) * (jumps_back + 1)
     if nbits > _MAX_LIVENESS_BITS or renames > _MAX_RENAMES:
         raise ModelError(
-            Diagnostic(
-                code="EK667",
-                message=f"method {plan.name!r} is too large to tell when its tensors are needed",
+            Diagnostic.of(
+                "EK667",
+                f"method {plan.name!r} is too large to tell when its tensors are needed",
                 location=Location(method=plan.name),
                 notes=(f"values: {len(plan.values)}", f"instructions: {len(effects)}", f"jumps back: {jumps_back}"),
                 expected=f"a product of at most {_MAX_LIVENESS_BITS}, and at most {_MAX_RENAMES} renames",

@@ -106,12 +106,11 @@ def _written(node: Node, numbers: Mapping[Node, int]) -> dict[str, Any]:
     plain = all(isinstance(one, Node | int | float) for one in (*node.args, *node.kwargs.values()))
     if name not in _OPERATORS or not plain:
         raise ModelError(
-            Diagnostic(
-                code="EK744",
-                message=f"BackendWithCompilerDemo cannot compile %{node.name} ({name})",
+            Diagnostic.of(
+                "EK744",
+                f"BackendWithCompilerDemo cannot compile %{node.name} ({name})",
                 location=locate(node),
                 expected=f"calls of {', '.join(sorted(_OPERATORS))}",
-                hint="tag nothing else for it, and no parameters",
             )
         )
 

@@ -49,9 +49,9 @@ def by_method(programs: Programs) -> dict[str, ExportedProgram]:
     for name, program in named.items():
         if not isinstance(program, ExportedProgram) or not isinstance(name, str):
             raise UsageError(
-                Diagnostic(
-                    code="EK702",
-                    message=f"method {name!r} is a {type(program).__name__}",
+                Diagnostic.of(
+                    "EK702",
+                    f"method {name!r} is a {type(program).__name__}",
                     expected="a torch.export.ExportedProgram",
                     hint="export the module first: torch.export.export(module, example_inputs)",
                 )
@@ -63,7 +63,7 @@ def method_of(programs: Mapping[str, ExportedProgram], name: str) -> ExportedPro
     """Return the program of a method (raises EK703 if there is none)."""
     if name not in programs:
         known = ", ".join(sorted(programs))
-        raise UsageError(Diagnostic(code="EK703", message=f"there is no method {name}", notes=(f"methods: {known}",)))
+        raise UsageError(Diagnostic.of("EK703", f"there is no method {name}", notes=(f"methods: {known}",)))
     return programs[name]
 
 
@@ -75,7 +75,7 @@ def reject(value: Any, option: str) -> None:
 
 def not_yet(what: str) -> UsageError:
     """Return the error EK701: documented, and not supported yet."""
-    return UsageError(Diagnostic(code="EK701", message=f"{what} is not supported yet"))
+    return UsageError(Diagnostic.of("EK701", f"{what} is not supported yet"))
 
 
 def say(progress: Progress | None, line: str) -> None:
@@ -100,11 +100,10 @@ def pipeline_between(given: Pipeline | None, usual: str) -> Pipeline:
     if given.model.dialect != shipped.model.dialect:
         here, wanted = given.model.dialect, shipped.model.dialect
         raise UsageError(
-            Diagnostic(
-                code="EK705",
-                message=f"pipeline {given.name} leads from {here.from_} to {here.to}",
+            Diagnostic.of(
+                "EK705",
+                f"pipeline {given.name} leads from {here.from_} to {here.to}",
                 expected=f"one from {wanted.from_} to {wanted.to} for {usual}",
-                hint="give pipelines from edge to edge to `transform`",
             )
         )
     return given
@@ -131,7 +130,7 @@ def check_optimization(config: ExecutorchBackendConfig) -> None:
     for is_wrong, name, expected in problems:
         if is_wrong:
             message = f"ExecutorchBackendConfig.{name} is {getattr(config, name)!r}"
-            raise UsageError(Diagnostic(code="EK706", message=message, expected=expected))
+            raise UsageError(Diagnostic.of("EK706", message, expected=expected))
 
 
 def target_of(config: ExecutorchBackendConfig) -> Target:
@@ -208,12 +207,11 @@ class MethodLowering:
             if sizes[-1] <= limit:
                 return lowered
         raise ModelError(
-            Diagnostic(
-                code="EK707",
-                message=f"planned memory of {min(sizes):,} bytes is more than arena_limit allows",
+            Diagnostic.of(
+                "EK707",
+                f"planned memory of {min(sizes):,} bytes is more than arena_limit allows",
                 location=Location(method=self.method),
                 expected=f"at most {config.arena_limit:,} bytes",
-                hint="raise the limit, or make the largest values smaller; `exirkit inspect --values` lists them",
             )
         )
 
@@ -373,9 +371,7 @@ class ExecutorchProgramManager:
         """
         path = Path(path)
         if path.suffix != ".pte":
-            raise UsageError(
-                Diagnostic(code="EK704", message=f"{path} does not end in .pte", hint=f"save to {path.stem}.pte")
-            )
+            raise UsageError(Diagnostic.of("EK704", f"{path} does not end in .pte", hint=f"save to {path.stem}.pte"))
         write_file(path, self._laid_out())
 
     @property
@@ -460,9 +456,7 @@ class EdgeProgramManager:
         self._config_methods = dict(constant_methods or {})
         clash = set(self._programs) & set(self._config_methods)
         if clash:
-            raise UsageError(
-                Diagnostic(code="EK702", message=f"{sorted(clash)[0]} names both a program and a constant method")
-            )
+            raise UsageError(Diagnostic.of("EK702", f"{sorted(clash)[0]} names both a program and a constant method"))
         if self.compile_config._check_ir_validity:
             _check_edge(self._programs)
 

@@ -299,9 +299,9 @@ def describe_step(step: WrongStep) -> Diagnostic:
     if applied is not None:
         where = f" ({step.rule_place})" if step.rule_place else ""
         author = f"application {applied.number} of rule {applied.rule}{where}, in pass {step.stage}"
-    return Diagnostic(
-        code="EK735",
-        message=f"{does} {author}" + (f": {step.failure}" if step.failure else ""),
+    return Diagnostic.of(
+        "EK735",
+        f"{does} {author}" + (f": {step.failure}" if step.failure else ""),
         location=_location(step.method, place),
         notes=tuple(notes),
         hint=f"`exirkit rule check` tries rule {applied.rule} by itself" if applied else None,
@@ -319,9 +319,9 @@ def describe_runtime(method: str, found: RuntimeDifference) -> Diagnostic:
         notes.append(text)
         if found.node.module:
             notes.append(f"module: {found.node.module}")
-    return Diagnostic(
-        code="EK736",
-        message=f"the {found.executor} departs from {found.against} at {at.operator}",
+    return Diagnostic.of(
+        "EK736",
+        f"the {found.executor} departs from {found.against} at {at.operator}",
         location=_location(method, found.node, text),
         notes=tuple(notes),
     )
@@ -331,24 +331,14 @@ def describe_failure(method: str, executor: str, failure: str) -> Diagnostic:
     """Return EK737: a runtime does not run the file."""
     from exirkit.ir import Diagnostic
 
-    return Diagnostic(
-        code="EK737",
-        message=f"the {executor} does not run the file: {failure}",
-        location=_location(method, None),
-        hint="`exirkit verify` reports what is wrong with a file as far as that can be known without running it",
-    )
+    return Diagnostic.of("EK737", f"the {executor} does not run the file: {failure}", location=_location(method, None))
 
 
 def describe_missing(executor: str, reason: str) -> Diagnostic:
     """Return EK738: a runtime was not asked."""
     from exirkit.ir import Diagnostic
 
-    return Diagnostic(
-        code="EK738",
-        severity="warning",
-        message=f"the {executor} was NOT compared: {reason}",
-        hint="install it to compare with the runtime that devices have",
-    )
+    return Diagnostic.of("EK738", f"the {executor} was NOT compared: {reason}", severity="warning")
 
 
 def _location(method: str, place: NodePlace | None, node: str | None = None) -> Location:
