@@ -66,6 +66,14 @@ class BackendRegistry:
         """Let delegates of a backend run: `load` is called with each of them, once per loaded method."""
         self._backends[backend_id] = load
 
+    def loader_of(self, backend_id: str) -> LoadDelegate:
+        """Return the function that loads delegates of a registered backend, so that another backend can share it.
+
+        Raises:
+            KeyError: It is not registered.
+        """
+        return self._backends[backend_id]
+
     @property
     def registered_backend_names(self) -> list[str]:
         """Names of the registered backends."""

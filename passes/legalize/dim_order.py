@@ -34,8 +34,8 @@ from exirkit.ir import (
     underlying,
 )
 from exirkit.passes.contract import Pass
+from exirkit.passes.to_executorch.out_variants import mutated_outputs
 from exirkit.passes.to_executorch.propagate_specs import all_editors, called_bodies
-from exirkit.passes.to_executorch.separate_memory import mutated_outputs
 
 _ATEN = torch.ops.aten
 

@@ -27,6 +27,11 @@ class _Method:
     graph_module: GraphModule
     graph_signature: ExportGraphSignature | None
 
+    @property
+    def graph(self) -> Graph:
+        """The graph of the module."""
+        return self.graph_module.graph
+
 
 class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
     """Lets a planning pass of ours plan graphs of the official package.

@@ -1,20 +1,175 @@
-"""Facts that passes over whole programs share: which tensors are stored, and what the program writes to."""
+"""What holds of a program: values it stores, calls of its graphs, bytes that are live."""
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
-from exirkit.ir import DefinedOperator, has_unbacked_symbols, is_pure, underlying
+from exirkit.ir import (
+    DefinedOperator,
+    Diagnostic,
+    ModelError,
+    control_flow_call,
+    delegate_of,
+    has_unbacked_symbols,
+    is_pure,
+    locate,
+    underlying,
+)
+
+
+def graph_call_findings(module: GraphModule) -> list[Diagnostic]:
+    """List the calls of other graphs that the chain cannot lower, those inside of bodies included.
+
+    Returns:
+        A finding EK432 for each operator that calls other graphs and is no `cond`, `map`, `scan` or `while_loop`, and
+        for each call of a graph that another call runs as well, in graph order.
+    """
+    return list(_findings(module, set()))
+
+
+def _findings(module: GraphModule, seen: set[GraphModule]) -> Iterator[Diagnostic]:
+    for node in module.graph.nodes:
+        call = control_flow_call(node)
+        if call is not None:
+            if len(seen.union(call.bodies)) < len(seen) + len(call.bodies):
+                yield _runs_what_others_run(node)
+            seen.update(call.bodies)
+            for body in call.bodies:
+                yield from _findings(body, seen)
+        elif (
+            node.op == "call_function"
+            and isinstance(node.target, HigherOrderOperator)
+            # What a delegate computes is the business of its backend.
+            and delegate_of(node) is None
+        ):
+            yield _cannot_be_lowered(node)
+
+
+def reject_graph_calls(module: GraphModule) -> None:
+    """Reject a graph that calls other graphs in a way that cannot be lowered.
+
+    Raises:
+        ModelError: EK432, for each such call.
+    """
+    found = graph_call_findings(module)
+    if found:
+        raise ModelError(found)
+
+
+def _cannot_be_lowered(node: Node) -> Diagnostic:
+    return Diagnostic(
+        code="EK432",
+        message=f"{node.target} cannot be lowered",
+        location=locate(node),
+        expected="of the operators that call other graphs: cond, map, scan and while_loop only, and calls of delegates",
+        hint="write the model with torch.cond, map, scan or while_loop, or without calls of other graphs",
+    )
+
+
+def _runs_what_others_run(node: Node) -> Diagnostic:
+    return Diagnostic(
+        code="EK432",
+        message=f"{node.target} runs a graph that is run from elsewhere too",
+        location=locate(node),
+        expected="a graph of its own for each branch and each loop, whose tensors have one place in memory",
+        hint="export the model again, or give each call a copy of the graph",
+    )
+
+
+_SHARING = (torch.ops.aten.view_copy.default, torch.ops.aten.unsqueeze_copy.default, torch.ops.aten.squeeze_copy.dims)
+
+
+def planned_nbytes(program: ExportedProgram) -> int:
+    """Return the bytes of all planned memory of a program.
+
+    Args:
+        program: A program of the ExecuTorch dialect that has been planned.
+    """
+    sizes = program.graph_module.meta.get("non_const_buffer_sizes", [])
+    return sum(int(size) for size in sizes)
+
+
+def peak_nbytes(program: ExportedProgram) -> float:
+    """Return the most bytes of values that are alive at once in a program that is not planned yet.
+
+    Counts what `live_nbytes` counts; takes time in proportion to the number of nodes.
+    """
+    inputs = frozenset(program.graph_signature.user_inputs)
+    nodes = list(program.graph.nodes)
+    place = {node: index for index, node in enumerate(nodes)}
+    last: dict[Node, int] = {}
+    # From the end, so that what reshapes a value has its own last use already.
+    for node in reversed(nodes):
+        ends = [last[user] if underlying(user.target) in _SHARING else place[user] for user in node.users]
+        last[node] = max(ends, default=place[node])
+    changes = [0.0] * (len(nodes) + 1)
+    for node in nodes:
+        if node.name in inputs if node.op == "placeholder" else _has_memory(node):
+            nbytes = _nbytes(node)
+            changes[place[node]] += nbytes
+            changes[last[node] + 1] -= nbytes
+    most = alive = 0.0
+    for change in changes:
+        alive += change
+        most = max(most, alive)
+    return most
+
+
+def live_nbytes(node: Node, inputs: Container[str]) -> float:
+    """Return the bytes of values that are alive while a call runs, its own result not counted.
+
+    Stored tensors take no planned memory and do not count; a reshaped value counts once. Sizes that vary count as
+    large as they were when the program was exported.
+
+    Args:
+        node: Call in a graph that is not planned yet.
+        inputs: Names of the placeholders that are inputs of the program.
+    """
+    total = 0.0
+    for other in node.graph.nodes:
+        if other is node:
+            break
+        has_memory = other.name in inputs if other.op == "placeholder" else _has_memory(other)
+        if has_memory and _last_use_is_behind(other, node):
+            total += _nbytes(other)
+    return total
+
+
+def _has_memory(node: Node) -> bool:
+    return node.op == "call_function" and underlying(node.target) not in _SHARING
+
+
+def _last_use_is_behind(value: Node, node: Node) -> bool:
+    pending = [value]
+    while pending:
+        for user in pending.pop().users:
+            if user is node or node < user:
+                return True
+            if underlying(user.target) in _SHARING:
+                pending.append(user)
+    return False
+
+
+def _nbytes(node: Node) -> float:
+    values = node.meta.get("val")
+    total = 0.0
+    for one in values if isinstance(values, list | tuple) else [values]:
+        if isinstance(one, torch.Tensor):
+            sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in one.shape]
+            total += math.inf if any(size is None for size in sizes) else math.prod(sizes) * one.element_size()
+    return total
+
 
 _STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _WRITES = frozenset(

@@ -1,19 +1,132 @@
-"""Compute once what a program computes twice."""
+"""Cleaning up: unused nodes and inputs, equal nodes, and rules."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 import torch
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, inherited, same_value, underlying
-from exirkit.passes.analysis.stored_values import StoredValues, is_plain_call, place_of
-from exirkit.passes.contract import ReportingPass
+from exirkit.ir import GraphEditor, inherited, same_value, subgraph_editors, underlying
+from exirkit.passes.analysis import StoredValues, is_plain_call, place_of
+from exirkit.passes.contract import Pass, ReportingPass
+from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine, unfuse
+
+
+class ApplyRules(ReportingPass[RewriteReport]):
+    """Rewrite a program with rules until none of them matches any more.
+
+    Args:
+        rules: A loaded book, compiled rules, or an engine that has been made of them.
+        options: Strategy, limit, target.
+
+    Attributes:
+        reports: What every run did, one for each program.
+
+    Raises:
+        ModelError: The book has errors.
+    """
+
+    name = "apply-rules"
+
+    def __init__(
+        self, rules: LoadedBook | Sequence[CompiledRule] | RuleEngine, options: RewriteOptions | None = None
+    ) -> None:
+        rules = rules.require_valid().rules if isinstance(rules, LoadedBook) else rules
+        self.engine = rules if isinstance(rules, RuleEngine) else RuleEngine(rules)
+        self.options = options or RewriteOptions()
+        self.reports = []
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Rewrite.
+
+        Raises:
+            ContractError: EK250, the rules rewrite in a cycle; EK251, one violated its contract and must not.
+        """
+        self.reports.append(self.engine.run(editor, self.options))
+
+
+class UnfuseOperators(ApplyRules):
+    """Replace operators that a book defines by their definitions, for targets that do not have them.
+
+    Definitions may call operators that books define; these are decomposed as well.
+
+    Args:
+        book: A loaded book.
+        keep: Operators to leave, by name: those that the target has.
+        options: Limit, bound.
+
+    Raises:
+        ModelError: The book has errors.
+    """
+
+    name = "unfuse-operators"
+
+    def __init__(self, book: LoadedBook, *, keep: Collection[str] = (), options: RewriteOptions | None = None) -> None:
+        super().__init__(unfuse(book, keep=keep), options)
+
+
+class EliminateDeadCode(Pass):
+    """Erase unused calls, last first, so that one sweep is enough.
+
+    Requires: operators without effects may be dropped, random ones too; what writes or asserts stays.
+    """
+
+    name = "eliminate-dead-code"
+    enters_bodies = True
+    invalidates = ()
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Erase what has no users."""
+        for node in reversed(list(editor.graph.nodes)):
+            if node.op in ("call_function", "get_attr") and not node.users and not node.is_impure():
+                editor.erase(node)
+
+
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+
+
+class RemoveUnusedInputs(Pass):
+    """Remove stored tensors without users from graph, signature and tables; user inputs stay.
+
+    Before that, graphs of control flow lose the inputs that none of the graphs of the same call reads.
+
+    Ensures: every parameter, buffer and constant of the program is read or written.
+    """
+
+    name = "remove-unused-inputs"
+    invalidates = ()
+    after = ("eliminate-dead-code",)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Remove what nothing reads; a buffer that is written stays, even if it is never read."""
+        _remove_from_bodies(editor)
+        signature = editor.program.graph_signature
+        # The tables of the signature go by the value that is written, and two buffers may get the same one.
+        written = {spec.target for spec in signature.output_specs if spec.target is not None}
+        kinds = {spec.arg.name: spec for spec in signature.input_specs}
+        editor.remove_inputs(
+            [
+                node
+                for node in editor.graph.find_nodes(op="placeholder")
+                if not node.users and kinds[node.name].kind in _STORED and kinds[node.name].target not in written
+            ]
+        )
+
+
+def _remove_from_bodies(editor: GraphEditor) -> None:
+    """Remove inputs of bodies, those of the innermost first, since they may be the only readers of an outer one."""
+    for body in subgraph_editors(editor):
+        _remove_from_bodies(body)
+        for node in body.graph.find_nodes(op="placeholder"):
+            # The other body of the call has lost its input with that of the first.
+            if not node._erased and not node.users:
+                body.remove_inputs([node])
+
 
 _SAMPLE = 32
 """Elements at the start and end of a stored tensor that are compared before anything is hashed."""

@@ -1,8 +1,4 @@
-"""Decompositions of operators for which torch has none, as plain functions of tensors.
-
-Each is exact: the same values as torch on a CPU, for empty, repeated and non-finite elements too. They are run on fake
-tensors while their core operators are recorded, so they ask for no elements.
-"""
+"""Decompositions of operators that PyTorch's table does not cover."""
 
 from __future__ import annotations
 
@@ -13,9 +9,243 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .matrix_inverse import inverse, inverse_or_nothing
-from .prefix_scans import most_frequent, running_log_sum, running_maximum, running_minimum, running_product
-from .volume_sampling import sampled_volume
+_NEAREST = 1
+_BORDER, _REFLECTION = 1, 2
+
+
+def sampled_volume(
+    volume: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
+    """`aten.grid_sampler_3d`: values of a volume at points, from the eight elements around each, or the nearest.
+
+    Args:
+        volume: `[N, C, D, H, W]`.
+        grid: `[N, d, h, w, 3]`, the points as x, y and z, of which -1 and 1 are the ends.
+        interpolation_mode: 0 for the eight around, 1 for the nearest.
+        padding_mode: Beyond the ends, 0 for zeros, 1 for the element at the end, 2 for those mirrored at it.
+        align_corners: Whether the ends are the middles of the outermost elements, and not their outer edges.
+
+    Returns:
+        `[N, C, d, h, w]`, of the dtype of the volume.
+    """
+    batch, channels = volume.shape[:2]
+    # From the outermost dim to the innermost, as the sizes are.
+    sizes = list(volume.shape[2:])
+    points = [_point(grid[..., 2 - dim], size, padding_mode, align_corners) for dim, size in enumerate(sizes)]
+    flat = volume.reshape(batch, channels, -1)
+    if interpolation_mode == _NEAREST:
+        return _taken(flat, [torch.round(one) for one in points], sizes, channels)
+    lower = [torch.floor(one) for one in points]
+    total = None
+    for corner in itertools.product((0, 1), repeat=3):
+        weight = None
+        for point, low, step in zip(points, lower, corner, strict=True):
+            share = point - low if step else low + 1 - point
+            weight = share if weight is None else weight * share
+        found = _taken(flat, [low + step for low, step in zip(lower, corner, strict=True)], sizes, channels)
+        term = found * weight.unsqueeze(1)  # type: ignore[union-attr]
+        total = term if total is None else total + term
+    assert total is not None
+    return total
+
+
+def _point(given: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """Return where in a dim, counted in elements, points between -1 and 1 are."""
+    point = (given + 1) / 2 * (size - 1) if align_corners else ((given + 1) * size - 1) / 2
+    if padding_mode == _REFLECTION:
+        point = _reflected(point, 0, 2 * (size - 1)) if align_corners else _reflected(point, -1, 2 * size - 1)
+    return point.clamp(0, size - 1) if padding_mode in (_BORDER, _REFLECTION) else point
+
+
+def _reflected(point: Tensor, twice_low: int, twice_high: int) -> Tensor:
+    """Mirror points at both ends until they lie between them; the ends are given doubled."""
+    if isinstance(twice_high, int) and twice_low == twice_high:
+        return torch.zeros_like(point)
+    low, span = twice_low / 2, (twice_high - twice_low) / 2
+    distance = (point - low).abs()
+    flips = torch.floor(distance / span)
+    extra = distance - flips * span
+    is_even = flips - 2 * torch.floor(flips / 2) == 0
+    return torch.where(is_even, extra + low, span - extra + low)
+
+
+def _taken(flat: Tensor, places: list[Tensor], sizes: list[int], channels: int) -> Tensor:
+    """Return the elements at whole places, `[N, C, d, h, w]`; zeros beyond the ends."""
+    is_inside, index = None, None
+    for place, size in zip(places, sizes, strict=True):
+        inside = (place >= 0) & (place <= size - 1)
+        # What is not a number is not inside, and no place.
+        whole = torch.where(inside, place, 0).to(torch.int64)
+        is_inside = inside if is_inside is None else is_inside & inside
+        index = whole if index is None else index * size + whole
+    assert is_inside is not None
+    assert index is not None
+    batch, *shape = index.shape
+    rows = index.reshape(batch, 1, -1).expand(-1, channels, -1)
+    found = flat.gather(2, rows).reshape(batch, channels, *shape)
+    return torch.where(is_inside.unsqueeze(1), found, 0)
+
+
+MOST_ROWS = 16
+"""Of larger matrices the steps would be too many calls."""
+
+
+def inverse(matrix: Tensor, *, check_errors: bool = False) -> Any:
+    """`aten.linalg_inv_ex`: the inverses of square matrices, and which row was the first without a pivot.
+
+    Args:
+        matrix: `[*B, n, n]`, a floating dtype, with n of at most `MOST_ROWS`.
+        check_errors: Whether to fail for what has no inverse; not supported.
+
+    Returns:
+        The inverses, and for each matrix 0 or the number of the row, from 1, as int32.
+    """
+    size = matrix.shape[-1]
+    if check_errors or matrix.is_complex() or not isinstance(size, int) or not 0 < size <= MOST_ROWS:
+        return NotImplemented
+    rows = torch.arange(size, device=matrix.device)
+    unit = torch.eye(size, dtype=matrix.dtype, device=matrix.device).expand(matrix.shape)
+    left = torch.cat([matrix, unit], -1)
+    info = torch.zeros(matrix.shape[:-2], dtype=torch.int32, device=matrix.device)
+    for place in range(size):
+        column = left[..., place]
+        # The largest element of the column among the rows that are left.
+        chosen = torch.where(rows >= place, column.abs(), -1.0).argmax(-1, keepdim=True)
+        index = chosen.unsqueeze(-1).expand(*matrix.shape[:-2], 1, 2 * size)
+        pivot_row, row = left.gather(-2, index), left.narrow(-2, place, 1)
+        is_place, is_chosen = (rows == place).unsqueeze(-1), (rows == chosen).unsqueeze(-1)
+        left = torch.where(is_place, pivot_row, torch.where(is_chosen, row, left))
+        pivot = pivot_row[..., place : place + 1]
+        is_missing = (pivot == 0).reshape(info.shape)
+        info = torch.where(is_missing & (info == 0), torch.full_like(info, place + 1), info)
+        scaled = pivot_row / pivot
+        left = torch.where(is_place, scaled, left - left[..., place : place + 1] * scaled)
+    return left[..., size:], info
+
+
+def inverse_or_nothing(matrix: Tensor) -> Any:
+    """`aten.linalg_inv`: the inverses; of a matrix without one, elements that are not finite where torch fails."""
+    return torch.ops.aten.linalg_inv_ex.default(matrix)[0]
+
+
+Joined = Callable[[Tensor, Tensor], Tensor]
+Reduced = Callable[[Tensor, int], Tensor]
+
+
+def running_product(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """`aten.cumprod`: the product of all elements up to each along a dim, integers as int64."""
+    if x.is_complex() or (dtype is not None and dtype.is_complex):
+        return NotImplemented
+    is_whole = not x.is_floating_point()
+    made = x.to(dtype if dtype is not None else torch.int64 if is_whole else x.dtype)
+    return _scanned(made, dim, torch.mul, 1, lambda table, along: table.prod(along))
+
+
+def running_maximum(x: Tensor, dim: int) -> Any:
+    """`aten.cummax`: the largest element up to each along a dim, and where the last of these is."""
+    return _running_extreme(x, dim, torch.maximum, torch.amax, is_least=False)
+
+
+def running_minimum(x: Tensor, dim: int) -> Any:
+    """`aten.cummin`: the smallest element up to each along a dim, and where the last of these is."""
+    return _running_extreme(x, dim, torch.minimum, torch.amin, is_least=True)
+
+
+def _running_extreme(x: Tensor, dim: int, join: Joined, reduce: Any, *, is_least: bool) -> Any:
+    if x.is_complex():
+        return NotImplemented
+    if x.dtype is torch.bool:
+        values, indices = _running_extreme(x.to(torch.uint8), dim, join, reduce, is_least=is_least)
+        return values.to(torch.bool), indices
+    values = _scanned(x, dim, join, _neutral(x.dtype, is_least), reduce)
+    # An element that equals the extreme is the last one of its value so far. Nothing but itself follows what is not a
+    # number.
+    is_new = x == values
+    if x.is_floating_point():
+        is_new = is_new | (x != x)
+    places = torch.where(is_new, _places(x, dim), 0)
+    return values, _scanned(places, dim, torch.maximum, 0, torch.amax)
+
+
+def _neutral(dtype: torch.dtype, is_least: bool) -> float:
+    if dtype.is_floating_point:
+        return float("inf") if is_least else float("-inf")
+    limits = torch.iinfo(dtype)
+    return limits.max if is_least else limits.min
+
+
+def running_log_sum(x: Tensor, dim: int) -> Any:
+    """`aten.logcumsumexp`: the logarithm of the sum of exponentials of all elements up to each along a dim."""
+    if not x.is_floating_point():
+        return NotImplemented
+    return _scanned(x, dim, _log_of_both, float("-inf"), lambda table, along: torch.logsumexp(table, along))
+
+
+def _log_of_both(one: Tensor, other: Tensor) -> Tensor:
+    greatest, least = torch.maximum(one, other), torch.minimum(one, other)
+    # Infinities of one sign differ by what is not a number; they are their own sum.
+    made = greatest + torch.log1p(torch.exp(least - greatest))
+    return torch.where(greatest.abs() == float("inf"), greatest, made)
+
+
+def most_frequent(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """`aten.mode`: the element that is there most often along a dim, the smallest of several, and where its last is.
+
+    torch leaves open which of the places of the element it returns.
+    """
+    if x.dim() == 0 or x.is_complex() or not isinstance(x.shape[dim], int) or x.shape[dim] < 1:
+        return NotImplemented
+    if x.dtype is torch.bool:
+        values, indices = most_frequent(x.to(torch.uint8), dim, keepdim)
+        return values.to(torch.bool), indices
+    size = x.shape[dim]
+    ordered = torch.sort(x, dim)[0]
+    places = _places(x, dim).expand(x.shape)
+    if size > 1:
+        first, differs = places.narrow(dim, 0, 1), ordered.narrow(dim, 1, size - 1) != ordered.narrow(dim, 0, size - 1)
+        starts = torch.cat([first, torch.where(differs, places.narrow(dim, 1, size - 1), 0)], dim)
+        length = places - _scanned(starts, dim, torch.maximum, 0, torch.amax)
+    else:
+        length = places
+    # The first of equally long runs is that of the smallest element.
+    values = ordered.gather(dim, length.argmax(dim, keepdim=True))
+    indices = torch.where(x == values, places, 0).amax(dim, keepdim=True)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+def _places(x: Tensor, dim: int) -> Tensor:
+    """Return the places along a dim, in a shape that broadcasts with the tensor."""
+    dim %= max(x.dim(), 1)
+    places = torch.arange(x.shape[dim] if x.dim() else 1, device=x.device)
+    return places.reshape([-1 if one == dim else 1 for one in range(x.dim())])
+
+
+def _scanned(x: Tensor, dim: int, join: Joined, neutral: float, reduce: Reduced) -> Tensor:
+    """Join each element with all in front of it.
+
+    Args:
+        x: The elements.
+        dim: Along which dim.
+        join: Joins two; associative.
+        neutral: What changes nothing it is joined with.
+        reduce: Joins all along a dim.
+    """
+    if x.dim() == 0:
+        return x.clone()
+    dim %= x.dim()
+    size = x.shape[dim]
+    if not isinstance(size, int):
+        places = torch.arange(size, device=x.device)
+        is_reached = places.unsqueeze(0) <= places.unsqueeze(1)
+        table = torch.where(is_reached, x.movedim(dim, -1).unsqueeze(-2), x.new_full([], neutral))
+        return reduce(table, -1).movedim(-1, dim)
+    reach = 1
+    while reach < size:
+        joined = join(x.narrow(dim, reach, size - reach), x.narrow(dim, 0, size - reach))
+        x = torch.cat([x.narrow(dim, 0, reach), joined], dim)
+        reach *= 2
+    return x.clone() if size < 2 else x
+
 
 aten = torch.ops.aten
 
