@@ -105,7 +105,8 @@ def _check_arenas(plan: ExecutionPlan, findings: Findings, limits: Limits) -> No
         )
     for place in plan.non_const_buffer_device or ():
         if place.device_type is not DeviceType.CPU:
-            findings.add("EK618", f"arena {place.buffer_idx} is on device {place.device_type.name}")
+            message = f"arena {place.buffer_idx} is on device {place.device_type.name}"
+            findings.add("EK618", message, expected="CPU, the only device of this runtime")
 
 
 def _check_items(
