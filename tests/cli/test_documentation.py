@@ -71,7 +71,7 @@ def row(start: str) -> str:
 
 
 def test_the_commands_of_the_page_exist() -> None:
-    """The page tells how commands belong together; that of all commands and options is generated."""
+    """The page has how commands belong together; the page of all commands and options is generated."""
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     documented = {name.split()[0] for name in DOCUMENTS}
