@@ -11,11 +11,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, constrain_range
 
-<<<<<<< HEAD
 from exirkit.ir import ModelError, TensorShapeDynamism
-=======
-from exirkit.ir import ModelError, TensorShapeDynamism, TensorSpec, control_flow_calls, ops, results_of_graph
->>>>>>> main
 from exirkit.passes import (
     BoundSymbolicShapes,
     Pass,
@@ -40,63 +36,6 @@ def made_of(x: torch.Tensor) -> ExportedProgram:
     return edge_program(lambda x: x + 1.0, x)
 
 
-<<<<<<< HEAD
-=======
-class TestSpecs:
-    def test_one_object_is_one_piece_of_memory(self) -> None:
-        class Split(torch.nn.Module):
-            state: torch.Tensor
-            fixed: torch.Tensor
-
-            def __init__(self) -> None:
-                super().__init__()
-                self.register_buffer("state", torch.zeros(4))
-                self.register_buffer("fixed", torch.zeros(4))
-
-            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                first, second = torch.split(x, 2)
-                self.state.add_(x)
-                return first * 2, second + self.fixed[:2]
-
-        made = after(edge_program(Split(), torch.ones(4)), WriteBackMutations(), PropagateSpecs())
-        split = named(made, "split")
-        for node in call_nodes(made, operator.getitem):
-            assert node.meta["spec"] is split.meta["spec"][node.args[1]]
-        (write,) = call_nodes(made, torch.ops.aten.copy_.default)
-        assert write.meta["spec"] is named(made, "b_state").meta["spec"]
-        assert not named(made, "b_state").meta["spec"].const
-        assert named(made, "b_fixed").meta["spec"].const
-        assert not made.graph.find_nodes(op="placeholder")[-1].meta["spec"].const
-
-    def test_a_second_run_keeps_the_specs(self) -> None:
-        made = edge_program(lambda x: torch.topk(x, 2), torch.ones(4))
-        apply(PropagateSpecs(), made)
-
-    def test_channels_last_values_have_channels_last_specs(self) -> None:
-        picture = torch.ones(1, 2, 3, 4).to(memory_format=torch.channels_last)
-        made = after(edge_program(lambda x: x.relu(), picture), PropagateSpecs())
-        assert named(made, "relu").meta["spec"].dim_order == [0, 2, 3, 1]
-
-    def test_what_kernels_write_row_major_is_row_major(self) -> None:
-        made = edge_program(lambda x: x.nonzero() * 2, torch.ones(3, 4))
-        made = after(made, LegalizeDimOrder(), RemoveAsserts(), PropagateSpecs(), BoundSymbolicShapes())
-        for part in ("nonzero", "mul"):
-            spec: TensorSpec = named(made, part).meta["spec"]
-            assert (spec.dim_order, spec.shape, spec.stride) == ([0, 1], [12, 2], [2, 1])
-
-    def test_inputs_and_results_of_branches_have_the_specs_of_the_call(self) -> None:
-        def branch(x: torch.Tensor) -> Any:
-            return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-        made = after(edge_program(branch, torch.ones(3)), PropagateSpecs())
-        (call,) = control_flow_calls(made.graph_module)
-        for body in call.bodies:
-            (given,) = body.graph.find_nodes(op="placeholder")
-            assert given.meta["spec"] is call.shared[0].meta["spec"]
-            assert [result.meta["spec"] for result in results_of_graph(body)] == call.node.meta["spec"]
-
-
->>>>>>> main
 class TestBounds:
     @pytest.mark.parametrize(
         ("expression", "largest"),
