@@ -108,7 +108,9 @@ class Forms:
         if reader is not None:
             for values, inner in reader(node):
                 yield Reading(Arguments(values, self._ranks(values)), inner)
-        for composite in self._taken_apart.get(id(target), ()) if facts is not None else ():
+        if facts is None:
+            return
+        for composite in self._taken_apart.get(id(target), ()):
             if composite.screen(node):
                 for values, inner in composite.read(node, facts, sees_through):
                     yield Reading(Arguments(values, self._ranks(values)), inner)

@@ -56,7 +56,8 @@ class Composite:
     @cached_property
     def root(self) -> Term:
         """Term of the last one of the parts."""
-        return _parsed(self)[0].roots[0]
+        root: Term = _parsed(self)[0].roots[0]
+        return root
 
     @cached_property
     def parts(self) -> frozenset[Operator]:
@@ -308,11 +309,6 @@ def _of_parts() -> Iterator[Composite]:
     product = "aten.matmul.default(input, aten.t.default(weight))"
     yield Composite("aten.linear.default", f"return {product}", kinds[:2])
     yield Composite("aten.linear.default", f"return aten.add.Tensor({product}, bias)", kinds)
-    yield Composite(
-        "aten.std.correction",
-        "return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))",
-        (*_FLOAT, ("dim", "ints | none"), ("correction", "scalar | none"), ("keepdim", "bool")),
-    )
 
 
 def _gates() -> Iterator[Composite]:

@@ -114,6 +114,8 @@ def _between(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 class Counter(torch.nn.Module):
     """Counts how often it is called."""
 
+    count: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.ones(3))
