@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def names(found: Diagnostic, *values: int) -> bool:
 
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("sanitized_programs.yaml").read_text())
-OPERATORS = {"add": add, "neg": neg, "copy": copy, "move": Assembly.move}
+OPERATORS: dict[str, Callable[..., None]] = {"add": add, "neg": neg, "copy": copy, "move": Assembly.move}
 
 
 def assembled(case: dict[str, Any]) -> tuple[Assembly, dict[str, int]]:
