@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,13 @@ import torch
 import yaml
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from tests.runtime_ref.assembly import BOUND, STATIC, Assembly, registered
+from tests.runtime_ref.assembly import BOUND, Assembly, add, assembled, copy, neg, registered
 from tests.runtime_ref.byte_marking import Marker, is_right
 
 from exirkit.emit import AllocationDetails, Buffer, ExtraTensorInfo, Program, PteFile, lay_out
 from exirkit.ir import Diagnostic, ModelError
 from exirkit.runtime_ref import Method, Runtime
 from exirkit.runtime_ref.sanitizer.memory import Allocation, Owner, ShadowMemory
-
-
-def add(asm: Assembly, a: int, b: int, out: int) -> None:
-    asm.call("aten::add.out", a, b, asm.argument(1), out, out)
-
-
-def neg(asm: Assembly, a: int, out: int) -> None:
-    asm.call("aten::neg.out", a, out, out)
-
-
-def copy(asm: Assembly, target: int, source: int) -> None:
-    asm.call("aten::copy_", target, source, asm.argument(False), target)
 
 
 def sanitized(asm: Assembly, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Method:
@@ -51,33 +38,6 @@ def names(found: Diagnostic, *values: int) -> bool:
 
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("sanitized_programs.yaml").read_text())
-OPERATORS: dict[str, Callable[..., None]] = {"add": add, "neg": neg, "copy": copy, "move": Assembly.move}
-
-
-def assembled(case: dict[str, Any]) -> tuple[Assembly, dict[str, int]]:
-    """Return a program of the file beside this one, and its tensors by name."""
-    asm = Assembly()
-    values = {}
-    for text in case["tensors"].split():
-        name, sizes, dynamic, at = re.fullmatch(r"(\w+)\[([\d,]*)\](\??)(?:@(\d+))?", text).groups()  # type: ignore[union-attr]
-        shape = [int(one) for one in sizes.split(",")]
-        place = None if at is None else int(at)
-        values[name] = asm.tensor(shape, at=place, dynamism=BOUND if dynamic else STATIC)
-    for step in case["steps"]:
-        operator, *names = step.split()
-        if operator == "row":
-            source, target = (values[name] for name in names[1:])
-            asm.call("executorch_prim::et_copy_index.tensor", target, source, asm.argument(int(names[0])))
-            continue
-        *given, last = (values[name] for name in names)
-        if operator == "view":
-            asm.call("executorch_prim::et_view.default", *given, asm.argument(asm.declared(last).sizes), last)
-        elif operator == "cat":
-            asm.call("aten::cat.out", asm.tensor_list(given), asm.argument(0), last, last)
-        else:
-            OPERATORS[operator](asm, *given, last)
-    asm.program(*([values[name] for name in case[key].split()] for key in ("inputs", "outputs")))
-    return asm, values
 
 
 @pytest.mark.parametrize("name", CASES)
