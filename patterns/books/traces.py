@@ -16,13 +16,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, UsageError, same_argument, underlying
+from exirkit.patterns.books.loading import mark
 from exirkit.patterns.books.model import Rule, RuleBook, write_book
 from exirkit.patterns.explain.value_descriptions import shown
 from exirkit.patterns.matching.arguments import rounds_to, same_literal, shortest_number
 from exirkit.patterns.operators.arguments import default_of
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.table import CONSTANTS, name_of
-from exirkit.patterns.syntax.undecided_literals import mark
+from exirkit.patterns.operators.table import CONSTANTS, name_of, traits_of
 from exirkit.patterns.types.parser import parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
 

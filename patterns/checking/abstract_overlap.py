@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
 from exirkit.patterns.operators.arguments import default_of
-from exirkit.patterns.operators.facts import operators_with, traits_of
-from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
 from exirkit.patterns.books.loading import LoadedBook
-from exirkit.patterns.books.model import Bound
+from exirkit.patterns.books.model import BROKEN, Bound
 from exirkit.patterns.checking.abstract_overlap import (
     Instance,
     Leaf,
@@ -29,8 +29,7 @@ from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.report import Application
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.syntax.measures import BROKEN
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,

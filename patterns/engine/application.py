@@ -29,15 +29,14 @@ from exirkit.ir import (
     shared_results,
     underlying,
 )
+from exirkit.patterns.books.model import broken_measure
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.forms.catalogue import copying
-from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
-from exirkit.patterns.matching.state import FailureTrace, State, numbers_read
-from exirkit.patterns.operators.arguments import canonical_arguments, is_tensor_argument
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.seen_through import is_remark, may_pass
+from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule, ConstantNames
+from exirkit.patterns.matching.state import FailureTrace, State
+from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.measures import broken_measure
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
@@ -399,7 +398,7 @@ class RuleApplication:
         names = self._names(rule, state, tuning)
         case = _chosen(rule, names)
         if case.let is not None:
-            names.update(case.let.assigned(_Constants(names, self.facts)))
+            names.update(case.let.assigned(ConstantNames(names)))
         origins = _origins(rule, state)
         builder = GraphBuilder(
             self.editor,
@@ -511,7 +510,7 @@ class RuleApplication:
     def _names(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> dict[str, Any]:
         names: dict[str, Any] = {**state.names, **tuning, FACTS: self.facts}
         if rule.let is not None:
-            names.update(rule.let.assigned(_Constants(names, self.facts)))
+            names.update(rule.let.assigned(ConstantNames(names)))
         return names
 
     # After
@@ -587,7 +586,7 @@ def _is_named(node: Node, state: State) -> bool:
 
 def _weight(op: Any) -> int:
     """Return how much an operator counts for: moving data is nothing beside computing."""
-    return 0 if traits_of(op).copy_like else 1
+    return 0 if traits_of(op).moves_data else 1
 
 
 def _mutated_inputs(editor: GraphEditor) -> set[Node]:
@@ -616,26 +615,3 @@ def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
 
 def _copying_handle(handle: Callable[[Any], Any], op: Any) -> Any:
     return handle(copying(op))
-
-
-class _Constants(Mapping[str, Any]):
-    """Names in which constants are real tensors, as `let` computes with them."""
-
-    def __init__(self, names: Mapping[str, Any], facts: ProgramFacts) -> None:
-        self.names = names
-        self.facts = facts
-
-    def __getitem__(self, key: str) -> Any:
-        return self._real(self.names[key])
-
-    def _real(self, value: Any) -> Any:
-        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
-            known = self.facts.value(value)
-            return value if known is None else known
-        return numbers_read(value)
-
-    def __iter__(self) -> Any:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)

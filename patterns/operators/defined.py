@@ -15,8 +15,7 @@ from exirkit.ir import Diagnostic, ModelError, SourceText, UsageError, find_plug
 from exirkit.patterns.books.model import OperatorDefinition
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.programs import Program, compile_program
-from exirkit.patterns.syntax.scope import Scope
+from exirkit.patterns.syntax.programs import Program, Scope, compile_program
 from exirkit.patterns.syntax.terms import Operator
 
 _KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}

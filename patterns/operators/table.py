@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 
-from exirkit.ir import UnknownOperatorError, ops, underlying
+from exirkit.ir import UnknownOperatorError, facts_of, operator_name, ops, underlying
 from exirkit.patterns.syntax.terms import Operator
 
 # Libraries whose operators exist once a module has been imported.
@@ -71,7 +73,7 @@ class OperatorTable:
         """Return an operator that an installed distribution offers; asked for what is not registered."""
         if namespace in _KNOWN or hasattr(getattr(torch.ops, namespace), dotted.split(".")[1]):
             return None
-        from .defined import operators_offered
+        from exirkit.patterns.operators.defined import operators_offered
 
         offered = operators_offered(namespace)
         return offered.get(dotted) or offered.get(dotted.removesuffix(".default"))
@@ -139,3 +141,57 @@ CONSTANTS: dict[str, Any] = {
     "cpu": torch.device("cpu"),
 }
 """Names that are values wherever they stand."""
+
+
+# Facts about operators, from the operator catalogue
+
+FAMILIES = ("unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize")
+"""Families of operators that rules may name: traits of the operator catalogue."""
+
+_JOINS = ("aten.cat.default", "aten.stack.default")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts of one operator.
+
+    Attributes:
+        commutes: Pairs of arguments that may be exchanged, and the condition on the others.
+        dims: Arguments that count dims.
+        new_dims: How many dims the result has more than the first tensor, for counting `dims`.
+        pairs: Lists in which one element stands for two.
+        moves_data: It computes nothing: values come out as they went in.
+        defaults: What arguments mean that have their defaults.
+    """
+
+    commutes: tuple[tuple[str, str, Callable[[Mapping[str, Any]], bool] | None], ...] = ()
+    dims: frozenset[str] = frozenset()
+    new_dims: int = 0
+    pairs: frozenset[str] = frozenset()
+    moves_data: bool = False
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+def traits_of(op: Operator) -> Traits:
+    """Return the facts of an operator, or of the one behind a handle."""
+    return _traits(underlying(op))
+
+
+@cache
+def _traits(op: Operator) -> Traits:
+    facts = facts_of(op)
+    pair = facts.commutes
+    return Traits(
+        commutes=() if pair is None else ((*pair.arguments, _condition(pair.when)),),
+        dims=frozenset(facts.dims or facts.result_dims),
+        new_dims=int(bool(facts.result_dims)),
+        pairs=frozenset(facts.pairs),
+        moves_data=not facts.traits.isdisjoint(("copy_like", "views")) or operator_name(op) in _JOINS,
+        defaults=facts.defaults,
+    )
+
+
+def _condition(when: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool] | None:
+    if not when:
+        return None
+    return lambda arguments: all(arguments[name] == value for name, value in when.items())

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from exirkit.ir import operators_with
+from exirkit.patterns.operators.table import FAMILIES, OperatorTable, UnknownNameError
 from exirkit.patterns.syntax.undecided import compare
 from exirkit.patterns.types.literals import (
     DTYPE_CLASSES,
@@ -29,9 +31,6 @@ from .variable import Variable, bounds_text
 
 if TYPE_CHECKING:
     from exirkit.patterns.types.values import ValueMaker
-
-FAMILIES = ("unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize")
-"""Families of operators that rules may name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,9 +408,6 @@ def family_members(names: tuple[str, ...]) -> tuple[Any, ...]:
     Raises:
         LookupError: A name is neither.
     """
-    from exirkit.patterns.operators.facts import operators_with
-    from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
-
     found: dict[Any, None] = {}
     for name in names:
         if name in FAMILIES:
