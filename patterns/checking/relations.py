@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+import networkx as nx
 from torch.fx import Node
 
 from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
@@ -324,24 +325,9 @@ def _is_bounded(rule: CompiledRule) -> bool:
 
 def _components(group: Sequence[int], followers: Mapping[int, frozenset[int]]) -> list[tuple[int, ...]]:
     """Return the sets of rules that lead to each other, without rules that do not even lead to themselves."""
-    inside = set(group)
-
-    def reached(start: int) -> set[int]:
-        seen: set[int] = set()
-        pending = [one for one in followers[start] if one in inside]
-        while pending:
-            one = pending.pop()
-            if one not in seen:
-                seen.add(one)
-                pending += [each for each in followers[one] if each in inside]
-        return seen
-
-    reach = {one: reached(one) for one in group}
-    found: dict[tuple[int, ...], None] = {}
-    for one in group:
-        if one in reach[one]:
-            found[tuple(sorted(other for other in reach[one] if one in reach[other]))] = None
-    return list(found)
+    graph = nx.DiGraph((one, other) for one in group for other in followers[one] if other in group)
+    found = (tuple(sorted(each)) for each in nx.strongly_connected_components(graph))
+    return [each for each in found if len(each) > 1 or graph.has_edge(*each, *each)]
 
 
 def _decreasing(members: Sequence[Member], indices: Sequence[int]) -> set[int]:

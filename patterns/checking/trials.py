@@ -699,17 +699,8 @@ class RuleTrials:
         Raises:
             ExpressionError: It cannot be computed.
         """
-        names = dict(given)
         with torch.no_grad():
-            if self.rule.let is not None:
-                names.update(self.rule.let.assigned(names))
-            for case in self.rule.cases:
-                if case.when is not None and truth(case.when.compiled(names)) is not True:
-                    continue
-                if case.let is not None:
-                    names.update(case.let.assigned(names))
-                return case.replace.run(names, TensorBuilder())
-        raise ExpressionError("no case applies")
+            return self.rule.replaced(dict(given), TensorBuilder())
 
     def _sample(self, rng: random.Random, profile: str, unless: int | None) -> Sample:
         return self._sampler(unless).sample(rng, profile)

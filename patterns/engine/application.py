@@ -18,6 +18,7 @@ from exirkit.ir import (
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
+    ProgramInterface,
     SealedBodyError,
     edge_operator,
     handles_like,
@@ -32,14 +33,14 @@ from exirkit.ir import (
 from exirkit.patterns.books.model import broken_measure
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.forms.catalogue import copying
-from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule, ConstantNames
+from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
-from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
+from exirkit.patterns.syntax.undecided import UndecidedError, compare
 
 Stored = Callable[[Node], torch.Tensor | None]
 
@@ -396,7 +397,7 @@ class RuleApplication:
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
-        case = _chosen(rule, names)
+        case = rule.case_for(names)
         if case.let is not None:
             names.update(case.let.assigned(ConstantNames(names)))
         origins = _origins(rule, state)
@@ -539,13 +540,6 @@ class RuleApplication:
             raise RejectedError("the program writes to the value that would be returned")
 
 
-def _chosen(rule: CompiledRule, names: Mapping[str, Any]) -> CompiledCase:
-    for case in rule.cases:
-        if case.when is None or truth(case.when.compiled(names)) is True:
-            return case
-    raise RejectedError("no case applies")
-
-
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
     """Return the nodes that a replacement stands for, the one that gives the stack trace first."""
     first = next(root for root in state.roots if root is not None)
@@ -589,19 +583,10 @@ def _weight(op: Any) -> int:
     return 0 if traits_of(op).moves_data else 1
 
 
-def _mutated_inputs(editor: GraphEditor) -> set[Node]:
-    signature = editor.program.graph_signature
-    # The tables of the signature go by the value that is written, and two buffers may get the same one.
-    targets = {spec.target for spec in signature.output_specs if spec.target is not None}
-    if is_module_program(editor.program):
-        # A graph on its own does not say which of its inputs are written to after it has run.
-        return set(editor.graph.find_nodes(op="placeholder"))
-    stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    return {
-        node
-        for node in editor.graph.nodes
-        if node.op == "placeholder" and (node.name in targets or stored.get(node.name) in targets)
-    }
+def _mutated_inputs(editor: GraphEditor) -> Collection[Node]:
+    interface = ProgramInterface.of(editor.program)
+    # A graph on its own does not say which of its inputs are written to after it has run.
+    return interface.placeholders if is_module_program(editor.program) else interface.written
 
 
 def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:

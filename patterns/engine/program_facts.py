@@ -11,10 +11,20 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx import GraphModule, Node
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
 
-from exirkit.ir import BodyEditor, GraphEditor, is_module_program, is_pure, underlying
+from exirkit.ir import (
+    MUTATION_KINDS,
+    STORED_KINDS,
+    BodyEditor,
+    GraphEditor,
+    attribute_of,
+    is_module_program,
+    is_pure,
+    stored_tensor,
+    underlying,
+)
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
@@ -22,7 +32,6 @@ from exirkit.patterns.operators.targets import Target
 # Which values are known while a program is lowered, and what they are
 
 DEFAULT_BUDGET_NBYTES = 1 << 30
-_STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 class ConstantValues:
@@ -88,7 +97,7 @@ class ConstantValues:
 
     def is_stored(self, node: Node) -> bool:
         """Whether the program stores the tensor."""
-        return self._kind(node) in _STORED
+        return self._kind(node) in STORED_KINDS
 
     def is_mutable(self, node: Node) -> bool:
         """Whether the program writes to a buffer or input."""
@@ -101,11 +110,8 @@ class ConstantValues:
         if tensor is None:
             return False
         pointer = tensor.untyped_storage().data_ptr()
-        same = 0
-        for spec in self.program.graph_signature.input_specs:
-            other = self._tensor(spec) if spec.kind in _STORED else None
-            same += other is not None and other.untyped_storage().data_ptr() == pointer
-        return same > 1
+        others = (stored_tensor(self.program, spec) for spec in self.program.graph_signature.input_specs)
+        return sum(one is not None and one.untyped_storage().data_ptr() == pointer for one in others) > 1
 
     def forget(self, node: Node) -> None:
         """Take a node for new."""
@@ -125,7 +131,7 @@ class ConstantValues:
         if node.op == "placeholder":
             return self._told(node) is not None or (self.is_stored(node) and not self.is_mutable(node))
         if node.op == "get_attr":
-            return isinstance(self._attribute(node), torch.Tensor)
+            return isinstance(attribute_of(node), torch.Tensor)
         if node.op != "call_function" or not is_pure(node):
             return False
         tags = getattr(underlying(node.target), "tags", ())
@@ -168,7 +174,7 @@ class ConstantValues:
             told = self._told(node)
             return self._stored(node) if told is None else told
         if node.op == "get_attr":
-            return self._attribute(node)
+            return attribute_of(node)
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._value_of)
         try:
             with torch.no_grad():
@@ -187,31 +193,19 @@ class ConstantValues:
         if self._spec_count != len(signature.input_specs) or node.name not in self._specs:
             self._specs = {getattr(spec.arg, "name", ""): spec for spec in signature.input_specs}
             self._spec_count = len(signature.input_specs)
-            mutations = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-            self._written = frozenset(str(spec.target) for spec in signature.output_specs if spec.kind in mutations)
+            self._written = frozenset(
+                str(spec.target) for spec in signature.output_specs if spec.kind in MUTATION_KINDS
+            )
         return self._specs.get(node.name)
 
     def _stored(self, node: Node) -> torch.Tensor | None:
-        spec = self._spec(node)
-        return None if spec is None or spec.kind not in _STORED else self._tensor(spec)
+        return stored_tensor(self.program, self._spec(node))
 
     def _told(self, node: Node) -> torch.Tensor | None:
         """Return what a graph on its own tells of an input: recorded values of lifted constants bear their tensor."""
         told = getattr(node.meta.get("val"), "constant", None) if self._is_module else None
         is_real = isinstance(told, torch.Tensor) and not isinstance(told, FakeTensor)
         return told if is_real else None
-
-    def _tensor(self, spec: Any) -> torch.Tensor | None:
-        found = self.program.state_dict.get(spec.target)
-        found = self.program.constants.get(spec.target) if found is None else found
-        return found if isinstance(found, torch.Tensor) else None
-
-    def _attribute(self, node: Node) -> Any:
-        module: Any = node.graph.owning_module
-        found: Any = module if isinstance(module, GraphModule) else None
-        for part in str(node.target).split("."):
-            found = getattr(found, part, None)
-        return found
 
 
 class BodyConstants(ConstantValues):

@@ -19,9 +19,9 @@ from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
 from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
 from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expressions import NameView
+from exirkit.patterns.syntax.expressions import ExpressionError, NameView
 from exirkit.patterns.syntax.pattern_parser import PatternParser
-from exirkit.patterns.syntax.programs import FACTS, Program, Scope, compile_guard, compile_program
+from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
@@ -35,6 +35,7 @@ from exirkit.patterns.syntax.terms import (
     children,
     walk,
 )
+from exirkit.patterns.syntax.undecided import truth
 from exirkit.patterns.types.parser import link_variables, parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
 
@@ -86,6 +87,10 @@ class ConstantNames(NameView):
 # A rule ready to be matched: its texts parsed, its names checked, its closures made
 
 
+CaseTexts = tuple[SourceText | None, SourceText | None, SourceText]
+"""Condition, let and replacement of one case."""
+
+
 @dataclass(frozen=True)
 class RuleTexts:
     """The texts of a rule with their places; a rule that comes from no file makes its own.
@@ -108,7 +113,7 @@ class RuleTexts:
     unless: tuple[SourceText, ...]
     let: SourceText | None
     gen: SourceText | None
-    cases: tuple[tuple[SourceText | None, SourceText | None, SourceText], ...]
+    cases: tuple[CaseTexts, ...]
 
 
 TextAt = Callable[[YamlPath, str], SourceText]
@@ -129,7 +134,7 @@ def texts_of(rule: Rule, text_at: TextAt | None = None) -> RuleTexts:
         return None if value is None else text(path, value)
 
     if isinstance(rule.replace, str):
-        cases = [(None, None, text(("replace",), rule.replace))]
+        cases: list[CaseTexts] = [(None, None, text(("replace",), rule.replace))]
     else:
         paths: list[YamlPath] = [("replace", at) for at in range(len(rule.replace))]
         cases = [
@@ -199,6 +204,30 @@ class CompiledRule:
     def id(self) -> str:
         """Its id."""
         return self.rule.id
+
+    def case_for(self, names: Mapping[str, Any]) -> CompiledCase:
+        """Return the replacement that is taken: the first whose condition holds.
+
+        Raises:
+            ExpressionError: None is.
+        """
+        for case in self.cases:
+            if case.when is None or truth(case.when.compiled(names)) is True:
+                return case
+        raise ExpressionError("no case applies")
+
+    def replaced(self, names: dict[str, Any], builder: Builder) -> list[Any]:
+        """Return the results of the replacement; the names that `let` assigns are added.
+
+        Raises:
+            ExpressionError: They cannot be computed.
+        """
+        if self.let is not None:
+            names.update(self.let.assigned(names))
+        case = self.case_for(names)
+        if case.let is not None:
+            names.update(case.let.assigned(names))
+        return case.replace.run(names, builder)
 
     @property
     def opaque(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import torch
 
 from exirkit.ir import UnknownOperatorError, facts_of, operator_name, ops, underlying
 from exirkit.patterns.syntax.terms import Operator
+from exirkit.patterns.types.literals import DTYPE_NAMES, PLAIN_VALUES
 
 # Libraries whose operators exist once a module has been imported.
 _REGISTERED_BY = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
@@ -124,22 +125,8 @@ def name_of(op: Operator) -> str:
     return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
 
 
-DTYPES: dict[str, torch.dtype] = {
-    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
-    "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "f16": torch.float16, "bf16": torch.bfloat16,
-    "f32": torch.float32, "f64": torch.float64, "c64": torch.complex64, "c128": torch.complex128,
-}  # fmt: skip
-CONSTANTS: dict[str, Any] = {
-    **DTYPES,
-    "contiguous_format": torch.contiguous_format,
-    "channels_last": torch.channels_last,
-    "channels_last_3d": torch.channels_last_3d,
-    "preserve_format": torch.preserve_format,
-    "inf": float("inf"),
-    "nan": float("nan"),
-    "strided": torch.strided,
-    "cpu": torch.device("cpu"),
-}
+DTYPES = DTYPE_NAMES
+CONSTANTS: dict[str, Any] = {**DTYPES, **PLAIN_VALUES}
 """Names that are values wherever they stand."""
 
 

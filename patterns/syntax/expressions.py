@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from exirkit.patterns.syntax.undecided import UNKNOWN, compare, negated, truth
+from exirkit.patterns.syntax.undecided import UNKNOWN, compare, every, negated, some, truth
 
 MAX_DEPTH = 60
 MAX_LINE = 20_000
@@ -176,19 +176,8 @@ class ExpressionCompiler:
 
     def _boolop(self, node: ast.BoolOp) -> Compiled:
         parts = [self.compile(value) for value in node.values]
-        decisive = isinstance(node.op, ast.Or)
-
-        def evaluate(names: Names) -> Any:
-            result: Any = not decisive
-            for part in parts:
-                known = truth(part(names))
-                if known is UNKNOWN:
-                    result = UNKNOWN
-                elif known is decisive:
-                    return decisive
-            return result
-
-        return _guarded(node, evaluate)
+        fold = some if isinstance(node.op, ast.Or) else every
+        return _guarded(node, lambda names: fold(part(names) for part in parts))
 
     def _compare(self, node: ast.Compare) -> Compiled:
         values = [self.compile(value) for value in (node.left, *node.comparators)]
@@ -433,14 +422,7 @@ def contained(item: Any, container: Any) -> Any:
     """Return whether `item in container`, with sizes that vary compared without a guard."""
     if isinstance(container, str):
         return isinstance(item, str) and item in container
-    result: Any = False
-    for other in container:
-        same = compare("==", item, other)
-        if same is True:
-            return True
-        if same is UNKNOWN:
-            result = UNKNOWN
-    return result
+    return some(compare("==", item, other) for other in container)
 
 
 def _same_object(left: Any, right: Any) -> bool:
