@@ -17,8 +17,8 @@ from torch.fx import Node
 from exirkit.ir import (
     MUTATION_KINDS,
     STORED_KINDS,
-    BodyEditor,
     GraphEditor,
+    SubgraphEditor,
     attribute_of,
     is_module_program,
     is_pure,
@@ -216,7 +216,7 @@ class BodyConstants(ConstantValues):
         outer: Constants of the graph that calls it.
     """
 
-    def __init__(self, editor: BodyEditor, outer: ConstantValues) -> None:
+    def __init__(self, editor: SubgraphEditor, outer: ConstantValues) -> None:
         super().__init__(editor.program, budget_nbytes=outer.budget_nbytes)
         self.editor = editor
         self.outer = outer
@@ -271,7 +271,7 @@ class ProgramFacts:
         outer: ProgramFacts | None = None,
     ) -> None:
         self.editor = editor
-        if isinstance(editor, BodyEditor) and outer is not None:
+        if isinstance(editor, SubgraphEditor) and outer is not None:
             self.constants: ConstantValues = BodyConstants(editor, outer.constants)
         else:
             self.constants = ConstantValues(editor.program)
