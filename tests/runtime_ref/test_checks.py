@@ -167,10 +167,9 @@ def broken_by(text: dict[str, Any]) -> Damage:
                 setattr(thing, last, new)
         for step in text.get("steps", ()):
             name, *numbers = step.split()
-            adds: Callable[..., None] = {"move": asm.move, "jump": asm.jump_if_false, "free": asm.free}.get(
-                name, partial(asm.call, name)
-            )
-            adds(*map(int, numbers))
+            known: dict[str, Callable[..., None]] = {"move": asm.move, "jump": asm.jump_if_false, "free": asm.free}
+            add = known.get(name) or partial(asm.call, name)
+            add(*map(int, numbers))
 
     return apply
 
