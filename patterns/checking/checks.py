@@ -29,7 +29,7 @@ from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.explain.explanation import explain_rule
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.operators.seen_through import source_of
+from exirkit.patterns.operators.arguments import source_of
 from exirkit.patterns.syntax.terms import Call, walk
 
 _LOWERED = ("edge",)

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import SourceText, underlying
-from exirkit.patterns.operators.seen_through import may_pass
+from exirkit.patterns.operators.arguments import may_pass
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Alternatives, Call, Item, Operator, Term, walk
 
@@ -152,7 +152,7 @@ def _variables(composite: Composite) -> tuple[tuple[str, str], ...]:
 def _parsed(composite: Composite) -> Any:
     from exirkit.patterns.matching.compiled_rule import variables_of
     from exirkit.patterns.syntax.pattern_parser import PatternParser
-    from exirkit.patterns.syntax.scope import Scope
+    from exirkit.patterns.syntax.programs import Scope
 
     whole = SourceText(composite.text, file=f"<parts of {composite.operator}>")
     written = dict(_variables(composite))
