@@ -54,7 +54,9 @@ class WholeGraphNeededError(ModelError):
 
     def __init__(self, why: str, node: Node | None = None) -> None:
         location = Location() if node is None else locate(node)
-        super().__init__(Diagnostic(code="EK426", message=f"cannot decompose node by node: {why}", location=location))
+        super().__init__(
+            Diagnostic.of(code="EK426", message=f"cannot decompose node by node: {why}", location=location)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,24 +374,19 @@ class DecomposeToCore(Pass):
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
 
 
+@cache
 def is_library_composite(op: OpOverload) -> bool:
     """Return whether an operator is composite, of a library other than torch's own, and functional.
 
     Patterns of passes and partitioners name these; see `decompose-library-operators`.
     """
-    known = _LIBRARY_COMPOSITES.get(op)
-    if known is None:
-        schema = op._schema
-        known = (
-            op.namespace not in _TORCH_LIBRARIES
-            and op._can_decompose()
-            and all(one.alias_info is None for one in (*schema.arguments, *schema.returns))
-        )
-        _LIBRARY_COMPOSITES[op] = known
-    return known
+    return (
+        op.namespace not in _TORCH_LIBRARIES
+        and op._can_decompose()
+        and all(one.alias_info is None for one in (*op._schema.arguments, *op._schema.returns))
+    )
 
 
-_LIBRARY_COMPOSITES: dict[OpOverload, bool] = {}
 _TORCH_LIBRARIES = frozenset({"aten", "prim", "prims", "higher_order", "inductor"})
 
 

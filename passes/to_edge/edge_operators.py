@@ -12,12 +12,13 @@ from torch.fx import Node
 
 from exirkit.ir import (
     DefinedOperator,
-    Diagnostic,
     EdgeOpOverload,
     GraphEditor,
     ModelError,
     dim_order_from_stride,
     edge_operator,
+    facts_of,
+    has_trait,
     locate,
     ops,
     underlying,
@@ -142,12 +143,9 @@ def _constant(node: Node, number: bool | int | float | complex) -> torch.Tensor:
         return torch.tensor(number, dtype=exact).to(dtype)
     except (OverflowError, RuntimeError) as error:
         raise ModelError(
-            Diagnostic(
-                code="EK423",
-                message=f"the number {number} does not fit a tensor: {error}",
-                location=locate(node),
-                expected="an integer of 64 bits or a float",
-            )
+            code="EK423",
+            message=f"the number {number} does not fit a tensor: {error}",
+            location=locate(node),
         ) from error
 
 
@@ -170,20 +168,6 @@ def _set_argument(editor: GraphEditor, node: Node, where: str | int, value: Node
 def _rewire_like(editor: GraphEditor, node: Node, args: Any, kwargs: dict[str, Any]) -> None:
     # A constant of no dims and the computed dtype changes neither shape nor dtype of the result.
     editor.rewire(node, args, kwargs, val=node.meta["val"])
-
-
-# Operators whose two operands the kernels of small runtimes want in one dtype.
-_ARITHMETIC = frozenset(
-    {
-        torch.ops.aten.add.Tensor,
-        torch.ops.aten.sub.Tensor,
-        torch.ops.aten.mul.Tensor,
-        torch.ops.aten.div.Tensor,
-        torch.ops.aten.div.Tensor_mode,
-        torch.ops.aten.minimum.default,
-        torch.ops.aten.maximum.default,
-    }
-)
 
 
 _WHERE = torch.ops.aten.where.self
@@ -209,7 +193,7 @@ class PromoteTypes(Pass):
         """Insert the casts."""
         for node in list(editor.graph.nodes):
             op = underlying(node.target)
-            if node.op != "call_function" or (op not in _ARITHMETIC and op is not _WHERE):
+            if node.op != "call_function" or not (op is _WHERE or has_trait(op, "same_dtypes")):
                 continue
             at = 1 if op is _WHERE else 0
             left, right = node.args[at : at + 2]
@@ -287,17 +271,6 @@ class UseDimOrderOperators(Pass):
             editor.rename(node, editor.graph._target_to_str(variant))
 
 
-# Assertions are no operators of the Edge dialect: they stay as they are until the graph is lowered further.
-_ASSERTIONS = frozenset(
-    {
-        torch.ops.aten._assert_scalar.default,
-        torch.ops.aten._assert_async.msg,
-        torch.ops.aten.sym_constrain_range.default,
-        torch.ops.aten.sym_constrain_range_for_size.default,
-    }
-)
-
-
 class ConvertToEdgeOperators(Pass):
     """Replace each torch overload by its edge handle, and name the node after it.
 
@@ -318,7 +291,10 @@ class ConvertToEdgeOperators(Pass):
         names: dict[EdgeOpOverload, str] = {}
         for node in editor.graph.nodes:
             target = node.target
-            if node.op != "call_function" or not isinstance(target, OpOverload) or target in _ASSERTIONS:
+            if node.op != "call_function" or not isinstance(target, OpOverload):
+                continue
+            # Assertions are not operators of the Edge dialect: they stay until the graph is lowered further.
+            if facts_of(target).traits >= {"assertion", "any_dialect"}:
                 continue
             handle = edge_operator(target)
             editor.retarget(node, handle, val=node.meta.get("val"))

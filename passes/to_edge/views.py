@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from exirkit.ir import (
@@ -15,41 +15,18 @@ from exirkit.ir import (
     Diagnostic,
     GraphEditor,
     ModelError,
+    ProgramInterface,
     contiguous_stride,
+    copy_variant,
+    has_trait,
     locate,
-    ops,
+    named_arguments,
+    operators_with,
     same_argument,
     same_value,
     underlying,
 )
 from exirkit.passes.contract import Pass
-
-# Views of everything: in a functional graph they are their argument.
-_IDENTITIES = frozenset(
-    {
-        torch.ops.aten.alias.default,
-        torch.ops.aten.detach.default,
-        torch.ops.aten.lift_fresh.default,
-        torch.ops.aten.positive.default,
-    }
-)
-
-# Variants whose name is not the view's name with `_copy` behind it.
-_IRREGULAR: dict[OpOverload, OpOverload] = {
-    torch.ops.aten.reshape.default: torch.ops.aten.view_copy.default,
-    torch.ops.aten._reshape_alias.default: torch.ops.aten.view_copy.default,
-    torch.ops.aten.split.Tensor: torch.ops.aten.split_copy.Tensor,
-    torch.ops.aten.narrow.default: torch.ops.aten.narrow_copy.default,
-}
-
-_RESHAPES = frozenset(
-    {
-        torch.ops.aten.view.default,
-        torch.ops.aten._unsafe_view.default,
-        torch.ops.aten.reshape.default,
-        torch.ops.aten._reshape_alias.default,
-    }
-)
 
 
 class ReplaceViewsWithCopies(Pass):
@@ -79,7 +56,7 @@ class ReplaceViewsWithCopies(Pass):
             if node.op != "call_function":
                 continue
             op = underlying(node.target)
-            if op in _IDENTITIES:
+            if has_trait(op, "identity"):
                 editor.replace(node, node.args[0])
                 editor.erase(node)
             elif isinstance(op, OpOverload) and _returns_view(op):
@@ -99,26 +76,18 @@ def _may_be_misstated(op: OpOverload, node: Node) -> bool:
     It finds the strides of a view by splitting and merging dims of the source, and rounds where a size that varies is
     split: rows of four, seen as `[-1, 2 * s]`, have the size `4 * (s // 2)`, for it. Of the copy it states the sizes.
     """
-    return op in _RESHAPES and not all(isinstance(size, int) for size in node.meta["val"].shape)
+    return has_trait(op, "reshape") and not all(isinstance(size, int) for size in node.meta["val"].shape)
 
 
+@cache
 def _returns_view(op: OpOverload) -> bool:
-    known = _VIEW_CACHE.get(op)
-    if known is None:
-        known = op in _IRREGULAR or (op.is_view and not op._schema.name.endswith("_copy"))
-        _VIEW_CACHE[op] = known
-    return known
+    return copy_variant(op) is not None or (op.is_view and not op._schema.name.endswith("_copy"))
 
 
-_VIEW_CACHE: dict[OpOverload, bool] = {}
-
-
-def _variant(op: OpOverload) -> OpOverload | None:
-    if op in _IRREGULAR:
-        return _IRREGULAR[op]
+def _variant(op: OpOverload) -> Any:
     namespace, _, name = op._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), f"{name}_copy", None)
-    return getattr(packet, op._overloadname, None)
+    return copy_variant(op) or getattr(packet, op._overloadname, None)
 
 
 def _copied(editor: GraphEditor, value: Any, known: dict[Any, Any]) -> Any:
@@ -143,7 +112,7 @@ def _copied(editor: GraphEditor, value: Any, known: dict[Any, Any]) -> Any:
 
 
 def _no_variant(node: Node, op: OpOverload) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK422",
         message=f"view operator {op.name()} has no copy variant",
         location=locate(node),
@@ -194,15 +163,10 @@ class RemoveNoops(Pass):
 
 def _returned_clones(editor: GraphEditor) -> set[Node]:
     """Return the clones of inputs that the program returns to its caller, not those that it writes to buffers."""
-    specs = editor.program.graph_signature.output_specs
-    results = editor.graph.output_node().args[0]
-    if not isinstance(results, list | tuple) or len(results) != len(specs):
-        return set()
     return {
         value
-        for value, spec in zip(results, specs, strict=True)
+        for value in ProgramInterface.of(editor.program).user_results
         if isinstance(value, Node)
-        and spec.kind is OutputKind.USER_OUTPUT
         and underlying(value.target) is torch.ops.aten.clone.default
         and isinstance(value.args[0], Node)
         and value.args[0].op == "placeholder"
@@ -216,51 +180,29 @@ def _source(node: Node) -> Node | None:
     return first if isinstance(first, Node) and isinstance(first.meta.get("val"), torch.Tensor) else None
 
 
-def _argument(node: Node, position: int, name: str, default: Any) -> Any:
-    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
-
-
 def _always(node: Node) -> bool:
     return True
 
 
 def _is_full_slice(node: Node) -> bool:
-    dim, start, step = (
-        _argument(node, 1, "dim", 0),
-        _argument(node, 2, "start", None),
-        _argument(node, 4, "step", 1),
-    )
-    end = _argument(node, 3, "end", None)
-    size = node.args[0].meta["val"].shape[dim]  # type: ignore[union-attr]
+    given = {"dim": 0, "start": None, "end": None, "step": 1, **named_arguments(node)}
+    end, size = given["end"], node.args[0].meta["val"].shape[given["dim"]]  # type: ignore[union-attr]
     reaches_end = end is None or (isinstance(end, int) and (end == _END or (isinstance(size, int) and end >= size)))
-    return start in (None, 0) and step == 1 and reaches_end
+    return given["start"] in (None, 0) and given["step"] == 1 and reaches_end
 
 
 def _is_identity_permutation(node: Node) -> bool:
-    dims = _argument(node, 1, "dims", ())
+    dims = named_arguments(node)["dims"]
     return [dim % len(dims) for dim in dims] == list(range(len(dims))) if dims else True
 
 
 def _repeats_once(node: Node) -> bool:
-    return all(isinstance(count, int) and count == 1 for count in _argument(node, 1, "repeats", (0,)))
+    return all(isinstance(count, int) and count == 1 for count in named_arguments(node)["repeats"])
 
-
-_COPIES = (
-    torch.ops.aten._to_copy.default,
-    torch.ops.aten.clone.default,
-    torch.ops.aten.lift_fresh_copy.default,
-    torch.ops.aten.alias_copy.default,
-    torch.ops.aten.detach_copy.default,
-    torch.ops.aten.expand_copy.default,
-    torch.ops.aten.view_copy.default,
-    torch.ops.aten.cat.default,
-    ops.edge.dim_order_ops._to_dim_order_copy.default._op,
-    ops.edge.dim_order_ops._clone_dim_order.default._op,
-)
 
 _TESTS: dict[Any, Callable[[Node], bool]] = {
     # For these, an equal shape, dtype and layout of argument and result is all there is to test.
-    **dict.fromkeys(_COPIES, _always),
+    **dict.fromkeys((*operators_with("noop_if_same_type"), torch.ops.aten.cat.default), _always),
     torch.ops.aten.slice_copy.Tensor: _is_full_slice,
     torch.ops.aten.permute_copy.default: _is_identity_permutation,
     torch.ops.aten.repeat.default: _repeats_once,

@@ -278,7 +278,7 @@ class _Findings:
 
 
 def _unbounded_input(node: Node, dim: int, expression: sympy.Expr) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK433",
         message=f"input {node.name} has no upper bound for dim {dim} ({expression})",
         location=locate(node),
@@ -291,7 +291,7 @@ def _unbounded_input(node: Node, dim: int, expression: sympy.Expr) -> Diagnostic
 def _unbounded_result(node: Node, place: int | None, dim: int, expression: sympy.Expr, source: Node) -> Diagnostic:
     which = "" if place is None else f" of result {place}"
     origin = (_OTHERWISE,) if source is node else (f"the size comes from %{source.name}", _OTHERWISE)
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK434",
         message=f"%{node.name} has no upper bound for dim {dim}{which} ({expression})",
         location=locate(node),

@@ -19,8 +19,10 @@ from exirkit.ir import (
     GraphEditor,
     ModelError,
     defined_operator,
+    has_trait,
     locate,
     underlying,
+    value_of,
 )
 from exirkit.passes.contract import Pass
 
@@ -39,22 +41,11 @@ class RemoveMetadataAsserts(Pass):
             editor.erase(node)
 
 
-_ASSERTS = frozenset(
-    {
-        torch.ops.aten._assert_scalar.default,
-        torch.ops.aten._assert_async.default,
-        torch.ops.aten._assert_async.msg,
-        torch.ops.aten._assert_tensor_metadata.default,
-        torch.ops.aten.sym_constrain_range.default,
-        torch.ops.aten.sym_constrain_range_for_size.default,
-        torch._check,
-    }
-)
-
-
 def is_assertion(node: Node) -> bool:
     """Return whether a node asserts something, so that lowering removes it."""
-    return node.op == "call_function" and underlying(node.target) in _ASSERTS
+    if node.op != "call_function":
+        return False
+    return node.target is torch._check or has_trait(node.target, "assertion")
 
 
 class RemoveAsserts(Pass):
@@ -95,31 +86,13 @@ def _prim(name: str) -> DefinedOperator:
 
 # Primitives that mean the same as the Python function, for all operands.
 _SAME: dict[Any, DefinedOperator] = {
-    operator.add: _prim("add"),
-    operator.sub: _prim("sub"),
-    operator.mul: _prim("mul"),
-    operator.floordiv: _prim("floordiv"),
-    operator.truediv: _prim("truediv"),
-    operator.eq: _prim("eq"),
-    operator.gt: _prim("gt"),
-    operator.lt: _prim("lt"),
-    operator.ge: _prim("ge"),
-    operator.le: _prim("le"),
-    operator.neg: _prim("neg"),
-    torch.sym_float: _prim("sym_float"),
-    torch.sym_int: _prim("sym_int"),
-    torch.sym_not: _prim("sym_not"),
-    torch.sym_ite: _prim("sym_ite"),
+    getattr(home, name): _prim(name)
+    for home, names in (
+        (operator, "add sub mul floordiv truediv eq gt lt ge le neg"),
+        (torch, "sym_float sym_int sym_not sym_ite"),
+    )
+    for name in names.split()
 }
-
-# Operators of torch that the runtime has under the same name; they have no out variant and need none.
-_QUERIES = frozenset(
-    {
-        torch.ops.aten.sym_size.int,
-        torch.ops.aten.sym_numel.default,
-        torch.ops.aten._local_scalar_dense.default,
-    }
-)
 
 
 class LowerSymbolicArithmetic(Pass):
@@ -156,7 +129,8 @@ class LowerSymbolicArithmetic(Pass):
 
 def _lower(editor: GraphEditor, node: Node) -> bool:
     target = underlying(node.target)
-    if target in _QUERIES:
+    # The runtime has these under the same name; they have no out variant and need none.
+    if has_trait(target, "returns_number"):
         if target is not node.target:
             editor.retarget(node, target, val=node.meta["val"])
         return True
@@ -211,8 +185,7 @@ class _Builder:
 
 def is_float(value: Any) -> bool:
     """Return whether a number, or the number that a node computes, is a float."""
-    known = value.meta["val"] if isinstance(value, Node) else value
-    return isinstance(known, torch.SymFloat | float)
+    return isinstance(value_of(value), torch.SymFloat | float)
 
 
 def _modulo(build: _Builder, left: Any, right: Any) -> Any:
@@ -223,7 +196,7 @@ def _modulo(build: _Builder, left: Any, right: Any) -> Any:
 
 
 def _is_non_negative(value: Any) -> bool:
-    known = value.meta["val"] if isinstance(value, Node) else value
+    known = value_of(value)
     if not isinstance(known, torch.SymInt):
         return bool(known >= 0)
     expression = known.node.expr
@@ -283,8 +256,7 @@ def _or(build: _Builder, left: Any, right: Any) -> Any:
 
 
 def _is_bool(value: Any) -> bool:
-    known = value.meta["val"] if isinstance(value, Node) else value
-    return isinstance(known, torch.SymBool | bool)
+    return isinstance(value_of(value), torch.SymBool | bool)
 
 
 def _sum(build: _Builder, terms: Any) -> Any:
@@ -332,7 +304,7 @@ _COMPOSED: dict[Any, Callable[..., Any]] = {
 
 def _no_primitive(node: Node) -> Diagnostic:
     name = getattr(node.target, "__name__", str(node.target))
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK431",
         message=f"the runtime cannot compute {name} on sizes",
         location=locate(node),
