@@ -42,7 +42,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 
-from .symbolic_arithmetic import is_assertion
+from .symbolic_shapes import is_assertion
 
 
 def insert_clone(editor: GraphEditor, node: Node, before: Node, *, skip_dim_order: bool = False) -> Node:
