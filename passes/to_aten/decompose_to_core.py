@@ -1,4 +1,4 @@
-"""Decomposition into core ATen: what it does to an operator is recorded, so that it can replace a node; debug handles."""
+"""Decomposition into core ATen, recorded so that it can replace a node; and debug handles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From core ATen to Edge operators: argument types, constants, copies instead of views, and the operators themselves."""
+"""From core ATen to Edge operators: argument types, constants, copies instead of views, the operators themselves."""
 
 from __future__ import annotations
 
