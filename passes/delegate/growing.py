@@ -275,17 +275,19 @@ def _run_order(graph: Graph, tags: Mapping[Node, str]) -> list[str]:
     try:
         order = list(networkx.lexicographical_topological_sort(waiting, key=places.__getitem__))
     except networkx.NetworkXUnfeasible:
-        raise ContractError(_cycle(units, networkx.find_cycle(waiting))) from None
+        components = list(networkx.strongly_connected_components(waiting))
+        tag = next(unit for unit in places if isinstance(unit, str) and any({unit} < one for one in components))
+        behind = (user for user in waiting[tag] if networkx.has_path(waiting, user, tag))
+        cycle = min((networkx.shortest_path(waiting, user, tag) for user in behind), key=len)
+        raise ContractError(_cycle(units, [tag, *cycle])) from None
     return [unit for unit in order if isinstance(unit, str)]
 
 
-def _cycle(units: Mapping[Node, Node | str], edges: Sequence[tuple[Node | str, Node | str]]) -> Diagnostic:
-    """Describe a cycle of units that wait for each other."""
-    cycle = [unit for unit, _ in edges]
-    tag = next(unit for unit in cycle if isinstance(unit, str))
+def _cycle(units: Mapping[Node, Node | str], cycle: Sequence[Node | str]) -> Diagnostic:
+    """Describe a cycle of units that wait for each other, which begins and ends with a partition."""
+    tag = cycle[0]
     first = next(node for node, unit in units.items() if unit == tag)
-    path = [f"partition {unit}" if isinstance(unit, str) else f"%{unit.name}" for unit in cycle]
-    shown = " -> ".join(_shortened([*path, path[0]]))
+    shown = " -> ".join(_shortened([f"partition {one}" if isinstance(one, str) else f"%{one.name}" for one in cycle]))
     return Diagnostic.of(
         code="EK492",
         message=f"partition {tag} cannot run in one go: it waits for what it computes itself",
