@@ -130,6 +130,7 @@ from .operators.calls import (
     out_operator_name,
     returns_view,
     without_machine_libraries,
+    written_by_position,
 )
 from .operators.catalogue import (
     Commutes,
@@ -374,6 +375,7 @@ __all__ = [
     "with_sizes",
     "without_machine_libraries",
     "word_for",
+    "written_by_position",
 ]
 
 if not TYPE_CHECKING:

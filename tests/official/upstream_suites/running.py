@@ -130,7 +130,17 @@ def run_modules(
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         }
         # Configuration of ours, such as warnings as errors, is not theirs.
-        options = ["-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={_site_packages()}"]
+        options = [
+            "-q",
+            "-p",
+            PLUGIN,
+            "-p",
+            "no:cacheprovider",
+            "--import-mode=importlib",
+            "-c",
+            os.devnull,
+            f"--rootdir={_site_packages()}",
+        ]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", "--pyargs", *names],
             cwd=ROOT,
