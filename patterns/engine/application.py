@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import Any
 
 import sympy
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
@@ -331,13 +331,13 @@ class RuleApplication:
     def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
         self.editor = editor
         self.facts = facts
-        self._wrap, self.is_edge = _dialect_of(editor)
+        self._wrap, self.is_edge = _dialect_of(_distinct_targets(editor.graph))
         self._mutated = _mutated_inputs(editor)
 
     @cached_property
     def _is_functional(self) -> bool:
         """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
-        return not any(map(_writes, self.editor.graph.nodes))
+        return not any(map(_writes, _distinct_targets(self.editor.graph)))
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
@@ -572,8 +572,14 @@ def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
     return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
 
 
-def _writes(node: Node) -> bool:
-    schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
+def _distinct_targets(graph: Graph) -> list[Any]:
+    """Return what the calls of a graph call, each once: a program of thousands of calls has few dozen targets."""
+    # By identity, since torch computes the hash of an operator in Python.
+    return list({id(node.target): node.target for node in graph.nodes if node.op == "call_function"}.values())
+
+
+def _writes(target: Any) -> bool:
+    schema = getattr(underlying(target), "_schema", None)
     return schema is not None and schema.is_mutable
 
 
@@ -605,11 +611,11 @@ def _mutated_inputs(editor: GraphEditor) -> set[Node]:
     }
 
 
-def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
+def _dialect_of(targets: Iterable[Any]) -> tuple[Any, bool]:
     """Return how operators are called in a program: as torch does, or by handles as in Edge."""
-    for node in editor.graph.nodes:
-        if node.op == "call_function" and underlying(node.target) is not node.target:
-            handle = edge_operator if isinstance(node.target, EdgeOpOverload) else cache(handles_like(node.target))
+    for target in targets:
+        if underlying(target) is not target:
+            handle = edge_operator if isinstance(target, EdgeOpOverload) else cache(handles_like(target))
             return partial(_copying_handle, handle), True
     return (lambda op: op), False
 
