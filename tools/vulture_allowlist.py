@@ -22,6 +22,8 @@ _.run_reinplace_pass
 _.enable_non_cpu_memory_planning
 _.reinplace_extra_ops
 _.live_at
+_.loader_of
+_.refuse
 
 # Attributes of solvers.
 _.num_workers
@@ -91,3 +93,6 @@ _.sleeps
 _.allocates
 _.asks_for_too_much
 _.dies
+
+# Called by the trees that `tools/selection_power` writes.
+_.active
