@@ -3,7 +3,15 @@
 from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
 
 from .books.bound_patterns import bind_pattern_to_op, bound_book
-from .books.loading import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
+from .books.loading import (
+    LoadedBook,
+    book_from_rules,
+    import_libraries,
+    load_book,
+    load_books,
+    parse_book,
+    shipped_books,
+)
 from .books.model import (
     Equivalence,
     Guard,
@@ -129,6 +137,7 @@ __all__ = [
     "import_libraries",
     "language_words",
     "load_book",
+    "load_books",
     "name_of",
     "near_instances",
     "normalized_arguments",

@@ -36,6 +36,7 @@ from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.in_place import memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.programs import FACTS
@@ -331,13 +332,13 @@ class RuleApplication:
     def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
         self.editor = editor
         self.facts = facts
-        self._wrap, self.is_edge = _dialect_of(_distinct_targets(editor.graph))
+        self._wrap, self.is_edge = _dialect_of(_calls_by_target(editor.graph))
         self._mutated = _mutated_inputs(editor)
 
     @cached_property
     def _is_functional(self) -> bool:
         """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
-        return not any(map(_writes, _distinct_targets(self.editor.graph)))
+        return not any(map(writes, _calls_by_target(self.editor.graph)))
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
@@ -421,6 +422,8 @@ class RuleApplication:
             if root is not None
         ]
         self._check_news(pairs, state, builder)
+        if not self._is_functional:
+            self._check_writes(pairs, state)
         is_isolated = isinstance(self.editor, SubgraphEditor) and self.editor.is_isolated
         shared = shared_results(self.editor.graph) if is_isolated else 0
         for root, new in pairs:
@@ -524,6 +527,19 @@ class RuleApplication:
         if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
             raise RejectedError("the call has an effect, and the replacement has none", is_fault=True)
 
+    def _check_writes(self, pairs: Sequence[tuple[Node, Node]], state: State) -> None:
+        """What the match reads must be the same where the replacement reads it, and where its result is used."""
+        inside = {*state.nodes, *(root for root, _ in pairs)}
+        read = {memory_of(one) for node in inside for one in node.all_input_nodes if one not in inside}
+        first, last = min(inside), max(inside)
+        for call, memory in writes_by_memory(self.editor.graph):
+            if call in inside:
+                continue
+            if memory in read and first < call < last:
+                raise RejectedError(f"%{call.name} writes to what the match reads, before its result is there")
+            if any(root < call and memory_of(new) is memory and memory in read for root, new in pairs):
+                raise RejectedError(f"%{call.name} writes to the value that would replace %{pairs[0][0].name}")
+
     def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
         old, value = root.meta.get("val"), new.meta.get("val")
         if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
@@ -565,15 +581,10 @@ def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
     return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
 
 
-def _distinct_targets(graph: Graph) -> list[Any]:
-    """Return what the calls of a graph call, each once: a program of thousands of calls has few dozen targets."""
+def _calls_by_target(graph: Graph) -> Collection[Node]:
+    """Return one call of each target: a graph of thousands of calls has few dozen targets."""
     # By identity, since torch computes the hash of an operator in Python.
-    return list({id(node.target): node.target for node in graph.nodes if node.op == "call_function"}.values())
-
-
-def _writes(target: Any) -> bool:
-    schema = getattr(underlying(target), "_schema", None)
-    return schema is not None and schema.is_mutable
+    return {id(node.target): node for node in graph.nodes if node.op == "call_function"}.values()
 
 
 def _is_dead(node: Node) -> bool:
@@ -595,9 +606,9 @@ def _mutated_inputs(editor: GraphEditor) -> Collection[Node]:
     return interface.placeholders if is_module_program(editor.program) else interface.written
 
 
-def _dialect_of(targets: Iterable[Any]) -> tuple[Any, bool]:
+def _dialect_of(calls: Iterable[Node]) -> tuple[Any, bool]:
     """Return how operators are called in a program: as torch does, or by handles as in Edge."""
-    for target in targets:
+    for target in (node.target for node in calls):
         if underlying(target) is not target:
             handle = edge_operator if isinstance(target, EdgeOpOverload) else cache(handles_like(target))
             return partial(_copying_handle, handle), True
