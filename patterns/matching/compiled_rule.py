@@ -230,6 +230,12 @@ class CompiledRule:
         return case.replace.run(names, builder)
 
     @property
+    def operators(self) -> list[Operator]:
+        """The operators that pattern and replacements call."""
+        called = [one.op for root in self.pattern.roots for one in walk(root) if isinstance(one, Call)]
+        return called + [op for case in self.cases for op in case.replace.operators]
+
+    @property
     def opaque(self) -> tuple[str, ...]:
         """Registered predicates and builders that it uses, of which nothing is known but what trials show."""
         programs = [self.let, *(one for case in self.cases for one in (case.let, case.replace))]
