@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from exirkit.ir import deprecated_names
 
-from .analysis.graph_calls import graph_call_findings
-from .analysis.live_memory import live_nbytes, peak_nbytes, planned_nbytes
+from .analysis import graph_call_findings, live_nbytes, peak_nbytes, planned_nbytes
 from .config.lowering_config import (
     ConstraintBasedSymShapeEvalPass,
     DynamicMemoryPlanningMode,
@@ -13,61 +12,69 @@ from .config.lowering_config import (
     ExecutorchBackendConfig,
     ToOutVarPass,
 )
-from .contract import Pass, PassReport, run_passes
-from .delegate import (
-    DELEGATION_TAG,
-    AllNodePartitioner,
+from .config.policies import NbytesRange
+from .contract import Pass, PassOptions, PassReport, RegisteredPass, run_passes
+from .delegate.backend import TAG as DELEGATION_TAG
+from .delegate.backend import (
     BackendDetails,
-    CapabilityBasedPartitioner,
-    DataPartitioner,
     DelegateMappingBuilder,
-    DelegationBreakdown,
-    DelegationInfo,
     DelegationSpec,
-    GroupBasedPartitioner,
-    Maximum,
-    Minimum,
-    Partition,
-    PartitionAccount,
     Partitioner,
-    Partitioning,
     PartitionResult,
     PreprocessResult,
-    RankRange,
-    Subprogram,
-    TakenPartition,
-    TakingRule,
-    WholeOperators,
-    WhyNot,
-    account_of,
-    cycles_among,
     find_backend,
-    format_delegated_graph,
+    keep_whole,
+)
+from .delegate.canonical_partitioners import (
+    AllNodePartitioner,
+    CapabilityBasedPartitioner,
+    GroupBasedPartitioner,
     generate_grouped_partitions_from_list_of_nodes,
     generate_partitions_from_list_of_nodes,
     generate_pattern_op_partitions,
+)
+from .delegate.delegation_info import (
+    DelegationBreakdown,
+    DelegationInfo,
+    format_delegated_graph,
     get_delegates,
     get_delegation_info,
     get_non_lowered_nodes,
-    grown_partitions,
-    insert_calls,
-    keep_whole,
-    leave_inputs,
-    leave_writes,
-    load_partitioner,
-    load_partitioning,
-    parse_partitioning,
-    partitioning_schema,
-    partitioning_schema_text,
-    partitions_of,
     print_delegated_graph,
     print_delegation_info,
+)
+from .delegate.growing import Partition, cycles_among, grown_partitions, partitions_of
+from .delegate.insertion import (
+    Subprogram,
+    insert_calls,
+    leave_inputs,
+    leave_writes,
     sort_for_delegates,
     subprogram_of,
     tag_constant_data,
     tag_kept_state,
     tag_mutated_buffer,
-    why_not_delegable,
+)
+from .delegate.partitioning.data_partitioner import (
+    DataPartitioner,
+    PartitionAccount,
+    TakenPartition,
+    WhyNot,
+    account_of,
+    load_partitioner,
+)
+from .delegate.partitioning.deciding import why_not_delegable
+from .delegate.partitioning.model import (
+    Maximum,
+    Minimum,
+    Partitioning,
+    RankRange,
+    TakingRule,
+    WholeOperators,
+    load_partitioning,
+    parse_partitioning,
+    partitioning_schema,
+    partitioning_schema_text,
 )
 from .export_pass.export_pass import ExportPass
 from .export_pass.values import NodeMetadata, ProxyValue, map_args
@@ -80,83 +87,98 @@ from .legalize.dtypes import (
     parse_dtype_policy,
     read_dtype_policy,
 )
-from .legalize.empties import LegalizeEmpties
-from .legalize.integers import LegalizeIntegers
-from .legalize.library_operators import DecomposeLibraryOperators, has_library_operators
-from .legalize.needed import needs_legalizing
-from .legalize.padding import LegalizePadding
-from .legalize.sorts import LegalizeSorts
-from .legalize.splits import LegalizeSplits
+from .legalize.operators import (
+    DecomposeLibraryOperators,
+    LegalizeEmpties,
+    LegalizeIntegers,
+    LegalizePadding,
+    LegalizeSorts,
+    LegalizeSplits,
+    has_library_operators,
+    needs_legalizing,
+)
 from .legalize.volumes import LegalizeVolumes
-from .memory import (
+from .memory.graph.value_uses import ValueUse, value_uses
+from .memory.methods import finalize_methods as finalize_methods
+from .memory.methods import pool_of_arenas as pool_of_arenas
+from .memory.methods import reject_readers as reject_readers_of_shared_buffers
+from .memory.packing.pools import PooledPlan, PoolRequest, plan_pools
+from .memory.packing.search import exact_placement
+from .memory.planners import (
     PLANNERS,
-    Body,
     MemoryAlgoResult,
     MemoryPlanningAlgorithmSuite,
-    MemoryPlanningPass,
+    SpecAllocResult,
+    exact,
+    greedy,
+    naive,
+    portfolio,
+)
+from .memory.planners import solve as solve_planning_problem
+from .memory.planning_pass import MemoryPlanningPass
+from .memory.policy.model import (
     MemoryPolicy,
     MemoryPool,
-    NbytesRange,
     PlacementRule,
-    PlannedValue,
-    PlanningProblem,
-    PlanningResult,
-    Pool,
-    PooledPlan,
-    PoolRequest,
-    SpecAllocResult,
-    ValueUse,
-    exact,
-    exact_placement,
-    greedy,
     load_memory_policy,
     memory_policy_schema,
     memory_policy_schema_text,
-    naive,
     parse_memory_policy,
-    plan_pools,
-    portfolio,
-    value_uses,
 )
-from .memory import finalize_methods as finalize_methods
-from .memory import pool_of_arenas as pool_of_arenas
-from .memory import reject_readers as reject_readers_of_shared_buffers
-from .memory import solve as solve_planning_problem
-from .optimize.apply_rules import ApplyRules, UnfuseOperators
-from .optimize.eliminate_dead_code import EliminateDeadCode, RemoveUnusedInputs
+from .memory.problem import Body, PlannedValue, PlanningProblem, PlanningResult, Pool
+from .optimize.clean_up import (
+    ApplyRules,
+    EliminateDeadCode,
+    MergeEqualNodes,
+    MergeReport,
+    RemoveUnusedInputs,
+    UnfuseOperators,
+)
 from .optimize.fold_constants import FoldConstants, FoldReport
-from .optimize.merge_equal_nodes import MergeEqualNodes, MergeReport
-from .pipelines import (
-    PassOptions,
+from .pipelines.model import edge_settings, executorch_settings
+from .pipelines.pipeline import (
     Pipeline,
     PipelineResult,
-    RegisteredPass,
     StageEvent,
     StageReport,
     Watcher,
-    edge_settings,
-    executorch_settings,
+    decomposition_passes,
     shipped_pipelines,
     shipped_text,
+    to_edge_passes,
+    to_executorch_passes,
     watching,
 )
-from .pipelines.pipeline import decomposition_passes, to_edge_passes, to_executorch_passes
 from .to_aten.decompose_counting import DecomposeCounting
-from .to_aten.decompose_to_core import DecomposeToCore, DecomposeWholeGraph, beyond_core, expose_operators
-from .to_aten.functionalize import Functionalize
+from .to_aten.decompose_to_core import (
+    DecomposeToCore,
+    DecomposeWholeGraph,
+    WholeGraphNeededError,
+    beyond_core,
+    expose_operators,
+)
+from .to_aten.functionalize import Functionalize, InlineGradRegions
 from .to_aten.generate_debug_handles import GenerateDebugHandles
-from .to_aten.inline_grad_regions import InlineGradRegions
-from .to_aten.recording import WholeGraphNeededError
-from .to_edge.argument_types import PromoteTypes, ScalarsToTensors, SymbolsToTensors
-from .to_edge.edge_operators import ConvertToEdgeOperators, LiftConstants, UseDimOrderOperators
+from .to_edge.edge_operators import (
+    ConvertToEdgeOperators,
+    LiftConstants,
+    PromoteTypes,
+    ScalarsToTensors,
+    SymbolsToTensors,
+    UseDimOrderOperators,
+)
 from .to_edge.views import RemoveNoops, ReplaceViewsWithCopies
-from .to_executorch.asserts import RemoveAsserts, RemoveMetadataAsserts
 from .to_executorch.bound_symbolic_shapes import BoundSymbolicShapes, FreeUnbounded
-from .to_executorch.eliminate_views import EliminateViews
-from .to_executorch.lower_symbolic_arithmetic import LowerSymbolicArithmetic
-from .to_executorch.out_variants import ConvertToOutVariants, OutVariantTable, missing_out_variants
-from .to_executorch.propagate_specs import PropagateSpecs
-from .to_executorch.separate_memory import SeparateBodyResults, SeparateOutputs, WriteBackMutations
+from .to_executorch.out_variants import (
+    ConvertToOutVariants,
+    OutVariantTable,
+    SeparateBodyResults,
+    SeparateOutputs,
+    WriteBackMutations,
+    missing_out_variants,
+)
+from .to_executorch.propagate_specs import EliminateViews, PropagateSpecs
+from .to_executorch.symbolic_arithmetic import LowerSymbolicArithmetic, RemoveAsserts, RemoveMetadataAsserts
 from .user_passes.base import (
     ExportedProgramPassBase,
     ExportedProgramPassResult,

@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import torch
 
 from exirkit.emit import BackendDelegate, ExecutionPlan, PteFile, Tensor
-
-from .checks.findings import Findings
-from .interpreter.cells import StepFailure, TensorCell
+from exirkit.runtime_ref.interpreter.values import StepFailure, TensorCell
+from exirkit.runtime_ref.limits import Findings
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,14 @@ class BackendRegistry:
         """Let delegates of a backend run: `load` is called with each of them, once per loaded method."""
         self._backends[backend_id] = load
 
+    def loader_of(self, backend_id: str) -> LoadDelegate:
+        """Return the function that loads delegates of a registered backend, so that another backend can share it.
+
+        Raises:
+            KeyError: It is not registered.
+        """
+        return self._backends[backend_id]
+
     @property
     def registered_backend_names(self) -> list[str]:
         """Names of the registered backends."""
@@ -92,7 +99,6 @@ class BackendRegistry:
                     f"delegate {index} needs backend {delegate.id}, which is not registered",
                     at=f"delegate {index}",
                     expected=_one_of(self.registered_backend_names),
-                    hint="register what runs it: Runtime.get().backend_registry.register(name, load)",
                 )
                 continue
             try:

@@ -7,6 +7,7 @@ rule language, diagnostics, schemas of files, public names.
 from __future__ import annotations
 
 import contextlib
+import html
 import inspect
 import json
 import os
@@ -26,7 +27,7 @@ from mkdocs.structure.pages import Page
 import exirkit
 from exirkit.cli.app import app
 from exirkit.cli.commands.explain import read_code_texts
-from exirkit.passes.registry import described, shipped_passes
+from exirkit.passes.contract import described, shipped_passes
 from exirkit.patterns import language_words
 
 _LOG = get_plugin_logger("exirkit")
@@ -53,7 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def unlinked(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(docs / page.file.src_uri / ".." / link["target"]))
-        if target.suffix == ".md" and target.is_relative_to(docs):
+        if target.suffix in (".md", ".svg") and target.is_relative_to(docs):
             return link[0]
         if not target.exists():
             _LOG.warning("%s links to %s, which does not exist", page.file.src_uri, link["target"])
@@ -70,15 +71,21 @@ def commands() -> str:
 
 def _commands(command: Any, context: typer.Context) -> Iterator[str]:
     if hasattr(command, "list_commands"):
+        if command.invoke_without_command:
+            yield from _command(command, context)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             yield from _commands(inner, typer.Context(inner, info_name=name, parent=context))
-        return
+    else:
+        yield from _command(command, context)
+
+
+def _command(command: Any, context: typer.Context) -> Iterator[str]:
     yield from (f"## {context.command_path}", "", inspect.cleandoc(command.help or ""), "")
     yield from (f"```\n{' '.join(command.get_usage(context).split())}\n```", "")
     rows = [record for one in command.get_params(context) if (record := one.get_help_record(context)) is not None]
     if rows:
-        yield from _table(("option", "meaning"), [(f"`{option}`", text) for option, text in rows])
+        yield from _table(("option", "meaning"), [(_literal(option), text) for option, text in rows])
 
 
 def passes() -> str:
@@ -192,6 +199,11 @@ def _docstring(text: str) -> Iterator[str]:
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = [head, tuple("---" for _ in head), *rows]
     return [*(f"| {' | '.join(_cell(one) for one in line)} |" for line in lines), ""]
+
+
+def _literal(text: str) -> str:
+    """Return text as code for a cell of a table, where Markdown shows the backslash of an escaped bar."""
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>"
 
 
 def _cell(text: str) -> str:

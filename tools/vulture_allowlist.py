@@ -22,6 +22,8 @@ _.run_reinplace_pass
 _.enable_non_cpu_memory_planning
 _.reinplace_extra_ops
 _.live_at
+_.loader_of
+_.refuse
 
 # Attributes of solvers.
 _.num_workers

@@ -35,7 +35,7 @@ class TestedPart(BaseModel):
         name: Id of the rule, or name of the pass.
         changed: In how many programs the rule fired, or how many of them the pass changed.
         with_pattern: How many programs have its pattern.
-        near: How many programs have something that is nearly its pattern.
+        near: How many programs have a near miss of its pattern.
         failed: How many programs that have its pattern failed, whatever the reason.
         instead: Rules that fired in programs that have its pattern, where it did not, by how many.
     """

@@ -32,7 +32,7 @@ def programs(
 ) -> SearchStrategy[Program]:
     """Return a strategy for programs that are valid by construction.
 
-    With patterns, models or rules, each program has one of them in it, or something that is nearly one.
+    With patterns, models or rules, each program has one of them in it, or a near miss of one.
 
     Args:
         policy: What programs are to contain, or what is around that which is insertion.

@@ -1,4 +1,4 @@
-"""What a caller can choose about lowering, under the documented names."""
+"""Types of options that several passes have, with how they are written in YAML."""
 
 from __future__ import annotations
 
@@ -6,12 +6,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator
 from torch._ops import OpOverload
 
-from exirkit.passes.memory import MemoryPlanningPass
+from exirkit.ir import ops, underlying
+from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 from exirkit.patterns import Target
+
+
+def _overload(given: Any) -> Any:
+    """Turn the name of an overload, `aten.silu.default`, into the overload."""
+    if not isinstance(given, str):
+        return given
+    found: Any = ops.edge
+    parts = given.split(".")
+    if len(parts) != 3 or not all(part.isidentifier() for part in parts):
+        raise ValueError(f"{given!r} is not an overload; write library.name.overload")
+    for part in parts:
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise ValueError(f"there is no operator {given}") from None
+    return underlying(found)
+
+
+Overload = Annotated[OpOverload, BeforeValidator(_overload)]
 
 
 class DynamicMemoryPlanningMode(Enum):

@@ -16,7 +16,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 from exirkit.ir import CompileSpec, Diagnostic, UsageError, locate, underlying
-from exirkit.passes.config.node_names import operator_names
+from exirkit.passes.config.policies import operator_names
 
 from .backend import TAG, DelegationSpec, Partitioner, PartitionResult
 from .growing import cycles_among, grown_partitions

@@ -10,7 +10,7 @@ from typing import Any
 from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import CALL_DELEGATE, delegate_attribute, delegate_of
-from exirkit.passes.config.node_names import operator_names
+from exirkit.passes.config.policies import operator_names
 
 
 @dataclass

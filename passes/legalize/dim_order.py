@@ -14,12 +14,12 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import (
-    BodyEditor,
     ControlFlowCall,
     Diagnostic,
     EdgeOpOverload,
     GraphEditor,
     ModelError,
+    SubgraphEditor,
     contiguous_stride,
     control_flow_call,
     dim_order_from_stride,
@@ -34,8 +34,8 @@ from exirkit.ir import (
     underlying,
 )
 from exirkit.passes.contract import Pass
+from exirkit.passes.to_executorch.out_variants import mutated_outputs
 from exirkit.passes.to_executorch.propagate_specs import all_editors, called_bodies
-from exirkit.passes.to_executorch.separate_memory import mutated_outputs
 
 _ATEN = torch.ops.aten
 
@@ -384,7 +384,7 @@ def _no_way(node: Node, order: DimOrder) -> Diagnostic:
 class _BodyLegalizer(_Legalizer):
     """Legalizes a body: inputs are laid out as what they are given, and results row-major, alike in all branches."""
 
-    def __init__(self, call: ControlFlowCall, body: BodyEditor, skips: bool) -> None:
+    def __init__(self, call: ControlFlowCall, body: SubgraphEditor, skips: bool) -> None:
         super().__init__(body, skips)
         self._call_of_body = call
 

@@ -33,7 +33,7 @@ from exirkit.ir import (
     same_argument,
     underlying,
 )
-from exirkit.passes.analysis.stored_values import StoredValues
+from exirkit.passes.analysis import StoredValues
 from exirkit.passes.contract import ReportingPass
 from exirkit.passes.optimize.fold_constants import as_constant
 from exirkit.patterns import FAMILIES, OperatorTable, UnknownNameError, operators_with

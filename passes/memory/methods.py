@@ -1,21 +1,322 @@
-"""What concerns several methods, once each of them is planned: arenas, limits, and buffers that they share."""
+"""Arenas: their limits, and one set of them for several methods, with the buffers that these share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
-from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSpec, called_graphs, locate
+from exirkit.ir import (
+    ContractError,
+    Diagnostic,
+    Location,
+    ModelError,
+    TensorSpec,
+    UsageError,
+    alloc,
+    called_graphs,
+    locate,
+)
 from exirkit.verifiers import check_method_memory
 
-from .algorithms import storage_root, write_view
-from .arenas import arrange_arenas, left_of, pool_of_arenas, sizes_of, state_nbytes
 from .graph.specs import mutated_placeholders, node_specs, padding_of, spec_roles
-from .planning_pass import MemoryPlanningPass
+from .planners import storage_root, write_view
+
+if TYPE_CHECKING:
+    from .planning_pass import MemoryPlanningPass
+
+# So many of the values that are live when most is are named.
+_NAMED = 5
+_WOULD_FIT = "another planner may do: what is live at once would fit"
+_TOO_MUCH = (
+    "plan with in_place=True, give values another arena (`mem_id`), or let the caller provide inputs and outputs"
+)
+
+
+def check_limits(limits: Mapping[int, int]) -> None:
+    """Raise UsageError EK467 unless limits are numbers of bytes by number of arena, from 1."""
+    for arena, limit in limits.items():
+        if type(arena) is not int or arena < 1 or type(limit) is not int or limit < 0:
+            raise UsageError(
+                Diagnostic(
+                    code="EK467",
+                    message=f"{limit!r} is not a limit of arena {arena!r}",
+                    expected="a number of bytes for the number of an arena, which is counted from 1",
+                )
+            )
+
+
+def left_of(limits: Mapping[int, int], taken: Mapping[int, Mapping[str, int]]) -> dict[int, int]:
+    """Return the limits without what methods have taken of them, by number of the arena."""
+    return {arena: max(0, limit - sum(taken.get(arena, {}).values())) for arena, limit in limits.items()}
+
+
+def taken_note(limit: int, taken: Mapping[str, int]) -> str:
+    """Return what to say about methods that have taken a part of a limit."""
+    listed = ", ".join(f"{method} has {nbytes}" for method, nbytes in taken.items())
+    return f"of {limit} bytes, {sum(taken.values())} are other methods': {listed}"
+
+
+def reject_overflow(
+    graph_module: GraphModule,
+    sizes: Sequence[int],
+    limits: Mapping[int, int],
+    taken: Mapping[int, Mapping[str, int]],
+) -> None:
+    """Raise ModelError EK466 if a planned graph needs more of an arena than there is.
+
+    Args:
+        graph_module: A planned graph.
+        sizes: Bytes of each arena by number.
+        limits: Bytes that there are, by number of the arena.
+        taken: Bytes of these that other methods have, by number of the arena and method.
+    """
+    findings = []
+    for arena, limit in sorted(left_of(limits, taken).items()):
+        if arena < len(sizes) and sizes[arena] > limit:
+            finding = _arena_overflow(graph_module, arena, sizes[arena], limit)
+            extra = (taken_note(limits[arena], taken[arena]),) if arena in taken else ()
+            findings.append(finding.model_copy(update={"notes": (*finding.notes, *extra)}))
+    if findings:
+        raise ModelError(findings)
+
+
+def _arena_overflow(graph_module: GraphModule, arena: int, size: int, limit: int) -> Diagnostic:
+    owners = _owners(graph_module, arena)
+    step, live = _fullest_step(owners)
+    largest = sorted(live, key=lambda spec: (-spec.nbytes(), spec.mem_offset or 0))[:_NAMED]
+    needed = sum(spec.nbytes() for spec in live)
+    notes = [f"{needed} bytes are live at step {step}, the fullest one, in {len(live)} values; the largest are:"]
+    notes.extend(f"%{owners[spec].name}: {spec!r}" for spec in largest)
+    return Diagnostic(
+        code="EK466",
+        message=f"arena {arena} needs {size} bytes, {size - limit} more than the {limit} there are",
+        location=locate(owners[largest[0]]) if largest else Location(),
+        notes=tuple(notes),
+        hint=_WOULD_FIT if needed <= limit else _TOO_MUCH,
+    )
+
+
+def _owners(graph_module: GraphModule, arena: int) -> dict[TensorSpec, Node]:
+    """Return the specs of the outermost graph that own bytes of an arena, each with the node that fills it."""
+    owners: dict[TensorSpec, Node] = {}
+    for node in graph_module.graph.nodes:
+        for spec in node_specs(node) if node.op != "output" else ():
+            placed = spec.mem_id == arena and spec.mem_offset is not None and spec.storage_base is None
+            if placed and (spec not in owners or owners[spec].target is alloc):
+                owners[spec] = node
+    return owners
+
+
+def _fullest_step(owners: Mapping[TensorSpec, Node]) -> tuple[int, list[TensorSpec]]:
+    changes: dict[int, int] = {}
+    for spec in owners:
+        first, last = spec.lifetime[0] or 0, spec.lifetime[1] or 0
+        changes[first] = changes.get(first, 0) + spec.nbytes()
+        changes[last + 1] = changes.get(last + 1, 0) - spec.nbytes()
+    step = most = live = 0
+    for at in sorted(changes):
+        live += changes[at]
+        if live > most:
+            step, most = at, live
+    return step, [spec for spec in owners if (spec.lifetime[0] or 0) <= step <= (spec.lifetime[1] or 0)]
+
+
+POOLS_KEY = "arena_pools"
+"""Entry of a graph's `meta`: by number of an arena, the number of the pool that it is a part of."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A buffer that outlives the calls of its method.
+
+    Attributes:
+        start: First byte in the arena in which it was planned.
+        end: Byte after the last one.
+        room: Byte after the last one that only alignment keeps from other values.
+        offset: First byte in the arena of its own.
+    """
+
+    start: int
+    end: int
+    room: int
+    offset: int
+
+
+def arrange_arenas(
+    programs: Mapping[str, ExportedProgram], separate: Collection[str], pools: int, requested: Collection[str] = ()
+) -> None:
+    """Let no method overwrite what another one needs, where one set of arenas is there for all of them.
+
+    Methods that take turns use arenas of the same numbers, each of which is as large as the method needs that needs
+    most of it. What outlives a call, the buffers that a method writes to, moves out of arenas that others use to one of
+    its own, or if a user has requested that arena, to its end, behind the buffers of other methods.
+
+    Methods that are separate have numbers that no other method has: with n pools, the first of them those of the pools,
+    the next one these plus n, and so on. (If there are others as well, these come first.)
+
+    Args:
+        programs: Planned programs of all methods by name. Places and sizes are written, and `POOLS_KEY`.
+        separate: Names of those that are separate.
+        pools: The highest number of a pool that a policy of theirs has.
+        requested: Names of methods of which nothing lies in an arena from 2 unless a user has requested that.
+    """
+    if len(programs) < 2:
+        return
+    sizes = {name: sizes_of(program) for name, program in programs.items()}
+    width = max(pools, *(len(one) - 1 for one in sizes.values()))
+    together = [name for name in programs if name not in separate]
+    block = 1 if together else 0
+    for name, program in programs.items():
+        if name in separate:
+            _renumber(program, block * width)
+            block += 1
+        else:
+            program.graph_module.meta[POOLS_KEY] = {number: number for number in range(1, len(sizes[name]))}
+    free = block * width + 1
+    for arena in range(1, width + 1):
+        using = [name for name in together if arena < len(sizes[name]) and sizes[name][arena]]
+        if len(using) < 2:
+            continue
+        moved = {}
+        for name in using:
+            if _move_state_out(programs[name], arena, free):
+                moved[name] = free
+                free += 1
+        if arena > 1 and any(name in requested for name in using):
+            _line_up(programs, arena, using, moved)
+            free -= len(moved)
+
+
+def sizes_of(program: ExportedProgram) -> list[int]:
+    """Return the bytes of each arena of a planned program by number."""
+    return list(program.graph_module.meta["non_const_buffer_sizes"])
+
+
+def pool_of_arenas(program: ExportedProgram) -> Mapping[int, int]:
+    """Return the number of the pool that each arena is a part of; shared buffers are in none."""
+    known = program.graph_module.meta.get(POOLS_KEY)
+    return known if known is not None else {number: number for number in range(1, len(sizes_of(program)))}
+
+
+def state_nbytes(program: ExportedProgram) -> dict[int, int]:
+    """Return how many bytes a planned program needs in each arena for what outlives a call, by number.
+
+    What is pinned to an offset counts for nothing: it stays where it is.
+    """
+    arenas = {spec.mem_id for spec in _state_of(program) if spec.mem_id is not None}
+    return {arena: sum(one.room - one.start for one in _ranges(program, arena)) for arena in sorted(arenas)}
+
+
+def _renumber(program: ExportedProgram, shift: int) -> None:
+    module = program.graph_module
+    sizes = sizes_of(program)
+    module.meta[POOLS_KEY] = {number + shift: number for number in range(1, len(sizes))}
+    for spec in _placed(module):
+        spec.mem_id = (spec.mem_id or 0) + shift
+    module.meta["non_const_buffer_sizes"] = [0] * (shift + 1) + sizes[1:]
+    devices = module.meta.get("non_const_buffer_device")
+    if devices:
+        module.meta["non_const_buffer_device"] = {number + shift: device for number, device in devices.items()}
+
+
+def _move_state_out(program: ExportedProgram, arena: int, free: int) -> bool:
+    """Move the state of a method out of an arena, close the gaps, and return whether there is any."""
+    module = program.graph_module
+    states = _ranges(program, arena)
+    if not states:
+        return False
+    inside = [spec for spec in _placed(module) if spec.mem_id == arena]
+    closes = _may_close_gaps(inside, states)
+    for spec in inside:
+        offset = spec.mem_offset or 0
+        home = next((one for one in states if one.start <= offset < one.end and spec.nbytes()), None)
+        if home is not None:
+            spec.mem_id, spec.mem_offset = free, home.offset + offset - home.start
+        elif closes:
+            spec.mem_offset = offset - sum(min(one.room, offset) - one.start for one in states if one.start < offset)
+    sizes = sizes_of(program)
+    gone = sum(min(one.room, sizes[arena]) - one.start for one in states) if closes else 0
+    sizes += [0] * (free + 1 - len(sizes))
+    sizes[arena] -= gone
+    sizes[free] = states[-1].offset + states[-1].room - states[-1].start + padding_of(module)
+    module.meta["non_const_buffer_sizes"] = sizes
+    module.meta[POOLS_KEY][free] = arena
+    devices = module.meta.get("non_const_buffer_device") or {}
+    if arena in devices:
+        module.meta["non_const_buffer_device"] = {**devices, free: devices[arena]}
+    return True
+
+
+def _line_up(
+    programs: Mapping[str, ExportedProgram], arena: int, using: Sequence[str], moved: Mapping[str, int]
+) -> None:
+    """Move the state of methods back into an arena, behind everything that any of them has there."""
+    end = max(sizes_of(programs[name])[arena] for name in using)
+    for name, free in moved.items():
+        module = programs[name].graph_module
+        sizes = sizes_of(programs[name])
+        inside = [spec for spec in _placed(module) if spec.mem_id == free]
+        end += -end % max(spec.alignment for spec in inside)
+        for spec in inside:
+            spec.mem_id, spec.mem_offset = arena, (spec.mem_offset or 0) + end
+        end += sizes[free]
+        sizes[arena], sizes[free] = end, 0
+        del module.meta[POOLS_KEY][free]
+        used = max(number for number, size in enumerate(sizes) if size)
+        module.meta["non_const_buffer_sizes"] = sizes[: used + 1]
+
+
+def _ranges(program: ExportedProgram, arena: int) -> list[_State]:
+    """Return the state of a method in an arena, by place."""
+    found: list[_State] = []
+    listed = [spec for spec in _state_of(program) if spec.mem_id == arena and spec.nbytes()]
+    for spec in sorted(listed, key=lambda one: one.mem_offset or 0):
+        start = spec.mem_offset or 0
+        end = start + spec.nbytes()
+        offset = found[-1].offset + found[-1].room - found[-1].start if found else 0
+        found.append(_State(start, end, end + -end % spec.alignment, offset))
+    return found
+
+
+def _may_close_gaps(specs: Sequence[TensorSpec], states: Sequence[_State]) -> bool:
+    """Return whether values may move to where state was: none is pinned, and none reaches into it."""
+    for spec in specs:
+        if not spec.nbytes():
+            continue
+        start = spec.mem_offset or 0
+        end = start + spec.nbytes()
+        if any(one.start <= start and end <= one.end for one in states):
+            continue
+        if spec.mem_obj_id is None or any(start < one.room and one.start < end for one in states):
+            return False
+    return True
+
+
+def _state_of(program: ExportedProgram) -> list[TensorSpec]:
+    roles = spec_roles(program.graph_module.graph, program.graph_signature)
+    # Who pins a buffer has said where it lies; pinned alike in several methods it is one that they share.
+    return [
+        spec
+        for spec in roles.owners
+        if spec in roles.state and spec.mem_offset is not None and spec.mem_obj_id is not None
+    ]
+
+
+def _placed(module: GraphModule) -> Iterator[TensorSpec]:
+    """Yield every spec with a place, once, those of called graphs as well."""
+    seen: set[TensorSpec] = set()
+    for graph_module in called_graphs(module):
+        for node in graph_module.graph.nodes:
+            for spec in node_specs(node) if node.op != "output" else ():
+                if spec not in seen and spec.mem_id is not None and spec.mem_offset is not None:
+                    seen.add(spec)
+                    yield spec
+
 
 _STORED = frozenset({InputKind.BUFFER, InputKind.PARAMETER})
 

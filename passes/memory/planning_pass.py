@@ -16,19 +16,12 @@ from torch.fx.passes.infra.pass_base import PassResult
 from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageError
 from exirkit.verifiers import check_memory_plan
 
-from .algorithms import ALGORITHMS, MemoryAlgorithm, algorithm_name, check_alignment, portfolio
-from .arenas import check_limits, pool_of_arenas, reject_overflow, sizes_of
 from .graph.planner import GraphPlanner
 from .graph.specs import AllocationPolicy, node_specs, user_inputs, user_results
-from .policy import (
-    MemoryPolicy,
-    PooledPlanner,
-    check_policy,
-    load_memory_policy,
-    planned_inputs,
-    planned_outputs,
-    plans_all,
-)
+from .methods import check_limits, pool_of_arenas, reject_overflow, sizes_of
+from .planners import ALGORITHMS, MemoryAlgorithm, algorithm_name, check_alignment, portfolio
+from .policy.model import MemoryPolicy, check_policy, load_memory_policy, planned_inputs, planned_outputs, plans_all
+from .policy.planner import PooledPlanner
 from .scheduling.graph_schedule import GraphSchedule, plan_scheduled
 
 

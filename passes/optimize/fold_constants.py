@@ -14,7 +14,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import Diagnostic, GraphEditor, UsageError, contiguous_stride, underlying
-from exirkit.passes.analysis.stored_values import StoredValues, is_plain_call, nbytes_of, place_of
+from exirkit.passes.analysis import StoredValues, is_plain_call, nbytes_of, place_of
 from exirkit.passes.contract import ReportingPass
 
 LARGEST_NBYTES = 1 << 30

@@ -1,39 +1,393 @@
-"""A pipeline: read from a file, checked before anything runs, and run on programs."""
+"""Running the stages of a pipeline on one program, and watching it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from exirkit.ir import (
+    ContractError,
     Diagnostic,
     DocumentCodes,
     EdgeOpOverload,
     EdgeProgramVerifier,
     ExecutorchProgramVerifier,
+    GraphEditor,
     ModelError,
     UsageError,
     YamlSource,
     called_graphs,
+    copy_program,
     in_file_order,
     read_document,
     read_text,
 )
-from exirkit.passes.contract import Pass
-from exirkit.passes.registry import PassRegistry
-from exirkit.passes.to_executorch.asserts import is_assertion
+from exirkit.passes.contract import Pass, PassRegistry, PassReport
+from exirkit.passes.optimize.clean_up import ApplyRules
+from exirkit.passes.to_aten.decompose_to_core import WholeGraphNeededError
+from exirkit.passes.to_executorch.symbolic_arithmetic import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
+from exirkit.passes.user_passes.running import run_user_pass
+from exirkit.patterns import RewriteOptions
 
-from .model import PipelineModel
-from .resolving import OrderCheck, ResolvedStage, Resolver, initial_knowledge, is_active
-from .running import PipelineResult, PipelineRun, Progress, built_pass
-from .settings import SETTINGS
+from .model import CHECKS, SETTINGS, PipelineModel
+from .resolving import Knowledge, OrderCheck, ResolvedStage, Resolver, build_options, initial_knowledge, is_active
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What one run of one stage did.
+
+    Attributes:
+        number: Place of the stage: `3`, or `3.2` inside stage 3.
+        name: What the stage is called.
+        round: Which round of the innermost `repeat`, from 1; 0 outside of one.
+        modified: Whether the program differs from before.
+        nodes_before: Nodes of the graph before.
+        nodes_after: Nodes of the graph afterwards.
+        created: How many nodes are new; 0 for passes over graph modules, which do not tell.
+        erased: How many nodes are gone; likewise.
+        changed: How many nodes that were there before and are still there differ; likewise.
+        seconds: Wall time.
+    """
+
+    number: str
+    name: str
+    round: int
+    modified: bool
+    nodes_before: int
+    nodes_after: int
+    created: int
+    erased: int
+    changed: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What came out of a run.
+
+    Attributes:
+        program: The new program.
+        reports: What the stages did, in the order in which they ran; groups and repetitions themselves have none.
+        is_complete: Whether the last stage was reached.
+    """
+
+    program: ExportedProgram
+    reports: tuple[StageReport, ...]
+    is_complete: bool
+
+    def table(self) -> str:
+        """Return the reports as text, a line for each stage."""
+        lines = [f"{'stage':<8}{'name':<34}{'nodes':>14}  {'ms':>8}  changes"]
+        for one in self.reports:
+            nodes = f"{one.nodes_before} -> {one.nodes_after}"
+            counts = f"+{one.created} -{one.erased} ~{one.changed}" if one.modified else "none"
+            name = one.name + (f" (round {one.round})" if one.round else "")
+            lines.append(f"{one.number:<8}{name:<34}{nodes:>14}  {one.seconds * 1e3:>8.2f}  {counts}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class StageEvent:
+    """Something that happens in a run of a pipeline.
+
+    Attributes:
+        moment: The run starts, a stage is about to work, it has worked, or the run ends.
+        run: Identity of the run, a number that no other run of the process has.
+        pipeline: File of the pipeline.
+        position: How many stages of the run have worked so far. A group that starts again goes back to an earlier one.
+        number: Place of the stage in the file; nothing at start and end.
+        name: What the stage is called; nothing at start and end.
+        program: The program as it is now. It is edited further: who wants to keep it copies it.
+        modified: Whether the stage has changed it.
+        edit: The pass that works; None for checks, and at start and end.
+    """
+
+    moment: Literal["start", "before", "after", "end"]
+    run: int
+    pipeline: str
+    position: int
+    number: str
+    name: str
+    program: ExportedProgram
+    modified: bool = False
+    edit: Any = None
+
+
+Watcher: TypeAlias = Callable[[StageEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What holds for all runs inside of a `watching` block.
+
+    Attributes:
+        watcher: Called with every event.
+        verify: `each`, `end` or `none`, instead of what the pipelines state; None: as they say.
+    """
+
+    watcher: Watcher | None = None
+    verify: str | None = None
+
+
+_UNWATCHED = Watch()
+_WATCH: ContextVar[Watch] = ContextVar("exirkit_pipeline_watch", default=_UNWATCHED)
+
+
+@contextmanager
+def watching(watcher: Watcher | None = None, *, verify: str | None = None) -> Iterator[None]:
+    """Watch all runs of pipelines that this thread starts inside of the block.
+
+    Args:
+        watcher: Called with every event; what it raises ends the run.
+        verify: When to check what should hold, instead of what the pipelines state: `each`, `end` or `none`.
+    """
+    token = _WATCH.set(Watch(watcher, verify))
+    try:
+        yield
+    finally:
+        _WATCH.reset(token)
+
+
+def current_watch() -> Watch:
+    """Return what holds here."""
+    return _WATCH.get()
+
+
+Progress = Callable[[str], None]
+
+
+_RUNS = itertools.count()
+
+
+class _StopRun(Exception):  # noqa: N818 - no error
+    """The stage after which to stop has run."""
+
+
+class PipelineRun:
+    """One run over one program.
+
+    Args:
+        program: The program; it is not changed.
+        settings: Values of all settings.
+        source: The file, for messages.
+        knowledge: What holds for the program.
+        verify: When to check what should hold: `each`, `end`, `none`.
+        stop_after: Number of the stage after which to stop.
+        progress: Called with the titles of stages.
+
+    Attributes:
+        program: The program as it is now.
+        reports: What the stages did.
+        is_complete: Whether the last stage was reached.
+    """
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        settings: Mapping[str, Any],
+        source: YamlSource,
+        knowledge: Knowledge,
+        *,
+        verify: str = "none",
+        stop_after: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.program = program
+        self.reports: list[StageReport] = []
+        self.is_complete = True
+        self._settings = settings
+        self._source = source
+        self._knowledge = knowledge
+        watch = current_watch()
+        self._verify = verify if watch.verify is None else watch.verify
+        self._watcher = watch.watcher
+        self._number = next(_RUNS)
+        self._stop_after = stop_after
+        self._progress = progress
+        # There is an editor where the program is a copy of our own, which may be edited.
+        self._editor: GraphEditor | None = None
+        self._round = 0
+        # Checks without findings since the last edit: what has not changed need not be examined again.
+        self._confirmed: set[str] = set()
+
+    def run(self, stages: tuple[ResolvedStage, ...]) -> None:
+        """Run the stages.
+
+        Raises:
+            ModelError: A check stage has findings, or a pass cannot handle the program.
+            ContractError: EK476, a repetition hits its bound; or a pass violated its contract.
+        """
+        self._tell("start", None)
+        try:
+            self._run_all(stages)
+        except _StopRun:
+            self.is_complete = False
+        if self._verify == "end":
+            self._verify_after(None)
+        self._own()
+        self._tell("end", None)
+
+    def _tell(
+        self,
+        moment: Literal["start", "before", "after", "end"],
+        one: ResolvedStage | None,
+        edit: Any = None,
+        is_modified: bool = False,
+    ) -> None:
+        """Notify the watcher."""
+        if self._watcher is not None:
+            number, name = ("", "") if one is None else (one.number, one.stage.label)
+            self._watcher(
+                StageEvent(
+                    moment,
+                    self._number,
+                    self._source.file,
+                    len(self.reports),
+                    number,
+                    name,
+                    self.program,
+                    is_modified,
+                    edit,
+                )
+            )
+
+    def _run_all(self, stages: tuple[ResolvedStage, ...]) -> None:
+        for one in stages:
+            if is_active(one, self._settings):
+                self._run_stage(one)
+                if one.number == self._stop_after:
+                    raise _StopRun
+
+    def _run_stage(self, one: ResolvedStage) -> None:
+        if one.stage.title is not None and self._progress is not None:
+            self._progress(one.stage.title)
+        if one.stage.kind == "repeat":
+            self._repeat(one)
+        elif one.stage.kind == "group":
+            self._group(one)
+        else:
+            self._run_leaf(one)
+        self._knowledge = self._knowledge.after(one)
+        if self._verify == "each" and not one.inner and one.check is None:
+            self._verify_after(one)
+
+    def _run_leaf(self, one: ResolvedStage) -> None:
+        edit = None if one.check is not None else built_pass(one, self._settings, self._source)
+        self._tell("before", one, edit)
+        nodes, start = len(self.program.graph.nodes), time.perf_counter()
+        if one.check is not None:
+            findings = one.check.find(self.program, self._settings)
+            if findings:
+                raise ModelError(findings)
+            report = PassReport(one.stage.label, False, 0, 0, 0, 0.0)
+        else:
+            report = self._edit(edit)
+        self.reports.append(
+            StageReport(
+                number=one.number,
+                name=one.stage.label,
+                round=self._round,
+                modified=report.modified,
+                nodes_before=nodes,
+                nodes_after=len(self.program.graph.nodes),
+                created=report.created,
+                erased=report.erased,
+                changed=report.changed,
+                seconds=time.perf_counter() - start,
+            )
+        )
+        self._tell("after", one, edit, report.modified)
+
+    def _edit(self, edit: Any) -> PassReport:
+        if isinstance(edit, Pass):
+            report = edit.run(self._own())
+            if report.modified:
+                self._confirmed.clear()
+            return report
+        self._own()
+        # What others say about themselves is not relied on.
+        self._confirmed.clear()
+        program, is_modified = run_user_pass(self.program, edit)
+        # A pass may keep what it returns, so another program is not ours before it is copied.
+        self._editor = GraphEditor(program) if program is self.program else None
+        self.program = program
+        return PassReport("", is_modified, 0, 0, 0, 0.0)
+
+    def _own(self) -> GraphEditor:
+        if self._editor is None:
+            self.program = copy_program(self.program)
+            self._editor = GraphEditor(self.program)
+        return self._editor
+
+    def _group(self, one: ResolvedStage) -> None:
+        otherwise = one.inner.get("otherwise")
+        if otherwise is None:
+            self._run_all(one.inner["stages"])
+            return
+        backup = self.program if self._editor is None else copy_program(self.program)
+        knowledge, count = self._knowledge, len(self.reports)
+        try:
+            self._run_all(one.inner["stages"])
+        except WholeGraphNeededError:
+            del self.reports[count:]
+            self.program, self._editor, self._knowledge = backup, None, knowledge
+            self._confirmed.clear()
+            self._run_all(otherwise)
+
+    def _repeat(self, one: ResolvedStage) -> None:
+        outer, changing = self._round, list[str]()
+        for number in range(1, one.stage.bound + 1):
+            self._round, count = number, len(self.reports)
+            self._run_all(one.inner["repeat"])
+            changing = [report.name for report in self.reports[count:] if report.modified]
+            if not changing:
+                break
+        self._round = outer
+        if changing:
+            text = self._source.key((*one.path, "repeat"))
+            message = f"the stages still change the program after {one.stage.bound} rounds"
+            names = f"still changing: {', '.join(dict.fromkeys(changing))}"
+            hint = "raise `bound`, or take out one of two stages that undo each other"
+            raise ContractError(text.diagnostic("EK476", message, length=len("repeat"), notes=(names,), hint=hint))
+
+    def _verify_after(self, one: ResolvedStage | None) -> None:
+        """Make the checks of everything that should hold now."""
+        findings: list[Diagnostic] = []
+        for name, check in CHECKS.items():
+            if check.confirms <= self._knowledge.held and name not in self._confirmed:
+                found = check.find(self.program, self._settings)
+                findings += found
+                if not found:
+                    self._confirmed.add(name)
+        if findings:
+            where = f"at the end of {self._source.file}"
+            if one is not None:
+                place = self._source.text(one.path).location()
+                where = f"after stage {one.number}, {one.stage.label} ({place.file}:{place.line})"
+            raise ContractError([each.model_copy(update={"notes": (*each.notes, where)}) for each in findings])
+
+
+def built_pass(one: ResolvedStage, settings: Mapping[str, Any], source: YamlSource) -> Any:
+    """Make the pass of a stage with `pass` or `rules`."""
+    if one.rules is not None:
+        options = RewriteOptions(limit=one.stage.limit, target=settings["target"], room=settings["scratch-room"])
+        return ApplyRules(one.engine, options)
+    assert one.registered is not None, "a valid pipeline"
+    return one.registered.build(build_options(one, settings, source))
+
 
 _CODES = DocumentCodes(syntax="EK470", form="EK471")
 _VERIFIERS = {"edge": EdgeProgramVerifier, "executorch": ExecutorchProgramVerifier}

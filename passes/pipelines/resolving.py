@@ -22,9 +22,9 @@ from exirkit.ir import (
     form_diagnostic,
     load_plugin,
 )
-from exirkit.passes.contract import BROKEN_BY_EDITS
-from exirkit.passes.registry import (
+from exirkit.passes.contract import (
     BOOK_PLUGINS,
+    BROKEN_BY_EDITS,
     PassOptions,
     PassRegistry,
     RegisteredPass,
@@ -33,9 +33,7 @@ from exirkit.passes.registry import (
 )
 from exirkit.patterns import CompiledRule, LoadedBook, RuleEngine, load_book, shipped_books
 
-from .invariants import CHECKS, HOLDS_IN, INVARIANTS, Check
-from .model import PipelineModel, Stage
-from .settings import SETTINGS
+from .model import CHECKS, HOLDS_IN, INVARIANTS, SETTINGS, Check, PipelineModel, Stage
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from torch.fx.experimental.symbolic_shapes import CallMethodKey
 from torch.utils._pytree import SequenceKey
 
 from exirkit.ir import GraphEditor
-from exirkit.passes.config.option_types import Overload
+from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass
-from exirkit.passes.delegate.whole_operators import is_kept_whole
+from exirkit.passes.delegate.backend import is_kept_whole
 
 aten = torch.ops.aten
 

@@ -1,15 +1,16 @@
-"""Decompose operators into core ATen operators, one node at a time, or by tracing the whole program again."""
+"""What the decomposition of an operator does, recorded so that it can replace a node."""
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+import sympy
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
 from torch._dispatch.python import enable_python_dispatcher
@@ -22,25 +23,248 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
 
 from exirkit.ir import (
     CALL_DELEGATE,
+    Diagnostic,
     GraphEditor,
+    Location,
+    ModelError,
     control_flow_call,
     copy_program,
     fake_like,
+    infer_static_value,
     is_static,
+    locate,
     without_machine_libraries,
 )
-from exirkit.passes.config.option_types import Overload
-from exirkit.passes.contract import Pass
-from exirkit.passes.delegate.whole_operators import is_kept_whole
-from exirkit.passes.registry import registered
+from exirkit.passes.config.lowering_config import Overload
+from exirkit.passes.contract import Pass, registered
+from exirkit.passes.delegate.backend import is_kept_whole
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
-from .further_decompositions import further_decompositions
+from .decompositions import further_decompositions
 from .generate_debug_handles import GenerateDebugHandles
-from .recording import Decompositions, InputRef, OperatorRecorder, Recording, SizeRef, StepRef, WholeGraphNeededError
+
+
+class WholeGraphNeededError(ModelError):
+    """A program needs torch's own decomposition, which re-traces the whole graph (EK426); the message says why."""
+
+    def __init__(self, why: str, node: Node | None = None) -> None:
+        location = Location() if node is None else locate(node)
+        super().__init__(Diagnostic(code="EK426", message=f"cannot decompose node by node: {why}", location=location))
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    """Stands in a recording for the n-th tensor argument of the decomposed node."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef:
+    """Stands in a recording for a step's result, or for one item of it."""
+
+    step: int
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRef:
+    """Stands in a recording for a size that varies: that of a dim of the n-th tensor argument."""
+
+    index: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One core operator call of a recording, with the value it computed."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What an operator does in terms of core operators.
+
+    Attributes:
+        steps: Calls in order; tensors are `InputRef`s and `StepRef`s.
+        result: Reference, or list of references and Nones, that is the operator's result.
+    """
+
+    steps: tuple[Step, ...]
+    result: Any
+
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+class OperatorRecorder(TorchDispatchMode):
+    """Writes down the core operators that are reached while it is active."""
+
+    def __init__(self, mode: FakeTensorMode, table: Decompositions, preserved: frozenset[OpOverload]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._mode = mode
+        self.steps: list[Step] = []
+        self._table = table
+        self._preserved = preserved
+        self._references: dict[int, InputRef | StepRef] = {}
+        self._sizes: dict[Any, SizeRef | InputRef | StepRef] = {}
+        self._numbers: dict[Any, torch.SymInt] = {}
+        # Tensors are told by identity, so they must not die and give theirs to another one.
+        self._alive: list[Any] = []
+
+    def know(self, inputs: list[torch.Tensor | torch.SymInt]) -> None:
+        """Let the inputs, and their sizes that vary, be referred to."""
+        for index, tensor in enumerate(inputs):
+            if isinstance(tensor, torch.SymInt):
+                self._sizes[tensor.node.expr] = InputRef(index)
+                self._numbers[tensor.node.expr] = tensor
+                continue
+            self._remember(tensor, InputRef(index))
+            for dim, size in enumerate(tensor.shape):
+                if isinstance(size, torch.SymInt):
+                    self._sizes.setdefault(size.node.expr, SizeRef(index, dim))
+                    self._numbers.setdefault(size.node.expr, size)
+
+    def expand(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the decomposition of an operator; reached operators come to `__torch_dispatch__`."""
+        for expansion in self._expansions(op):
+            result = expansion(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        raise WholeGraphNeededError(f"{op} has no decomposition for these arguments")
+
+    def _expansions(self, op: Any) -> Iterator[Callable[..., Any]]:
+        if op in self._table:
+            yield self._table[op]
+        if isinstance(op, OpOverload) and op._can_decompose():
+            yield op.decompose
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "prim":
+            # A question about a tensor (its device), not a computation.
+            return func(*args, **kwargs)
+        for expansion in self._expansions(func) if func not in self._preserved else ():
+            with self:
+                result = expansion(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._reach(func, args, kwargs)
+
+    def _reach(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator that stays, and write it down."""
+        if func is torch.ops.aten.as_strided_.default and _only_renames_strides(*args, **kwargs):
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            raise WholeGraphNeededError(f"{func} writes to its argument")
+        result = infer_static_value(self._mode, func, args, kwargs)
+        if result is None:
+            result = func(*args, **kwargs)
+        referred = map_aggregate((tuple(args), dict(kwargs)), self._refer)
+        number = len(self.steps)
+        self.steps.append(Step(func, *referred, result))
+        if isinstance(result, torch.Tensor):
+            self._remember(result, StepRef(number))
+        elif isinstance(result, list | tuple):
+            for item, one in enumerate(result):
+                if isinstance(one, torch.Tensor):
+                    self._remember(one, StepRef(number, item))
+        else:
+            raise WholeGraphNeededError(f"{func} returns a {type(result).__name__}")
+        return result
+
+    def refer_result(self, result: Any) -> Any:
+        """Return the references that make up a decomposition's result."""
+        if isinstance(result, list | tuple):
+            return [self._refer(one) for one in result]
+        return self._refer(result)
+
+    def _remember(self, tensor: torch.Tensor, reference: InputRef | StepRef) -> None:
+        self._references.setdefault(id(tensor), reference)
+        self._alive.append(tensor)
+
+    def _refer(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.SymInt):
+            return self._refer_size(leaf.node.expr)
+        if isinstance(leaf, torch.SymFloat | torch.SymBool):
+            raise WholeGraphNeededError(f"{leaf} depends on a size that varies")
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        reference = self._references.get(id(leaf))
+        if reference is None:
+            raise WholeGraphNeededError("a decomposition made a constant")
+        return reference
+
+    def _refer_size(self, size: sympy.Expr) -> Any:
+        """Return what a size is referred to by; what is computed from known ones becomes steps."""
+        if size.is_Integer:
+            return int(size)
+        if size not in self._sizes:
+            combine = _COMBINATIONS.get(type(size))
+            if combine is not None:
+                self._combine(size, combine, size.args)
+            elif not (size.is_Symbol and self._solve(size)):
+                raise WholeGraphNeededError(f"the size {size} is no size of an argument")
+        return self._sizes[size]
+
+    def _combine(self, size: sympy.Expr, combine: Callable[[Any, Any], Any], parts: tuple[sympy.Expr, ...]) -> None:
+        first, *others = parts
+        reference, number = self._refer_size(first), self._numbers.get(first, first)
+        for other in others:
+            operand = self._refer_size(other)
+            value = combine(_number(number), _number(self._numbers.get(other, other)))
+            self.steps.append(Step(combine, (reference, operand), {}, value))
+            reference, number = StepRef(len(self.steps) - 1), value
+        self._sizes[size], self._numbers[size] = reference, number
+
+    def _solve(self, symbol: sympy.Symbol) -> bool:
+        """Compute a symbol from a known size that is a multiple of it plus a number."""
+        for known in self._sizes:
+            rest = known.xreplace({symbol: sympy.S.Zero})
+            factor = known.xreplace({symbol: sympy.S.One}) - rest
+            if rest.is_Integer and factor.is_Integer and factor > 0 and known == factor * symbol + rest:
+                times = known - rest
+                if times not in self._sizes:
+                    self._combine(times, operator.add, (known, -rest))
+                if symbol not in self._sizes:
+                    self._combine(symbol, operator.floordiv, (times, factor))
+                return True
+        return False
+
+
+_COMBINATIONS: dict[Any, Callable[[Any, Any], Any]] = {
+    sympy.Add: operator.add,
+    sympy.Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    CleanDiv: operator.floordiv,
+    Mod: operator.mod,
+    PythonMod: operator.mod,
+}
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, torch.SymInt) else int(value)
+
+
+def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> bool:
+    """Whether strides change of dims only that have one element: pooling to one element per channel does that."""
+    return (
+        storage_offset in (None, tensor.storage_offset())
+        and list(size) == list(tensor.shape)
+        and all(extent == 1 or one == other for extent, one, other in zip(size, stride, tensor.stride(), strict=True))
+    )
+
 
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})

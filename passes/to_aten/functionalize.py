@@ -1,4 +1,4 @@
-"""Replace operators that write to a tensor by those that return the result, in subgraphs of control flow as well."""
+"""Take the bodies of gradient-mode regions into the graph around them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,79 @@ from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.operator_schemas import normalize_function
 
 from exirkit.ir import (
     COND,
     WHILE,
-    BodyEditor,
     ControlFlowCall,
     Diagnostic,
     GraphEditor,
     ModelError,
+    SubgraphEditor,
     alias_root,
-    bodies_of,
     control_flow_call,
     fake_like,
     locate,
     results_of_graph,
     same_value,
+    subgraph_editors,
 )
 from exirkit.passes.contract import Pass
 
-from .recording import WholeGraphNeededError
+from .decompose_to_core import WholeGraphNeededError
+
+
+class InlineGradRegions(Pass):
+    """Replace `wrap_with_set_grad_enabled` by its body: a program that only infers has no gradients to switch.
+
+    Ensures: no gradient-mode region is left.
+    """
+
+    name = "inline-grad-regions"
+    enters_bodies = True
+    ensures = ("no-grad-regions",)
+    invalidates = ("debug-handles",)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Inline region by region.
+
+        Raises:
+            WholeGraphNeededError: EK426, a region has nested regions or attributes.
+        """
+        region = torch.ops.higher_order.wrap_with_set_grad_enabled
+        for node in editor.graph.find_nodes(op="call_function", target=region):
+            attribute: Any = node.args[1]
+            _inline(editor, node, getattr(editor.program.graph_module, attribute.target))
+            if not attribute.users:
+                editor.erase(attribute)
+
+
+def _inline(editor: GraphEditor, node: Node, body: GraphModule) -> None:
+    """Copy the calls of a body in front of the region's node, and erase that."""
+    operands = iter(node.args[2:])
+    copies: dict[Node, Any] = {}
+    results: Any = ()
+    for inner in body.graph.nodes:
+        if inner.op == "placeholder":
+            copies[inner] = next(operands)
+        elif inner.op == "call_function":
+            args, kwargs = map_arg((inner.args, inner.kwargs), copies.__getitem__)
+            copies[inner] = editor.call(
+                inner.target, args, kwargs, before=node, origins=inner, val=inner.meta.get("val")
+            )
+        elif inner.op == "get_attr":
+            raise WholeGraphNeededError("a gradient-mode region has attributes of its own", node)
+        else:
+            results = map_arg(inner.args[0], copies.__getitem__)
+    for user in list(node.users):
+        assert user.target is operator.getitem, "a region's results are taken one by one"
+        editor.replace(user, results[user.args[1]])
+        editor.erase(user)
+    editor.erase(node)
+
 
 aten = torch.ops.aten
 
@@ -308,7 +358,7 @@ def hand_out_writes(
     editor: GraphEditor,
     call: ControlFlowCall,
     operands: Sequence[Any],
-    bodies: Sequence[BodyEditor],
+    bodies: Sequence[SubgraphEditor],
     writes: Writes,
     families: AliasFamilies,
 ) -> None:
@@ -359,7 +409,7 @@ def _carried_and_shared(call: ControlFlowCall, written: Sequence[int]) -> tuple[
     return (*call.carried, *moved), tuple(shared.values())
 
 
-def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Sequence[int], call: Node) -> None:
+def _return_also(body: SubgraphEditor, values: Sequence[Node | None], indices: Sequence[int], call: Node) -> None:
     """Give a body more results: new values of inputs, or copies of those that it leaves alone.
 
     Copies have the debug handle of the call: the inputs of a body have none.
@@ -374,7 +424,7 @@ def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Seque
 
 
 def seal_shared_results(
-    call: ControlFlowCall, bodies: Sequence[BodyEditor], operands: Sequence[Any], families: AliasFamilies
+    call: ControlFlowCall, bodies: Sequence[SubgraphEditor], operands: Sequence[Any], families: AliasFamilies
 ) -> None:
     """Reject writes to results of a call that may be its operands, or one value: it would be seen through both."""
     rejection = _rejection(call, "a value is written to that a branch may have returned under another name")
@@ -449,14 +499,14 @@ class Functionalize(Pass):
 
 
 def _has_writes(editor: GraphEditor) -> bool:
-    return any(map(is_in_place, editor.graph.nodes)) or any(map(_has_writes, bodies_of(editor)))
+    return any(map(is_in_place, editor.graph.nodes)) or any(map(_has_writes, subgraph_editors(editor)))
 
 
 def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
     """Make one graph and the bodies it runs functional; return what is written to that was not made here."""
     families = AliasFamilies(editor)
     replaced: list[Node] = []
-    bodies = {body.program.graph_module: body for body in bodies_of(editor)}
+    bodies = {body.program.graph_module: body for body in subgraph_editors(editor)}
     for node in list(editor.graph.nodes):
         if is_in_place(node):
             _replace(editor, node, families)
@@ -476,7 +526,7 @@ def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
     return {base: value for base, value in families.written().items() if base.op in ("placeholder", "get_attr")}
 
 
-def _functionalize_body(body: BodyEditor) -> dict[int, Node]:
+def _functionalize_body(body: SubgraphEditor) -> dict[int, Node]:
     """Make a body functional; return what its inputs hold in the end, where that is something new, by their number."""
     if not _has_writes(body):
         return {}

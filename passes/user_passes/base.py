@@ -1,12 +1,14 @@
-"""The documented contracts of passes that users bring, and the manager that runs them over graph modules."""
+"""The classes that user passes derive from, as in the official package, and diagnostics that blame the pass."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,12 +18,23 @@ from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase as TorchPassBase
 from torch.fx.passes.infra.pass_base import PassResult as PassResult
 
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, ModelError, UsageError
+from exirkit.ir import (
+    ContractError,
+    Diagnostic,
+    DiagnosticError,
+    Location,
+    ModelError,
+    RawEdit,
+    UsageError,
+    give_foreign_handles,
+    is_users_file,
+    line_of_definition,
+    line_that_raised,
+    locate,
+    take_foreign_handles,
+)
 from exirkit.passes.export_pass.snapshot import remembering
 from exirkit.passes.export_pass.values import brief
-
-from .blame import raised
-from .official import is_official, run_official
 
 PassType: TypeAlias = Callable[[GraphModule], PassResult | GraphModule | None]
 """What a `PassManager` takes: a function or object that is called with a graph module."""
@@ -325,3 +338,164 @@ def _name(pass_: object) -> str:
 
 def _misuse(message: str, expected: str, hint: str | None = None) -> UsageError:
     return UsageError(Diagnostic(code="EK410", message=message, expected=expected, hint=hint))
+
+
+_SHOWN = 3
+
+
+def name_of_pass(one: Any) -> str:
+    """Return how messages name a pass of any kind."""
+    if isinstance(one, functools.partial):
+        return name_of_pass(one.func)
+    name = getattr(one, "name", None)
+    return name if isinstance(name, str) else str(getattr(one, "__name__", type(one).__name__))
+
+
+def code_of_pass(one: Any) -> Location:
+    """Return where the work of a pass is defined: the method, the function, or else the class."""
+    if isinstance(one, functools.partial):
+        return code_of_pass(one.func)
+    if hasattr(one, "__code__") or hasattr(one, "__func__"):
+        return line_of_definition(one)
+    for method in ("edit", "call", "__call__"):
+        found = getattr(type(one), method, None)
+        code = getattr(found, "__code__", None)
+        if found is not None and code is not None and is_users_file(code.co_filename):
+            return line_of_definition(found)
+    return line_of_definition(type(one))
+
+
+def place_of(location: Location) -> str | None:
+    """Return a place in a file in one word, `passes.py:12`."""
+    return None if location.file is None else f"{location.file}:{location.line}"
+
+
+def is_shipped(one: Any) -> bool:
+    """Return whether a pass is one of exirkit's own, for whose edits the tests vouch."""
+    return type(one).__module__.partition(".")[0] == "exirkit"
+
+
+def nameless(one: Any) -> UsageError:
+    """Describe a pass without a name."""
+    kind = type(one).__name__
+    return UsageError(
+        Diagnostic(
+            code="EK444",
+            message=f"the pass {kind} has no name",
+            location=line_of_definition(type(one)),
+            expected="a class attribute `name`, in kebab case; reports and messages use it",
+            hint=f'write `name = "{_kebab(kind)}"` in the class',
+        )
+    )
+
+
+def _kebab(name: str) -> str:
+    return "".join(f"-{each.lower()}" if each.isupper() and at else each.lower() for at, each in enumerate(name))
+
+
+def raised(
+    one: Any, error: Exception, code: str, notes: tuple[str, ...] = (), hint: str | None = None
+) -> ContractError:
+    """Describe a pass that raised something other than a diagnostic.
+
+    Args:
+        one: The pass.
+        error: What it raised.
+        code: Code of the finding.
+        notes: What the caller knows.
+        hint: What to do, if there is anything to say.
+    """
+    location = line_that_raised(error)
+    if location.file is None:
+        location = code_of_pass(one)
+    # What follows the first line is often a report of torch about the graph; the cause has all of it.
+    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
+    message = f"pass {name_of_pass(one)} failed: {text}"
+    return ContractError(Diagnostic(code=code, message=message, location=location, notes=notes, hint=hint))
+
+
+def blame(one: Any, error: DiagnosticError) -> None:
+    """Add to the findings of an edit which pass made it, and where."""
+    place = place_of(line_that_raised(error)) or place_of(code_of_pass(one))
+    error.annotate(f"raised in pass {name_of_pass(one)}" + (f", {place}" if place else ""))
+
+
+def check_edits(one: Any, found: Sequence[RawEdit]) -> None:
+    """Raise if a pass edited the program itself instead of telling the editor.
+
+    Raises:
+        ContractError: EK445.
+    """
+    if not found:
+        return
+    shown = "; ".join(edit.what for edit in found[:_SHOWN])
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    node = next((edit.node for edit in found if edit.node is not None and not edit.node._erased), None)
+    place = code_of_pass(one)
+    location = place if node is None else locate(node).model_copy(update={"file": place.file, "line": place.line})
+    methods = ", ".join(dict.fromkeys(f"`{method}`" for edit in found for method in edit.methods))
+    raise ContractError(
+        Diagnostic(
+            code="EK445",
+            message=f"pass {name_of_pass(one)} edited the program without its editor: {shown}{more}",
+            location=location,
+            expected=f"edits by methods of the editor; here: {methods}",
+            notes=("the editor cannot undo, report or check other edits",),
+            hint="a pass that edits a graph module is a function of the module, a PassBase or an ExportPass",
+        )
+    )
+
+
+_LIBRARY = "executorch"
+_HOME, _BASE = "executorch.exir.pass_base", "ExportedProgramPassBase"
+
+
+def join_official_passes(kind: type) -> None:
+    """Make a class of passes count as passes over programs for the official pass manager.
+
+    The manager calls such passes with the exported program, in which stored tensors are known, and all others with its
+    graph module. What is asked of them is to be callable and to return something with `exported_program` and
+    `modified`. Versions of the package without such passes call every pass with the graph module.
+
+    Args:
+        kind: The class; its objects can be called with either.
+    """
+    base = getattr(sys.modules.get(_HOME), _BASE, None)
+    if base is not None and not issubclass(kind, base):
+        base.register(kind)
+
+
+def is_official(one: Any) -> bool:
+    """Return whether a pass is an object of the official package, or of a class derived from one of its classes."""
+    return any(kind.__module__.partition(".")[0] == _LIBRARY for kind in type(one).__mro__)
+
+
+def takes_programs(one: Any) -> bool:
+    """Return whether a pass of the official package works on exported programs, not on graph modules."""
+    base = getattr(sys.modules.get(_HOME), _BASE, None)
+    return base is not None and is_official(one) and isinstance(one, base)
+
+
+@contextmanager
+def official_handles(module: GraphModule) -> Iterator[None]:
+    """Let a graph name operators by the official handles inside of the block."""
+    give_foreign_handles(module, _LIBRARY)
+    try:
+        yield
+    finally:
+        take_foreign_handles(module)
+
+
+def run_official(one: Any, module: GraphModule) -> Any:
+    """Call an official pass with a graph module of ours; what it returns has our handles.
+
+    Args:
+        one: A pass over graph modules.
+        module: The graph, which has our handles again in the end.
+    """
+    with official_handles(module):
+        result = one(module)
+        made = getattr(result, "graph_module", result)
+        if isinstance(made, GraphModule):
+            take_foreign_handles(made)
+    return result

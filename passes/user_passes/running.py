@@ -22,9 +22,17 @@ from exirkit.ir import (
 from exirkit.passes.contract import Pass, check_outputs, outputs_of
 from exirkit.passes.to_edge.edge_operators import LiftConstants
 
-from .base import ExportedProgramPassBase, PassManager
-from .blame import code_of_pass, name_of_pass, raised
-from .official import is_official, official_handles, run_official, takes_programs
+from .base import (
+    ExportedProgramPassBase,
+    PassManager,
+    code_of_pass,
+    is_official,
+    name_of_pass,
+    official_handles,
+    raised,
+    run_official,
+    takes_programs,
+)
 
 _HINT = "a pass that adds or removes stored tensors edits the program: derive it from exirkit.Pass"
 

@@ -10,7 +10,7 @@ from exirkit.cli.commands.explain import read_code_texts
 def test_a_code_is_explained(invoke: Invoke, spelling: str) -> None:
     result = invoke("explain", spelling)
     assert result.exit_code == 0
-    assert result.stdout.startswith("EK101: an operator name is not known\n\n")
+    assert result.stdout.startswith("EK101: unknown operator\n\n")
     assert len(result.stdout.splitlines()) > 2
 
 

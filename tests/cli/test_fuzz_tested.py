@@ -10,7 +10,7 @@ from tests.cli.conftest import Invoke
 from tests.cli.test_fuzz import HereForPool
 
 import exirkit.fuzz
-from exirkit.passes.pipelines import shipped_text
+from exirkit.passes.pipelines.pipeline import shipped_text
 
 WRONG = """\
 rulebook: 1

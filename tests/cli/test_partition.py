@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Invoke, Spawn
 
-from exirkit.passes.pipelines import shipped_text
+from exirkit.passes.pipelines.pipeline import shipped_text
 
 FILE = "partitioning: 1\nbackend: Unknown\nrules:\n- {name: matrices, op: aten.addmm.default}\n"
 

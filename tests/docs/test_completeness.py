@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from exirkit import GraphEditor, MemoryPolicy
 from exirkit.passes import Minimum, Partitioning, TakingRule
-from exirkit.passes.memory.policy import MemoryPool, PlacementRule
+from exirkit.passes.memory.policy.model import MemoryPool, PlacementRule
 from exirkit.patterns import rule_keys_page
 
 DOCS = Path(__file__).parents[2] / "docs"

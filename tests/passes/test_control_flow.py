@@ -12,7 +12,7 @@ from torch._higher_order_ops import map as _map
 from torch._higher_order_ops import while_loop as _while_loop
 from torch.fx import Node
 
-from exirkit.ir import ModelError, TensorShapeDynamism, body_calls, control_flow_call, results_of_graph
+from exirkit.ir import ModelError, TensorShapeDynamism, control_flow_call, control_flow_calls, results_of_graph
 from exirkit.passes import (
     ConvertToOutVariants,
     GenerateDebugHandles,
@@ -39,7 +39,7 @@ def rotating(count: torch.Tensor, x: torch.Tensor) -> Any:
 
 
 def results(program: Any, place: int = -1) -> list[Any]:
-    (call,) = body_calls(program.graph_module)
+    (call,) = control_flow_calls(program.graph_module)
     return results_of_graph(call.bodies[place])
 
 
@@ -57,7 +57,7 @@ def test_a_branch_returns_what_it_has_computed() -> None:
 def test_what_a_loop_carries_is_copied_only_where_it_changes_places() -> None:
     program = edge_program(rotating, torch.tensor(3), torch.ones(2))
     made = after(program, SeparateBodyResults())
-    (call,) = body_calls(made.graph_module)
+    (call,) = control_flow_calls(made.graph_module)
     inputs = call.body.graph.find_nodes(op="placeholder")
     _, second, third, fourth = results(made)
     assert (second.op, third.op) == ("call_function", "call_function")
@@ -69,7 +69,7 @@ def test_what_a_loop_carries_is_copied_only_where_it_changes_places() -> None:
 def test_memory_is_shared_across_the_border() -> None:
     for model, args in ((chosen, (torch.ones(2), YES)), (rotating, (torch.tensor(3), torch.ones(2)))):
         made = after(edge_program(model, *args), SeparateBodyResults(), PropagateSpecs(), ConvertToOutVariants())
-        (call,) = body_calls(made.graph_module)
+        (call,) = control_flow_calls(made.graph_module)
         specs = call.node.meta["spec"]
         taken = [node for node in made.graph.nodes if node.target is operator.getitem]
         assert all(node.meta["spec"] is specs[node.args[1]] for node in taken)
@@ -89,7 +89,7 @@ def test_results_that_grow_by_rows_may_change_their_size() -> None:
         return map_rows(lambda row: row + 1, x)
 
     made = after(edge_program(rows, torch.ones(3, 2)), PropagateSpecs())
-    (call,) = body_calls(made.graph_module)
+    (call,) = control_flow_calls(made.graph_module)
     assert [spec.shape_dynamism for spec in call.node.meta["spec"]] == [TensorShapeDynamism.DYNAMIC_BOUND]
     assert results(made)[0].meta["spec"].shape == [2]
 
@@ -99,7 +99,7 @@ def test_inputs_that_no_body_reads_go() -> None:
         return torch.cond(x.sum() > 0, lambda a, b: a.relu(), lambda a, b: a.neg(), (x, y))
 
     program = edge_program(model, torch.ones(2), torch.ones(3))
-    (call,) = body_calls(program.graph_module)
+    (call,) = control_flow_calls(program.graph_module)
     assert len(call.shared) == 1
     assert {len(body.graph.find_nodes(op="placeholder")) for body in call.bodies} == {1}
     assert not RemoveUnusedInputs()(program).modified
@@ -107,7 +107,7 @@ def test_inputs_that_no_body_reads_go() -> None:
 
 def test_handles_are_unique_over_all_bodies() -> None:
     program = edge_program(rotating, torch.tensor(3), torch.ones(2))
-    (call,) = body_calls(program.graph_module)
+    (call,) = control_flow_calls(program.graph_module)
     graphs = [program.graph, *(body.graph for body in call.bodies)]
     handles = [{node.meta["debug_handle"] for node in graph.nodes if node.op == "call_function"} for graph in graphs]
     assert all(handles)
@@ -122,7 +122,7 @@ def test_results_are_row_major_in_every_branch() -> None:
 
     program = edge_program(model, torch.ones(1, 2, 3, 4), YES)
     made = after(program, SeparateBodyResults(), LegalizeDimOrder())
-    (call,) = body_calls(made.graph_module)
+    (call,) = control_flow_calls(made.graph_module)
     (operand,) = call.shared
     assert operand.meta["val"].is_contiguous(memory_format=torch.channels_last)
     assert all(one.is_contiguous() for one in call.node.meta["val"])
@@ -134,7 +134,7 @@ def test_results_are_row_major_in_every_branch() -> None:
 
 def test_a_call_of_another_form_is_rejected() -> None:
     program = edge_program(chosen, torch.ones(2), YES)
-    (call,) = body_calls(program.graph_module)
+    (call,) = control_flow_calls(program.graph_module)
     call.node.args = (*call.node.args, 3)
     assert control_flow_call(call.node) is None
     with pytest.raises(ModelError, match="EK432"):

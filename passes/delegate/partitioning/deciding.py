@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 from exirkit.ir import ModelError, delegate_of, module_paths, underlying
-from exirkit.passes.config.node_names import agree, full_names, operator_names
+from exirkit.passes.config.policies import agree, full_names, operator_names
 from exirkit.passes.delegate.growing import cycles_among, grown_partitions
 from exirkit.patterns import (
     DTYPES,

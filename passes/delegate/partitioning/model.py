@@ -21,7 +21,6 @@ from exirkit.ir import (
     read_document,
     read_text,
 )
-from exirkit.passes.config.node_names import has_wildcard
 from exirkit.passes.config.policies import (
     Conditions,
     Globs,
@@ -31,6 +30,7 @@ from exirkit.passes.config.policies import (
     TextAt,
     condition_findings,
     dtype_findings,
+    has_wildcard,
     operator_findings,
     wrong,
 )

@@ -11,7 +11,7 @@ from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
 from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSpec, UsageError, locate
-from exirkit.passes.memory.algorithms import (
+from exirkit.passes.memory.planners import (
     MemoryAlgorithm,
     algorithm_name,
     arena_of,
@@ -21,22 +21,24 @@ from exirkit.passes.memory.algorithms import (
     write_place,
     write_view,
 )
-from exirkit.passes.memory.policy import PooledPlanner
+from exirkit.passes.memory.policy.planner import PooledPlanner
 
-from .control_flow import SubmoduleCall, needs_inputs_planned, submodule_calls
-from .in_place import Chain, find_chains
 from .specs import (
     AllocationPolicy,
     SpecRoles,
+    SubmoduleCall,
     finalize_aliases,
     leave_out,
+    needs_inputs_planned,
     node_specs,
     padding_of,
     select_specs,
     spec_roles,
+    submodule_calls,
     update_lifetimes,
 )
 from .tree_plan import PlacedGraph, smaller_without_blocks
+from .value_uses import Chain, find_chains
 
 
 @dataclass(slots=True)

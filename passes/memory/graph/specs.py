@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate, underlying, view
-from exirkit.passes.memory.algorithms import has_integer_sizes, still_symbolic, storage_root
+from exirkit.passes.memory.planners import has_integer_sizes, still_symbolic, storage_root
 
 _CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _MUTATION_KINDS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION})
@@ -382,3 +383,58 @@ def padding_of(graph_module: GraphModule) -> int:
         if isinstance(backend_id, str) and "xnnpack" in backend_id.lower():
             return _XNNPACK_PADDING
     return 0
+
+
+# Operators whose graphs receive slices that the parent has no tensor for, so that their inputs need memory.
+_SLICING = frozenset({"map_impl", "scan"})
+
+
+@dataclass(frozen=True, slots=True)
+class SubmoduleCall:
+    """One node that runs other graphs.
+
+    Attributes:
+        node: The call.
+        submodules: Its graphs, in order of the arguments.
+    """
+
+    node: Node
+    submodules: tuple[GraphModule, ...]
+
+
+def submodule_calls(graph_module: GraphModule) -> list[SubmoduleCall]:
+    """Return the calls of control flow in a graph, in order; a delegate's graph is not one the planner may enter."""
+    calls = []
+    for node in graph_module.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
+            found = (_graph_of(graph_module, argument) for argument in node.args)
+            submodules = tuple(submodule for submodule in found if submodule is not None)
+            if submodules:
+                calls.append(SubmoduleCall(node, submodules))
+    return calls
+
+
+def needs_inputs_planned(node: Node) -> bool:
+    """Return whether the graphs that a node runs need memory for their inputs.
+
+    A branch reads the values of its parent in place. The body of a `map` or `scan` gets a slice of them in each round.
+    """
+    return _name(node) in _SLICING
+
+
+def is_branching(node: Node) -> bool:
+    """Return whether of the graphs that a node runs one runs once."""
+    return _name(node) == "cond"
+
+
+def _graph_of(graph_module: GraphModule, argument: Any) -> GraphModule | None:
+    if not isinstance(argument, Node) or argument.op != "get_attr":
+        return None
+    found: Any = graph_module
+    for part in str(argument.target).split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, GraphModule) else None
+
+
+def _name(node: Node) -> str:
+    return str(getattr(node.target, "_name", node.target))

@@ -12,12 +12,11 @@ from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
 from exirkit.ir import TensorSpec, alloc, called_graphs, underlying
-from exirkit.passes.memory.algorithms import aligned_nbytes, pinned_offset, storage_root, write_view
-from exirkit.passes.memory.packing.packers import groups_sharing_bytes
+from exirkit.passes.memory.planners import aligned_nbytes, pinned_offset, storage_root, write_view
+from exirkit.passes.memory.problem import groups_sharing_bytes
 
-from .control_flow import is_branching, submodule_calls
-from .in_place import Chain
-from .specs import node_specs, spec_roles
+from .specs import is_branching, node_specs, spec_roles, submodule_calls
+from .value_uses import Chain
 
 
 class TreeConflicts:

@@ -13,11 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from exirkit.passes.memory.planners import DemandPlanner, naive_placement, planner_named, solve
-from exirkit.passes.memory.problem import PlanningProblem, PlanningResult, Pool, Timeline, storage_roots
+from exirkit.passes.memory.problem import (
+    Demand,
+    Placement,
+    PlanningProblem,
+    PlanningResult,
+    Pool,
+    Timeline,
+    lower_bound,
+    storage_roots,
+)
 
-from .exact import ProvedPlacement
-from .packers import Demand, Placement, lower_bound
-from .search import smallest_placement
+from .search import ProvedPlacement, smallest_placement
 
 # Choices that are examined in all: enough to choose from about a dozen ranges that are live at once exactly.
 _CHOICES = 300_000

@@ -24,7 +24,6 @@ from exirkit.ir import (
     read_document,
     read_text,
 )
-from exirkit.passes.config.node_names import has_wildcard
 from exirkit.passes.config.policies import (
     ONE_OR_MORE,
     WITH_UNIT,
@@ -38,6 +37,7 @@ from exirkit.passes.config.policies import (
     TextAt,
     condition_findings,
     dtype_findings,
+    has_wildcard,
     operator_findings,
     wrong,
 )

@@ -22,13 +22,12 @@ from exirkit.ir import (
     named_arguments,
     underlying,
 )
-from exirkit.passes.config.node_names import agree, full_names, operator_names
-from exirkit.passes.memory.algorithms import MemoryAlgorithm, arena_of, pinned_offset, result_of
-from exirkit.passes.memory.arenas import left_of, taken_note
-from exirkit.passes.memory.graph.in_place import Chain
+from exirkit.passes.config.policies import agree, full_names, operator_names
 from exirkit.passes.memory.graph.specs import SpecRoles
-from exirkit.passes.memory.graph.value_uses import ValueUse, value_uses
+from exirkit.passes.memory.graph.value_uses import Chain, ValueUse, value_uses
+from exirkit.passes.memory.methods import left_of, taken_note
 from exirkit.passes.memory.packing.pools import Claim, Load, PooledPlan, PoolRequest, choose_claims, plan_pools
+from exirkit.passes.memory.planners import MemoryAlgorithm, arena_of, pinned_offset, result_of
 from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool
 from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition
 

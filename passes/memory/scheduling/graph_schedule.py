@@ -12,20 +12,22 @@ from torch.export import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
 from exirkit.ir import ModelError, TensorSpec, alloc, called_graphs, is_pure, named_arguments, underlying, view
-from exirkit.passes.memory.algorithms import DEFAULT_ARENA, aligned_nbytes, storage_root
-from exirkit.passes.memory.graph.control_flow import needs_inputs_planned, submodule_calls
-from exirkit.passes.memory.graph.in_place import find_chains, possible_places
 from exirkit.passes.memory.graph.specs import (
     AllocationPolicy,
     SpecRoles,
     compute_lifetimes,
     finalize_aliases,
+    needs_inputs_planned,
     node_specs,
     select_specs,
     spec_roles,
+    submodule_calls,
 )
-from exirkit.passes.memory.packing.packers import Demand, peak_bytes
-from exirkit.passes.memory.scheduling import OrderProblem, find_schedule
+from exirkit.passes.memory.graph.value_uses import find_chains, possible_places
+from exirkit.passes.memory.planners import DEFAULT_ARENA, aligned_nbytes, storage_root
+from exirkit.passes.memory.problem import Demand, peak_bytes
+
+from .orders import OrderProblem, find_schedule
 
 
 @dataclass

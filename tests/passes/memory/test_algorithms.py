@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exirkit.ir import ContractError, ModelError, TensorSpec, UsageError
-from exirkit.passes.memory import (
+from exirkit.passes.memory.planners import (
     MemoryAlgoResult,
     MemoryPlanningAlgorithmSuite,
     SpecAllocResult,
@@ -225,7 +225,7 @@ def test_suite_keeps_the_first_of_equals() -> None:
 @settings(max_examples=30)
 @given(data=st.data())
 def test_lists_and_arrays_of_neighbours_give_the_same_placement(data: st.DataObject) -> None:
-    from exirkit.passes.memory.packing.packers import Demand, DensePacker, SparsePacker
+    from exirkit.passes.memory.problem import Demand, DensePacker, SparsePacker
 
     count = data.draw(st.integers(1, 120))
     spans = data.draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=count, max_size=count))

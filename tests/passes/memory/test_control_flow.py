@@ -10,7 +10,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from exirkit.ir import ContractError, ModelError, TensorSpec, UsageError
-from exirkit.passes.memory import MemoryPlanningPass, naive
+from exirkit.passes.memory.planners import naive
+from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 
 
 def ranges(graph_module: GraphModule, nodes: list[Node] | None = None) -> set[tuple[int, int]]:

@@ -13,8 +13,8 @@ from torch.fx import GraphModule, Node
 
 import exirkit
 from exirkit import ExecutorchBackendConfig, MemoryPlanningPass, ModelError
-from exirkit.passes.memory import MemoryAlgoResult, greedy
 from exirkit.passes.memory.graph.specs import AllocationPolicy
+from exirkit.passes.memory.planners import MemoryAlgoResult, greedy
 from exirkit.passes.memory.scheduling.graph_schedule import GraphSchedule
 from exirkit.program import ExecutorchProgramManager
 from exirkit.runtime_ref import Runtime

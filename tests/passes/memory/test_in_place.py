@@ -11,7 +11,8 @@ from torch.fx import Node
 
 import exirkit
 from exirkit.ir import in_place_operators
-from exirkit.passes.memory import MemoryPlanningPass, naive
+from exirkit.passes.memory.planners import naive
+from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import check_memory_plan
 

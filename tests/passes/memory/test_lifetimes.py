@@ -5,7 +5,7 @@ from typing import Any
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit.passes.memory import compute_lifetimes, update_lifetimes
+from exirkit.passes.memory.graph.specs import compute_lifetimes, update_lifetimes
 
 
 def span(spans: Any, node: Node) -> tuple[int, int]:

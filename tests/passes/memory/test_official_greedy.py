@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from exirkit.ir import TensorSpec
-from exirkit.passes.memory import greedy, portfolio
+from exirkit.passes.memory.planners import greedy, portfolio
 
 # The official package warns on import and registers operators, so it gets a process of its own.
 _WORKER = """

@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exirkit.passes.memory import PLANNERS, Body, PlannedValue, PlanningProblem, Pool, solve
-from exirkit.passes.memory.packing.exact import exact_placement
-from exirkit.passes.memory.packing.packers import Demand, DensePacker, SparsePacker, lower_bound, peak_bytes
-from exirkit.passes.memory.packing.search import Effort, smallest_placement
-from exirkit.passes.memory.problem import Alternatives, Timeline
+from exirkit.passes.memory.packing.search import Effort, exact_placement, smallest_placement
+from exirkit.passes.memory.planners import PLANNERS, solve
+from exirkit.passes.memory.problem import (
+    Alternatives,
+    Body,
+    Demand,
+    DensePacker,
+    PlannedValue,
+    PlanningProblem,
+    Pool,
+    SparsePacker,
+    Timeline,
+    lower_bound,
+    peak_bytes,
+)
 
 
 def random_demand(seed: int, count: int, steps: int) -> Demand:

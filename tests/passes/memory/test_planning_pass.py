@@ -11,14 +11,14 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from exirkit.ir import ContractError, ModelError, TensorShapeDynamism, TensorSpec, UsageError
-from exirkit.passes.memory import (
+from exirkit.passes.memory.planners import (
     MemoryAlgoResult,
     MemoryPlanningAlgorithmSuite,
-    MemoryPlanningPass,
     SpecAllocResult,
     greedy,
     naive,
 )
+from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 
 
 def spec_of(node: Node) -> TensorSpec:

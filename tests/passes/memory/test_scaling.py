@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from exirkit.ir import TensorSpec
-from exirkit.passes.memory import portfolio
+from exirkit.passes.memory.planners import portfolio
 from exirkit.verifiers import check_memory_plan
 
 
@@ -71,7 +71,7 @@ def test_many_buffers_that_live_throughout_do_not_multiply_the_work() -> None:
 
 
 def test_checker_is_near_linear(new_builder: Any) -> None:
-    from exirkit.passes.memory import MemoryPlanningPass
+    from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 
     counts = []
     for length in (100, 400):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.passes.memory.test_scaling import count_lines
 
-from exirkit.passes.memory.scheduling import (
+from exirkit.passes.memory.scheduling.orders import (
     OrderProblem,
     best_order,
     find_schedule,

@@ -17,8 +17,8 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
 from exirkit.ir import TensorSpec, alloc, view
-from exirkit.passes.memory import MemoryPlanningPass
 from exirkit.passes.memory.graph import planner as graph_planner
+from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 from exirkit.verifiers import check_memory_plan
 
 SEEDS = range(int(os.environ.get("TREES", "25")))

@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 
 from exirkit import passes
-from exirkit.passes.pipelines.invariants import CHECKS, INVARIANTS
-from exirkit.passes.pipelines.model import Stage
-from exirkit.passes.pipelines.settings import SETTINGS
-from exirkit.passes.registry import shipped_passes
+from exirkit.passes.contract import shipped_passes
+from exirkit.passes.pipelines.model import CHECKS, INVARIANTS, SETTINGS, Stage
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "how_to" / "pipelines.md").read_text()
 

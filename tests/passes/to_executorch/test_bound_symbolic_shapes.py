@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, constrain_range
 
-from exirkit.ir import ModelError, TensorShapeDynamism, TensorSpec, body_calls, ops, results_of_graph
+from exirkit.ir import ModelError, TensorShapeDynamism, TensorSpec, control_flow_calls, ops, results_of_graph
 from exirkit.passes import (
     BoundSymbolicShapes,
     LegalizeDimOrder,
@@ -87,7 +87,7 @@ class TestSpecs:
             return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
         made = after(edge_program(branch, torch.ones(3)), PropagateSpecs())
-        (call,) = body_calls(made.graph_module)
+        (call,) = control_flow_calls(made.graph_module)
         for body in call.bodies:
             (given,) = body.graph.find_nodes(op="placeholder")
             assert given.meta["spec"] is call.shared[0].meta["spec"]

@@ -122,9 +122,9 @@ def _unknown_kernels(file: PteFile, registry: OperatorRegistry) -> list[Diagnost
                 continue
             near = registry.suggest(name)
             found.append(
-                Diagnostic(
-                    code="EK731",
-                    message=f"no kernel is called {name}",
+                Diagnostic.of(
+                    "EK731",
+                    f"no kernel is called {name}",
                     location=Location(method=plan.name, node=f"operator {index}"),
                     hint=f"did you mean {near}?" if near else UNKNOWN_KERNEL_HINT,
                 )

@@ -1,0 +1,371 @@
+"""What holds of a program: values it stores, calls of its graphs, bytes that are live."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Container, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
+from torch.fx import GraphModule, Node
+
+from exirkit.ir import (
+    DefinedOperator,
+    Diagnostic,
+    ModelError,
+    control_flow_call,
+    delegate_of,
+    has_unbacked_symbols,
+    is_pure,
+    locate,
+    underlying,
+)
+
+
+def graph_call_findings(module: GraphModule) -> list[Diagnostic]:
+    """List the calls of other graphs that the chain cannot lower, those inside of bodies included.
+
+    Returns:
+        A finding EK432 for each operator that calls other graphs and is no `cond`, `map`, `scan` or `while_loop`, and
+        for each call of a graph that another call runs as well, in graph order.
+    """
+    return list(_findings(module, set()))
+
+
+def _findings(module: GraphModule, seen: set[GraphModule]) -> Iterator[Diagnostic]:
+    for node in module.graph.nodes:
+        call = control_flow_call(node)
+        if call is not None:
+            if len(seen.union(call.bodies)) < len(seen) + len(call.bodies):
+                yield _runs_what_others_run(node)
+            seen.update(call.bodies)
+            for body in call.bodies:
+                yield from _findings(body, seen)
+        elif (
+            node.op == "call_function"
+            and isinstance(node.target, HigherOrderOperator)
+            # What a delegate computes is the business of its backend.
+            and delegate_of(node) is None
+        ):
+            yield _cannot_be_lowered(node)
+
+
+def reject_graph_calls(module: GraphModule) -> None:
+    """Reject a graph that calls other graphs in a way that cannot be lowered.
+
+    Raises:
+        ModelError: EK432, for each such call.
+    """
+    found = graph_call_findings(module)
+    if found:
+        raise ModelError(found)
+
+
+def _cannot_be_lowered(node: Node) -> Diagnostic:
+    return Diagnostic(
+        code="EK432",
+        message=f"{node.target} cannot be lowered",
+        location=locate(node),
+        expected="of the operators that call other graphs: cond, map, scan and while_loop only, and calls of delegates",
+        hint="write the model with torch.cond, map, scan or while_loop, or without calls of other graphs",
+    )
+
+
+def _runs_what_others_run(node: Node) -> Diagnostic:
+    return Diagnostic(
+        code="EK432",
+        message=f"{node.target} runs a graph that is run from elsewhere too",
+        location=locate(node),
+        expected="a graph of its own for each branch and each loop, whose tensors have one place in memory",
+        hint="export the model again, or give each call a copy of the graph",
+    )
+
+
+_SHARING = (torch.ops.aten.view_copy.default, torch.ops.aten.unsqueeze_copy.default, torch.ops.aten.squeeze_copy.dims)
+
+
+def planned_nbytes(program: ExportedProgram) -> int:
+    """Return the bytes of all planned memory of a program.
+
+    Args:
+        program: A program of the ExecuTorch dialect that has been planned.
+    """
+    sizes = program.graph_module.meta.get("non_const_buffer_sizes", [])
+    return sum(int(size) for size in sizes)
+
+
+def peak_nbytes(program: ExportedProgram) -> float:
+    """Return the most bytes of values that are alive at once in a program that is not planned yet.
+
+    Counts what `live_nbytes` counts; takes time in proportion to the number of nodes.
+    """
+    inputs = frozenset(program.graph_signature.user_inputs)
+    nodes = list(program.graph.nodes)
+    place = {node: index for index, node in enumerate(nodes)}
+    last: dict[Node, int] = {}
+    # From the end, so that what reshapes a value has its own last use already.
+    for node in reversed(nodes):
+        ends = [last[user] if underlying(user.target) in _SHARING else place[user] for user in node.users]
+        last[node] = max(ends, default=place[node])
+    changes = [0.0] * (len(nodes) + 1)
+    for node in nodes:
+        if node.name in inputs if node.op == "placeholder" else _has_memory(node):
+            nbytes = _nbytes(node)
+            changes[place[node]] += nbytes
+            changes[last[node] + 1] -= nbytes
+    most = alive = 0.0
+    for change in changes:
+        alive += change
+        most = max(most, alive)
+    return most
+
+
+def live_nbytes(node: Node, inputs: Container[str]) -> float:
+    """Return the bytes of values that are alive while a call runs, its own result not counted.
+
+    Stored tensors take no planned memory and do not count; a reshaped value counts once. Sizes that vary count as
+    large as they were when the program was exported.
+
+    Args:
+        node: Call in a graph that is not planned yet.
+        inputs: Names of the placeholders that are inputs of the program.
+    """
+    total = 0.0
+    for other in node.graph.nodes:
+        if other is node:
+            break
+        has_memory = other.name in inputs if other.op == "placeholder" else _has_memory(other)
+        if has_memory and _last_use_is_behind(other, node):
+            total += _nbytes(other)
+    return total
+
+
+def _has_memory(node: Node) -> bool:
+    return node.op == "call_function" and underlying(node.target) not in _SHARING
+
+
+def _last_use_is_behind(value: Node, node: Node) -> bool:
+    pending = [value]
+    while pending:
+        for user in pending.pop().users:
+            if user is node or node < user:
+                return True
+            if underlying(user.target) in _SHARING:
+                pending.append(user)
+    return False
+
+
+def _nbytes(node: Node) -> float:
+    values = node.meta.get("val")
+    total = 0.0
+    for one in values if isinstance(values, list | tuple) else [values]:
+        if isinstance(one, torch.Tensor):
+            sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in one.shape]
+            total += math.inf if any(size is None for size in sizes) else math.prod(sizes) * one.element_size()
+    return total
+
+
+_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+_WRITES = frozenset(
+    {
+        OutputKind.BUFFER_MUTATION,
+        OutputKind.PARAMETER_MUTATION,
+        OutputKind.USER_INPUT_MUTATION,
+        OutputKind.GRADIENT_TO_PARAMETER,
+        OutputKind.GRADIENT_TO_USER_INPUT,
+    }
+)
+
+
+class StoredValues:
+    """Stored tensors and written values of one program, as it is when this is made.
+
+    Attributes:
+        program: The program.
+        output_kinds: For each node that the program returns, as what.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        signature = program.graph_signature
+        placeholders = program.graph.find_nodes(op="placeholder")
+        self._specs: dict[Node, InputSpec] = dict(zip(placeholders, signature.input_specs, strict=True))
+        self.output_kinds = _output_kinds(program, signature.output_specs)
+        self._groups = _Groups()
+        self._link_shared_storage()
+        self._written = self._link_graph()
+        self._mutable = self._mutable_storages()
+
+    def tensor(self, node: Node) -> torch.Tensor | None:
+        """Return the tensor behind an input that the program only reads; None for all other nodes.
+
+        Tensors without plain data in memory (sparse, quantized, fake, of a subclass) count as unknown.
+        """
+        tensor = self._stored(node)
+        if tensor is None or not is_plain_tensor(tensor) or self.is_written(node):
+            return None
+        return None if storage_of(tensor) in self._mutable else tensor
+
+    def kind(self, node: Node) -> InputKind | None:
+        """Return as what a program takes an input."""
+        spec = self._specs.get(node)
+        return None if spec is None else spec.kind
+
+    def stored(self) -> Iterator[tuple[Node, torch.Tensor]]:
+        """Yield every input that is a stored tensor, with the tensor, in order."""
+        for node in self._specs:
+            tensor = self._stored(node)
+            if tensor is not None:
+                yield node, tensor
+
+    def is_written(self, node: Node) -> bool:
+        """Whether an operator writes to this value, or to memory that it may share."""
+        return self._groups.of(node) in self._written
+
+    def touches_written(self, node: Node) -> bool:
+        """Whether a call reads or returns memory that an operator writes to."""
+        return self.is_written(node) or any(map(self.is_written, node.all_input_nodes))
+
+    def _stored(self, node: Node) -> torch.Tensor | None:
+        spec = self._specs.get(node)
+        if spec is None or spec.kind not in _STORED:
+            return None
+        found = self.program.state_dict.get(spec.target)
+        found = self.program.constants.get(spec.target) if found is None else found
+        return found if isinstance(found, torch.Tensor) else None
+
+    def _link_shared_storage(self) -> None:
+        first: dict[int, Node] = {}
+        for node, tensor in self.stored():
+            if is_plain_tensor(tensor) and tensor.numel():
+                self._groups.link(first.setdefault(storage_of(tensor), node), node)
+
+    def _link_graph(self) -> frozenset[Node]:
+        """Link values that may share memory; return the groups that are written to."""
+        written: list[Node] = []
+        for node in self.program.graph.nodes:
+            if node.op != "call_function":
+                continue
+            written += _written_arguments(node)
+            for source in _shared_arguments(node):
+                self._groups.link(source, node)
+        return frozenset(map(self._groups.of, written))
+
+    def _mutable_storages(self) -> frozenset[int]:
+        names = {str(spec.target) for spec in self.program.graph_signature.output_specs if spec.kind in _WRITES}
+        return frozenset(
+            storage_of(tensor)
+            for node, tensor in self.stored()
+            if {node.name, str(self._specs[node].target)} & names and is_plain_tensor(tensor)
+        )
+
+
+class _Groups:
+    """Disjoint sets of nodes."""
+
+    def __init__(self) -> None:
+        self._above: dict[Node, Node] = {}
+
+    def of(self, node: Node) -> Node:
+        """Return the node that stands for the set of `node`."""
+        while (above := self._above.get(node, node)) is not node:
+            self._above[node] = self._above.get(above, above)
+            node = above
+        return node
+
+    def link(self, left: Node, right: Node) -> None:
+        """Make one set of two."""
+        left, right = self.of(left), self.of(right)
+        if left is not right:
+            self._above[right] = left
+
+
+def is_plain_call(node: Node) -> bool:
+    """Whether a node calls an operator that only returns values, the same ones whenever it is given the same.
+
+    Control flow, random numbers, memory without contents, and sizes that depend on data are not among these.
+    """
+    if node.op != "call_function" or has_unbacked_symbols(node) or not is_pure(node):
+        return False
+    op = underlying(node.target)
+    if isinstance(op, OpOverload | DefinedOperator):
+        name = op._schema.name.partition("::")[2]
+        return torch.Tag.nondeterministic_seeded not in op.tags and "empty" not in name
+    return getattr(op, "__module__", None) in ("_operator", "math", "torch", "builtins")
+
+
+def is_plain_tensor(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is ordinary data in memory."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or isinstance(tensor, FakeTensor):
+        return False
+    return tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return the address of the memory that a tensor is a part of."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what tells a tensor from others: tensors of equal places have the same elements in the same memory."""
+    if not is_plain_tensor(tensor):
+        return (id(tensor),)
+    form = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg())
+    return (storage_of(tensor), tensor.storage_offset(), *form)
+
+
+def nbytes_of(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor's elements, each once."""
+    return tensor.numel() * tensor.element_size()
+
+
+def _output_kinds(program: ExportedProgram, specs: list[OutputSpec]) -> dict[Node, list[OutputKind]]:
+    results: Any = program.graph.output_node().args[0]
+    kinds: dict[Node, list[OutputKind]] = {}
+    for result, spec in zip(results if isinstance(results, list | tuple) else (results,), specs, strict=True):
+        if isinstance(result, Node):
+            kinds.setdefault(result, []).append(spec.kind)
+    return kinds
+
+
+def _written_arguments(node: Node) -> list[Node]:
+    schema = getattr(underlying(node.target), "_schema", None)
+    if schema is None:
+        # A body of control flow may write to whatever it is given.
+        return [] if node.target is operator.getitem or is_pure(node) else list(node.all_input_nodes)
+    return _arguments_where(node, schema, lambda alias: bool(alias.is_write))
+
+
+def _shared_arguments(node: Node) -> list[Node]:
+    """Return the arguments whose memory the result may share."""
+    op = underlying(node.target)
+    schema = getattr(op, "_schema", None)
+    if schema is None:
+        return list(node.all_input_nodes)
+    if any(result.alias_info is not None for result in schema.returns):
+        return _arguments_where(node, schema, lambda alias: True)
+    return list(node.all_input_nodes) if _is_composite(op) else []
+
+
+def _arguments_where(node: Node, schema: Any, test: Callable[[Any], bool]) -> list[Node]:
+    """Return the nodes given for arguments that the schema annotates with memory of which the test is true."""
+    found: list[Node] = []
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and test(argument.alias_info):
+            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            found += [one for one in (value if isinstance(value, list | tuple) else (value,)) if isinstance(one, Node)]
+    return found
+
+
+@cache
+def _is_composite(op: Any) -> bool:
+    # Such operators may hand back their argument without saying so: dropout outside of training, for one.
+    return isinstance(op, OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        op.name(), "CompositeImplicitAutograd"
+    )

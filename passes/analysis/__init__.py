@@ -1,1 +1,0 @@
-"""Facts about programs that several passes use."""

@@ -1,0 +1,426 @@
+"""Operators whose calls portable kernels reject, replaced by operators that kernels take."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, ops, underlying
+from exirkit.passes.contract import BROKEN_BY_EDITS, Pass
+from exirkit.passes.to_aten.decompose_to_core import DecomposeToCore, is_library_composite
+from exirkit.passes.to_executorch.out_variants import OutVariantTable
+
+from .edge_calls import EdgeCalls
+from .volumes import LegalizeVolumes
+
+aten = ops.edge.aten
+_KEPT = frozenset({aten.full.default, aten.full_like.default, aten.empty.memory_format})
+
+
+class LegalizeEmpties(Pass):
+    """Make results without elements by `full`: nothing has to be computed for them.
+
+    Kernels divide by sizes (`_log_softmax`), reject (`amax`) or forget sizes beside a zero (`cat`).
+
+    Before: `%y = aten._log_softmax.default(%x_f32_3x0, 1, False)`
+    After: `%y = aten.full.default([3, 0], 0, dtype=torch.float32)`
+    """
+
+    name = "legalize-empties"
+    enters_bodies = True
+    requires = ("edge-operators",)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Replace the calls, in graph order."""
+        for node in list(editor.graph.nodes):
+            if self.concerns(node):
+                value: torch.Tensor = node.meta["val"]
+                made = EdgeCalls(editor, node)(aten.full.default, list(value.shape), 0, dtype=value.dtype)
+                editor.replace(node, made)
+                editor.erase(node)
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        target = node.target
+        if not isinstance(target, EdgeOpOverload) or target.namespace != "aten" or target in _KEPT:
+            return False
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor) or not node.users:
+            return False
+        sizes = list(value.shape)
+        return 0 in sizes if all(type(size) is int for size in sizes) else False
+
+
+_POWER = aten.pow.Tensor_Scalar
+_POWERS_OF_TENSORS = frozenset({aten.pow.Tensor_Tensor, aten.pow.Scalar})
+# Exponents from 64 on leave only bases whose powers do not depend on more than whether the exponent is odd.
+_MOST_BITS = 7
+_REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
+
+
+class LegalizeIntegers(Pass):
+    """Replace remainders and powers of integers by quotients and products.
+
+    The kernels of the official runtime give a remainder the sign of the dividend, and compute powers in double
+    precision. Quotients rounded down and products of integers are exact, up to products that wrap around: what an odd
+    base other than 1 and -1 leaves of an exponent of 128 or more is not what it leaves in eager torch.
+
+    Before: `%y = aten.remainder.Scalar(%x_i64, 3)`
+    After: `%q = aten.div.Tensor_mode(%x_i64, %three, rounding_mode="floor")`; `%p = aten.mul.Tensor(%q, %three)`;
+        `%y = aten.sub.Tensor(%x_i64, %p)`
+    """
+
+    name = "legalize-integers"
+    enters_bodies = True
+    requires = ("edge-operators",)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Replace the calls, in graph order."""
+        for node in list(editor.graph.nodes):
+            if self.concerns(node):
+                calls = EdgeCalls(editor, node)
+                editor.replace(node, _made(calls, node))
+                editor.erase(node)
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        if node.target not in _REMAINDERS and node.target not in _POWERS_OF_TENSORS and node.target is not _POWER:
+            return False
+        value: torch.Tensor = node.meta["val"]
+        return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
+
+
+def _made(calls: EdgeCalls, node: Node) -> Node:
+    if node.target in _POWERS_OF_TENSORS:
+        return _power_of_tensors(calls, node)
+    return _power(calls, node) if node.target is _POWER else _remainder(calls, node)
+
+
+def _remainder(calls: EdgeCalls, node: Node) -> Node:
+    dividend, divisor = node.args[:2]
+    if not isinstance(divisor, Node):
+        dtype = node.meta["val"].dtype
+        divisor = calls(aten.full.default, [], divisor, dtype=dtype)
+    quotient = calls(aten.div.Tensor_mode, dividend, divisor, rounding_mode="floor")
+    return calls(aten.sub.Tensor, dividend, calls(aten.mul.Tensor, quotient, divisor))
+
+
+def _power(calls: EdgeCalls, node: Node) -> Node:
+    """Multiply out a power, by squares."""
+    source: Any = node.args[0]
+    exponent: Any = node.args[1]
+    base = calls.cast(source, node.meta["val"].dtype)
+    if exponent == 0:
+        return calls(aten.add.Scalar, calls(aten.mul.Scalar, base, 0), 1)
+    made: Node | None = None
+    square, left = base, int(exponent)
+    while True:
+        if left % 2:
+            made = square if made is None else calls(aten.mul.Tensor, made, square)
+        left //= 2
+        if not left:
+            return made if made is not None else base
+        square = calls(aten.mul.Tensor, square, square)
+
+
+def _power_of_tensors(calls: EdgeCalls, node: Node) -> Node:
+    """Multiply out a power whose exponent is a tensor, by the bits of the exponent."""
+    dtype = node.meta["val"].dtype
+    base, exponent = (_of_dtype(calls, one, dtype) for one in node.args[:2])
+    bits = 8 if dtype is torch.uint8 else _MOST_BITS
+    zero, one = (calls(aten.full.default, [], number, dtype=dtype) for number in (0, 1))
+    made, square = one, base
+    for place in range(bits):
+        is_set = calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1 << place), 0)
+        if place == _MOST_BITS - 1 and dtype not in (torch.uint8, torch.int8):
+            # All larger exponents have one of the bits that are not examined.
+            is_set = calls(aten.logical_or.default, is_set, calls(aten.ge.Scalar, exponent, 1 << bits))
+        factor = calls(aten.where.self, is_set, square, one)
+        made = factor if place == 0 else calls(aten.mul.Tensor, made, factor)
+        if place < bits - 1:
+            square = calls(aten.mul.Tensor, square, square)
+    if dtype is torch.uint8:
+        return made
+    # A negative power of an integer is zero, but for 1, and for -1, whose sign is that of the exponent's last bit.
+    sign = calls(aten.where.self, calls(aten.ne.Scalar, calls(aten.bitwise_and.Scalar, exponent, 1), 0), base, one)
+    is_unit = calls(aten.logical_or.default, calls(aten.eq.Scalar, base, 1), calls(aten.eq.Scalar, base, -1))
+    inverse = calls(aten.where.self, is_unit, sign, zero)
+    return calls(aten.where.self, calls(aten.lt.Scalar, exponent, 0), inverse, made)
+
+
+def _of_dtype(calls: EdgeCalls, value: Any, dtype: torch.dtype) -> Node:
+    return calls.cast(value, dtype) if isinstance(value, Node) else calls(aten.full.default, [], value, dtype=dtype)
+
+
+@dataclass(eq=False, kw_only=True)
+class DecomposeLibraryOperators(DecomposeToCore):
+    """Decompose the composite operators of libraries that have no out variant, in an Edge program.
+
+    What they decompose into are ATen operators, which the passes of `to_edge` legalize.
+
+    Args:
+        overrides: Names of overloads that write their results (`library.name.out`), by names of operators.
+
+    Raises:
+        UsageError: EK436, an override names what does not exist or does not fit.
+        WholeGraphNeededError: A call cannot be decomposed on its own; nothing was changed.
+    """
+
+    name = "decompose-library-operators"
+    requires = ("edge-operators",)
+    ensures = ()
+    invalidates = ("edge-operators", "tensor-arguments", "no-views", "constants-lifted", *BROKEN_BY_EDITS)
+    after = ()
+
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._variants = OutVariantTable().with_overrides(self.overrides)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Decompose the calls."""
+        for node in list(editor.graph.nodes):
+            if self.concerns(node, self._variants):
+                editor.retarget(node, underlying(node.target), val=node.meta["val"])
+        super().edit(editor)
+
+    def _is_composite(self, op: OpOverload) -> bool:
+        return is_library_composite(op) or super()._is_composite(op)
+
+    @staticmethod
+    def concerns(node: Node, table: OutVariantTable) -> bool:
+        """Return whether the pass decomposes a call."""
+        if not isinstance(node.target, EdgeOpOverload):
+            return False
+        op = underlying(node.target)
+        return isinstance(op, OpOverload) and is_library_composite(op) and table.find(op) is None
+
+
+def has_library_operators(program: ExportedProgram, table: OutVariantTable | None = None) -> bool:
+    """Return whether `decompose-library-operators` changes an Edge program; few programs need it."""
+    table = table or OutVariantTable()
+    graphs = [module.graph for module in called_graphs(program.graph_module)]
+    return any(DecomposeLibraryOperators.concerns(node, table) for graph in graphs for node in graph.nodes)
+
+
+_TO_THE_END: Final = 2**63 - 1
+
+
+class LegalizePadding(Pass):
+    """Replace padding with negative numbers by slices, and padding of what is left with the others.
+
+    Before: `%y = constant_pad_nd.default(%x, [-1, 2], 0.0)`
+    After: `%s = slice_copy.Tensor(%x, -1, 1, 9223372036854775807)`; `%y = constant_pad_nd.default(%s, [0, 2], 0.0)`
+    """
+
+    name = "legalize-padding"
+    enters_bodies = True
+    requires = ("edge-operators",)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Visit every node once."""
+        for node in list(editor.graph.nodes):
+            if node.op == "call_function" and underlying(node.target) is torch.ops.aten.constant_pad_nd.default:
+                pad = _pad(node)
+                if any(type(one) is int and one < 0 for one in pad):
+                    _cut(editor, node, pad)
+
+
+def _pad(node: Node) -> Sequence[Any]:
+    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs["pad"]
+    return tuple(given)
+
+
+def _cut(editor: GraphEditor, node: Node, pad: Sequence[Any]) -> None:
+    source: Any = node.args[0] if node.args else node.kwargs["self"]
+    for place in range(0, len(pad), 2):
+        front, back = (-one if type(one) is int and one < 0 else 0 for one in pad[place : place + 2])
+        if front or back:
+            # Pads begin with the last dim. An end of minus zero is the end.
+            args = (source, -1 - place // 2, front, -back if back else _TO_THE_END)
+            source = editor.call(ops.edge.aten.slice_copy.Tensor, args, before=node, origins=node)
+    left = [0 if type(one) is int and one < 0 else one for one in pad]
+    if any(type(one) is not int or one for one in left):
+        value = node.args[2:] or ((node.kwargs["value"],) if "value" in node.kwargs else ())
+        target: Any = node.target
+        source = editor.call(target, (source, left, *value), before=node, origins=node)
+    editor.replace(node, source)
+    editor.erase(node)
+
+
+# More rows than any dim has, for sizes that vary: group * this + row stays within 64 bits.
+_MOST_ROWS = 2**31
+
+
+@dataclass(eq=False, kw_only=True)
+class LegalizeSorts(Pass):
+    """Replace `sort` by `topk` over the whole dim.
+
+    `topk` orders values, NaN included, as `sort` does, but leaves open which of equal elements comes first. Where the
+    indices are used, a second `topk` orders equal elements by their positions. That is asked of a stable sort only, but
+    decomposition has made those plain ones, and so all runtimes answer alike.
+
+    Args:
+        skip_dim_order: Make no operators of `dim_order_ops`.
+
+    Before: `%values, %indices = aten.sort.default(%x, 1)`
+    After: `%values, %indices = aten.topk.default(%x, 4, 1, False, True)`, and an order of equal elements
+    """
+
+    name = "legalize-sorts"
+    enters_bodies = True
+    requires = ("edge-operators",)
+
+    skip_dim_order: bool = False
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Replace the calls, in graph order."""
+        for node in list(editor.graph.nodes):
+            if self.concerns(node):
+                self._replace(editor, node)
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        return node.target in (ops.edge.aten.sort.default, ops.edge.aten.sort.stable)
+
+    def _replace(self, editor: GraphEditor, node: Node) -> None:
+        results: dict[Any, list[Node]] = {0: [], 1: []}
+        for user in list(node.users):
+            results[user.args[1]].append(user)
+        calls = EdgeCalls(editor, node, skip_dim_order=self.skip_dim_order)
+        source: Any = node.args[0]
+        dim, descending = calls.given("dim", "descending")
+        values, indices = _sorted(calls, source, dim, descending, wants_indices=any(one.users for one in results[1]))
+        for place, made in ((0, values), (1, indices)):
+            for old in results[place]:
+                if made is not None:
+                    editor.replace(old, made)
+                editor.erase(old)
+        editor.erase(node)
+
+
+def _sorted(
+    calls: EdgeCalls, source: Node, dim: int, descending: bool, *, wants_indices: bool
+) -> tuple[Node, Node | None]:
+    """Return sorted values and, if wanted, where they stood."""
+    value = source.meta["val"]
+    if value.dim() == 0:
+        zero = calls(ops.edge.aten.full.default, [], 0, dtype=torch.int64) if wants_indices else None
+        return source, zero
+    if value.dtype is torch.bool:
+        numbers = calls.cast(source, torch.uint8)
+        values, indices = _sorted(calls, numbers, dim, descending, wants_indices=wants_indices)
+        return calls.cast(values, torch.bool), indices
+    dim %= value.dim()
+    ranked = calls(ops.edge.aten.topk.default, source, calls.size(source, dim), dim, descending, True)
+    values, order = (calls(operator.getitem, ranked, place) for place in (0, 1))
+    size = value.shape[dim]
+    if not wants_indices:
+        return values, None
+    if isinstance(size, int) and size < 2:
+        return values, order
+    indices = _order_equal(calls, values, order, dim, descending)
+    # Zeros of both signs are equal, and each keeps its place.
+    return calls(ops.edge.aten.gather.default, source, dim, indices), indices
+
+
+def _order_equal(calls: EdgeCalls, values: Node, order: Node, dim: int, descending: bool) -> Node:
+    """Return the positions of sorted values, those of equal values in increasing order."""
+    size = values.meta["val"].shape[dim]
+    aten = ops.edge.aten
+    # The first value has itself behind it. All rows, because sizes that vary may leave one row, which would broadcast.
+    rest = calls(aten.slice_copy.Tensor, values, dim, 0, -1)
+    behind = calls(aten.cat.default, [calls(aten.slice_copy.Tensor, values, dim, 0, 1), rest], dim)
+    differs = calls(aten.ne.Tensor, values, behind)
+    if values.meta["val"].is_floating_point():
+        # All that are not numbers are equal here. They are the last, or the first: then so is the second of a pair.
+        known = values if descending else behind
+        differs = calls(aten.logical_and.default, differs, calls(aten.eq.Tensor, known, known))
+    group = calls(aten.cumsum.default, calls.cast(differs, torch.int64), dim)
+    rows = size if isinstance(size, int) else _MOST_ROWS
+    base = calls(aten.mul.Scalar, group, rows)
+    keys = calls(aten.topk.default, calls(aten.add.Tensor, base, order), calls.size(values, dim), dim, False, True)
+    # The keys of a group stay where the group is, so that what was added to them is known.
+    return calls(aten.sub.Tensor, calls(operator.getitem, keys, 0), base)
+
+
+class LegalizeSplits(Pass):
+    """Replace splits and unbinds whose results have sizes that vary by slices and selections.
+
+    The kernels `split_copy` and `unbind_copy` of the official runtime check the sizes of their results and do not set
+    them, so that they only run at the upper bounds. `slice_copy` and `select_copy` resize their results, and so does
+    `split_with_sizes_copy`, which stays.
+
+    Before: `%parts = aten.split_copy.Tensor(%x, 2, 1)`; `%second = getitem(%parts, 1)`
+    After: `%second = aten.slice_copy.Tensor(%x, 1, 2, 4)`
+    """
+
+    name = "legalize-splits"
+    enters_bodies = True
+    requires = ("edge-operators",)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Replace the calls, in graph order."""
+        for node in list(editor.graph.nodes):
+            if not self.concerns(node):
+                continue
+            make = _select if node.target is aten.unbind_copy.int else _slice
+            for part in list(node.users):
+                if part.users:
+                    editor.replace(part, make(EdgeCalls(editor, part), node, part))
+                editor.erase(part)
+            editor.erase(node)
+
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        if node.target not in (aten.split_copy.Tensor, aten.unbind_copy.int):
+            return False
+        parts: list[torch.Tensor] = node.meta["val"]
+        return any(not isinstance(size, int) for part in parts for size in part.shape)
+
+
+def _dim(node: Node, default_place: int) -> int:
+    given: Any = node.args[default_place] if len(node.args) > default_place else node.kwargs.get("dim", 0)
+    rank: int = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
+    return int(given) % rank
+
+
+def _select(calls: EdgeCalls, node: Node, part: Node) -> Node:
+    source: Any = node.args[0]
+    return calls.given_value(part.meta["val"], aten.select_copy.int, source, _dim(node, 1), part.args[1])
+
+
+def _slice(calls: EdgeCalls, node: Node, part: Node) -> Node:
+    source: Any = node.args[0]
+    size: Any = node.args[1]
+    place: Any = part.args[1]
+    # The last part may be shorter: a slice ends where its tensor ends.
+    start, end = (_times(calls, size, count) for count in (place, place + 1))
+    return calls.given_value(part.meta["val"], aten.slice_copy.Tensor, source, _dim(node, 2), start, end)
+
+
+def _times(calls: EdgeCalls, size: int | Node, count: int) -> int | Node:
+    if isinstance(size, int):
+        return size * count
+    return 0 if count == 0 else size if count == 1 else calls(operator.mul, size, count)
+
+
+_PASSES = (LegalizeSorts, LegalizeVolumes, LegalizeIntegers, LegalizeSplits, LegalizeEmpties)
+
+
+def needs_legalizing(program: ExportedProgram) -> bool:
+    """Return whether a pass of the shipped pipeline `legalize` would change an Edge program; few programs need it."""
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    return any(one.concerns(node) for graph in graphs for node in graph.nodes for one in _PASSES)
