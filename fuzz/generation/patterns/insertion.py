@@ -18,8 +18,7 @@ from exirkit.patterns import INSTANCE_ERRORS, Builder, name_of
 _FAMILIES = frozenset({"shape", "join", "cut", "index", "choose", "clamp", "cast", "create", "layout", "pad"})
 # Each element of the result is one of the operand.
 _SELECTING = frozenset(
-    f"aten.{name}"
-    for name in "amax.default amin.default max.default min.default max_pool2d.default upsample_nearest2d.vec".split()
+    f"aten.{name}" for name in ("amax.default", "amin.default", "max.default", "min.default", "max_pool2d.default")
 )
 _RULES = frozenset({"add", "sub", "rsub", "mul", "maximum", "minimum", "compare", "bitwise"})
 _FOREIGN = ("dim_order_ops.", "executorch_prim.")

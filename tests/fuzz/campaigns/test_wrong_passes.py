@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.fx import Node
 
 from exirkit import GraphEditor, Pass, ops
 from exirkit.fuzz.campaigns.user_tests import PassFuzzer
 
 aten = ops.edge.aten
 CAST = ops.edge.dim_order_ops._to_dim_order_copy.default
-Edit = Callable[[GraphEditor, Node], None]
+# Nodes are `Any` here: what their arguments are, is what the edits are about.
+Edit = Callable[[GraphEditor, Any], None]
 
 
 class Wrong(Pass):
@@ -28,26 +28,27 @@ class Wrong(Pass):
         self.change, self.outer, self.inner = edit, outer, inner
 
     def edit(self, editor: GraphEditor) -> None:
-        for node in list(editor.graph.nodes):
+        nodes: list[Any] = list(editor.graph.nodes)
+        for node in nodes:
             if node.target in self.outer and (self.inner is None or node.args[0].target in self.inner):
                 self.change(editor, node)
                 editor.erase_unused(node)
 
 
-def replaced(editor: GraphEditor, node: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+def replaced(editor: GraphEditor, node: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
     """Replace a node by a call in front of it."""
     made = editor.call(target, args, kwargs, before=node, origins=node)
     editor.replace(node, made)
     return made
 
 
-def floor_for_truncation(editor: GraphEditor, node: Node) -> None:
+def floor_for_truncation(editor: GraphEditor, node: Any) -> None:
     """A shift to the right rounds down, a division of integers that truncates does not."""
     if node.kwargs.get("rounding_mode") == "trunc" and not node.meta["val"].dtype.is_floating_point:
         replaced(editor, node, node.target, *node.args, rounding_mode="floor")
 
 
-def inner_value_replaced(editor: GraphEditor, node: Node) -> None:
+def inner_value_replaced(editor: GraphEditor, node: Any) -> None:
     """relu(-x) is made of the call inside, which others may use as well."""
     inner = node.args[0]
     low = editor.call(aten.clamp.default, (inner.args[0], None, 0), before=inner, origins=inner)
@@ -56,44 +57,44 @@ def inner_value_replaced(editor: GraphEditor, node: Node) -> None:
     editor.replace(node, made)
 
 
-def rest_of_permutation_forgotten(editor: GraphEditor, node: Node) -> None:
+def rest_of_permutation_forgotten(editor: GraphEditor, node: Any) -> None:
     """The maximum along another dim, but what is left is in another order."""
     x, order = node.args[0].args
     replaced(editor, node, aten.amax.default, x, [order[dim] for dim in node.args[1]], *node.args[2:])
 
 
-def lossy_cast_removed(editor: GraphEditor, node: Node) -> None:
+def lossy_cast_removed(editor: GraphEditor, node: Any) -> None:
     """A cast to half precision and back loses digits."""
     if node.meta["val"].dtype == node.args[0].args[0].meta["val"].dtype:
         editor.replace(node, node.args[0].args[0])
 
 
-def other_gate(editor: GraphEditor, node: Node) -> None:
+def other_gate(editor: GraphEditor, node: Any) -> None:
     """x * sigmoid(y) is taken for silu, whatever y is."""
     if node.args[1].target is aten.sigmoid.default:
         gate = editor.call(aten.sigmoid.default, (node.args[0],), before=node, origins=node)
         replaced(editor, node, aten.mul.Tensor, node.args[0], gate)
 
 
-def limits_swapped(editor: GraphEditor, node: Node) -> None:
+def limits_swapped(editor: GraphEditor, node: Any) -> None:
     """Limits are applied in the other order: another result where they cross."""
     x, high = node.args[0].args
     low = editor.call(aten.maximum.default, (x, node.args[1]), before=node, origins=node)
     replaced(editor, node, aten.minimum.default, low, high)
 
 
-def promotion_forgotten(editor: GraphEditor, node: Node) -> None:
+def promotion_forgotten(editor: GraphEditor, node: Any) -> None:
     """Integers times 1.0 are floats."""
     if node.args[1] == 1:
         editor.replace(node, node.args[0])
 
 
-EXAMPLE = tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]
+Example = tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]
 PRODUCT = {"vars": {"x": "num [*S]", "c": "one_of 1, 2, 1.0"}, "match": "return aten.mul.Scalar(x, c)"}
 SQUARE = torch.randn(3, 3, 3)
 
 
-def wrong_passes() -> Iterator[tuple[Edit, set[Any], set[Any] | None, EXAMPLE | None]]:
+def wrong_passes() -> Iterator[tuple[Edit, set[Any], set[Any] | None, Example | None]]:
     """Yield edits, operators, and a model that the pass is for."""
     div = {aten.div.Tensor_mode, aten.div.Scalar_mode}
     # All positive, so that the example itself does not show it.
@@ -125,7 +126,7 @@ def wrong_passes() -> Iterator[tuple[Edit, set[Any], set[Any] | None, EXAMPLE | 
     ],
 )
 def test_a_wrong_pass_is_found_blamed_and_reduced(
-    edit: Edit, outer: set[Any], inner: set[Any] | None, example: EXAMPLE | None, tmp_path: Path
+    edit: Edit, outer: set[Any], inner: set[Any] | None, example: Example | None, tmp_path: Path
 ) -> None:
     wrong = Wrong(edit.__name__, edit, outer, inner)
     given: dict[str, Any] = {"pattern": PRODUCT} if example is None else {"examples": [example]}
