@@ -308,11 +308,6 @@ class ControlFlowCall:
     shared: tuple[Any, ...] = ()
 
     @property
-    def is_loop(self) -> bool:
-        """Whether a graph may run more than once."""
-        return self.kind != COND
-
-    @property
     def body(self) -> GraphModule:
         """The graph that a loop repeats; the first branch of `cond`."""
         return self.bodies[-1 if self.kind == WHILE else 0]

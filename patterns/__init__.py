@@ -1,6 +1,6 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
-from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, read_yaml
+from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
 
 from .books.bound_patterns import bind_pattern_to_op, bound_book
 from .books.loading import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
@@ -53,8 +53,7 @@ from .matching.standalone_patterns import StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
 from .operators.defined import book_of_operator
-from .operators.facts import FAMILIES, operators_with
-from .operators.table import DTYPES, OperatorTable, UnknownNameError, name_of
+from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder

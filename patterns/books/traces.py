@@ -6,7 +6,7 @@ import difflib
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, UsageError, same_argument, underlying
+from exirkit.patterns.books.loading import mark
 from exirkit.patterns.books.model import Rule, RuleBook, write_book
 from exirkit.patterns.explain.value_descriptions import shown
 from exirkit.patterns.matching.arguments import rounds_to, same_literal, shortest_number
 from exirkit.patterns.operators.arguments import default_of
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.table import CONSTANTS, name_of
-from exirkit.patterns.syntax.undecided_literals import mark
+from exirkit.patterns.operators.table import CONSTANTS, name_of, traits_of
 from exirkit.patterns.types.parser import parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
 
@@ -312,7 +311,7 @@ def trace_rule(
         UsageError: EK265, a decision is not possible; EK266, a function cannot be made part of a rule.
     """
     tensors = {name: value for name, value in examples.items() if isinstance(value, torch.Tensor)}
-    sizes = _size_names(tensors, set(examples))
+    sizes = size_names([value.shape for value in tensors.values()], set(examples))
     decisions = Decisions(
         given=dict(decide or {}),
         scalars={name: value for name, value in examples.items() if name not in tensors},
@@ -500,14 +499,15 @@ def _exported(function: Callable[..., Any], examples: Mapping[str, Any], part: s
         raise _unusable(part, f"torch.export failed: {what}", "call it with the examples to see the error") from error
 
 
-def _size_names(tensors: Mapping[str, torch.Tensor], taken: set[str]) -> dict[int, str]:
+def size_names(shapes: Iterable[Sequence[Any]], taken: Collection[str]) -> dict[int, str]:
     """Name the sizes in order of appearance; a size of one stays one, since it may broadcast."""
     names: dict[int, str] = {}
-    for value in tensors.values():
-        for size in value.shape:
-            if size not in names and size > 1:
-                free = next((one for one in _SIZE_NAMES if one not in taken and one not in names.values()), None)
-                names[size] = free or unused("D", {*taken, *names.values()})
+    for shape in shapes:
+        for size in shape:
+            if isinstance(size, int) and size > 1 and size not in names:
+                used = {*taken, *names.values()}
+                free = next((one for one in _SIZE_NAMES if one not in used), None)
+                names[size] = free or unused("D", used)
     return names
 
 

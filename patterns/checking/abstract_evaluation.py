@@ -19,13 +19,11 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, _ShapeEnvGuardError
 
-from exirkit.ir import Diagnostic, SourceText, infer_value, no_torch_logs
-from exirkit.patterns.checking.abstract_overlap import chosen_case
+from exirkit.ir import Diagnostic, SourceText, infer_value, no_torch_logs, operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials import RAISED, TrialFacts, is_undefined
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
-from exirkit.patterns.operators.facts import operators_with
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_statements
 from exirkit.patterns.syntax.programs import FACTS, Builder
 from exirkit.patterns.syntax.terms import Call, Operator, walk
@@ -343,7 +341,7 @@ def _compared(
         with torch.no_grad(), nullcontext() if mode is None else mode:
             if rule.let is not None:
                 names.update(rule.let.assigned(names))
-            case = chosen_case(rule.cases, names)
+            case = rule.case_for(names)
             if case.let is not None:
                 names.update(case.let.assigned(names))
         with torch.no_grad():

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+import networkx as nx
 from torch.fx import Node
 
 from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
 from exirkit.patterns.books.loading import LoadedBook
-from exirkit.patterns.books.model import Bound
+from exirkit.patterns.books.model import BROKEN, Bound
 from exirkit.patterns.checking.abstract_overlap import (
     Instance,
     Leaf,
@@ -29,8 +30,7 @@ from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.report import Application
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.syntax.measures import BROKEN
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
@@ -325,24 +325,9 @@ def _is_bounded(rule: CompiledRule) -> bool:
 
 def _components(group: Sequence[int], followers: Mapping[int, frozenset[int]]) -> list[tuple[int, ...]]:
     """Return the sets of rules that lead to each other, without rules that do not even lead to themselves."""
-    inside = set(group)
-
-    def reached(start: int) -> set[int]:
-        seen: set[int] = set()
-        pending = [one for one in followers[start] if one in inside]
-        while pending:
-            one = pending.pop()
-            if one not in seen:
-                seen.add(one)
-                pending += [each for each in followers[one] if each in inside]
-        return seen
-
-    reach = {one: reached(one) for one in group}
-    found: dict[tuple[int, ...], None] = {}
-    for one in group:
-        if one in reach[one]:
-            found[tuple(sorted(other for other in reach[one] if one in reach[other]))] = None
-    return list(found)
+    graph = nx.DiGraph((one, other) for one in group for other in followers[one] if other in group)
+    found = (tuple(sorted(each)) for each in nx.strongly_connected_components(graph))
+    return [each for each in found if len(each) > 1 or graph.has_edge(*each, *each)]
 
 
 def _decreasing(members: Sequence[Member], indices: Sequence[int]) -> set[int]:

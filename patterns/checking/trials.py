@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from exirkit.ir import operators_with
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
-from exirkit.patterns.operators.facts import operators_with
-from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
@@ -372,8 +372,6 @@ class TrialFacts:
 
     def operator_name(self, x: Any) -> str:
         """Return the operator of a named term."""
-        from exirkit.patterns.operators.table import name_of
-
         for name in self._names_of(x):
             op = getattr(self.rule.pattern.named.get(name), "op", None)
             if op is not None:
@@ -382,8 +380,6 @@ class TrialFacts:
 
     def call_behind(self, x: Any) -> tuple[str, Mapping[str, Any]]:
         """Return the operator of a named term, and what the pattern gives it."""
-        from exirkit.patterns.operators.table import name_of
-
         for name in self._names_of(x):
             term = self.rule.pattern.named.get(name)
             if isinstance(term, Call):
@@ -703,17 +699,8 @@ class RuleTrials:
         Raises:
             ExpressionError: It cannot be computed.
         """
-        names = dict(given)
         with torch.no_grad():
-            if self.rule.let is not None:
-                names.update(self.rule.let.assigned(names))
-            for case in self.rule.cases:
-                if case.when is not None and truth(case.when.compiled(names)) is not True:
-                    continue
-                if case.let is not None:
-                    names.update(case.let.assigned(names))
-                return case.replace.run(names, TensorBuilder())
-        raise ExpressionError("no case applies")
+            return self.rule.replaced(dict(given), TensorBuilder())
 
     def _sample(self, rng: random.Random, profile: str, unless: int | None) -> Sample:
         return self._sampler(unless).sample(rng, profile)
@@ -744,10 +731,8 @@ class RuleTrials:
 
     def computes_nothing(self) -> bool:
         """Whether the replacement only moves data: dropping arithmetic must be right for infinities and NaN."""
-        from exirkit.patterns.operators.facts import operators_with, traits_of
-
         operators = [op for case in self.rule.cases for op in case.replace.operators]
-        return all(traits_of(op).copy_like or op in operators_with("creates") for op in operators)
+        return all(traits_of(op).moves_data or op in operators_with("creates") for op in operators)
 
     def _cell(self, trial: Trial) -> str:
         dtypes = [

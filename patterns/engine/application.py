@@ -17,6 +17,7 @@ from exirkit.ir import (
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
+    ProgramInterface,
     SealedSubgraphError,
     SubgraphEditor,
     edge_operator,
@@ -29,18 +30,17 @@ from exirkit.ir import (
     shared_results,
     underlying,
 )
+from exirkit.patterns.books.model import broken_measure
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.forms.catalogue import copying
-from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
-from exirkit.patterns.matching.state import FailureTrace, State, numbers_read
-from exirkit.patterns.operators.arguments import canonical_arguments, is_tensor_argument
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.seen_through import is_remark, may_pass
+from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
+from exirkit.patterns.matching.state import FailureTrace, State
+from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.measures import broken_measure
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
-from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
+from exirkit.patterns.syntax.undecided import UndecidedError, compare
 
 Stored = Callable[[Node], torch.Tensor | None]
 
@@ -397,9 +397,9 @@ class RuleApplication:
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
-        case = _chosen(rule, names)
+        case = rule.case_for(names)
         if case.let is not None:
-            names.update(case.let.assigned(_Constants(names, self.facts)))
+            names.update(case.let.assigned(ConstantNames(names)))
         origins = _origins(rule, state)
         builder = GraphBuilder(
             self.editor,
@@ -511,7 +511,7 @@ class RuleApplication:
     def _names(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> dict[str, Any]:
         names: dict[str, Any] = {**state.names, **tuning, FACTS: self.facts}
         if rule.let is not None:
-            names.update(rule.let.assigned(_Constants(names, self.facts)))
+            names.update(rule.let.assigned(ConstantNames(names)))
         return names
 
     # After
@@ -538,13 +538,6 @@ class RuleApplication:
             raise RejectedError("the result would have another layout", is_fault=True)
         if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
             raise RejectedError("the program writes to the value that would be returned")
-
-
-def _chosen(rule: CompiledRule, names: Mapping[str, Any]) -> CompiledCase:
-    for case in rule.cases:
-        if case.when is None or truth(case.when.compiled(names)) is True:
-            return case
-    raise RejectedError("no case applies")
 
 
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
@@ -587,22 +580,13 @@ def _is_named(node: Node, state: State) -> bool:
 
 def _weight(op: Any) -> int:
     """Return how much an operator counts for: moving data is nothing beside computing."""
-    return 0 if traits_of(op).copy_like else 1
+    return 0 if traits_of(op).moves_data else 1
 
 
-def _mutated_inputs(editor: GraphEditor) -> set[Node]:
-    signature = editor.program.graph_signature
-    # The tables of the signature go by the value that is written, and two buffers may get the same one.
-    targets = {spec.target for spec in signature.output_specs if spec.target is not None}
-    if is_module_program(editor.program):
-        # A graph on its own does not say which of its inputs are written to after it has run.
-        return set(editor.graph.find_nodes(op="placeholder"))
-    stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    return {
-        node
-        for node in editor.graph.nodes
-        if node.op == "placeholder" and (node.name in targets or stored.get(node.name) in targets)
-    }
+def _mutated_inputs(editor: GraphEditor) -> Collection[Node]:
+    interface = ProgramInterface.of(editor.program)
+    # A graph on its own does not say which of its inputs are written to after it has run.
+    return interface.placeholders if is_module_program(editor.program) else interface.written
 
 
 def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
@@ -616,26 +600,3 @@ def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
 
 def _copying_handle(handle: Callable[[Any], Any], op: Any) -> Any:
     return handle(copying(op))
-
-
-class _Constants(Mapping[str, Any]):
-    """Names in which constants are real tensors, as `let` computes with them."""
-
-    def __init__(self, names: Mapping[str, Any], facts: ProgramFacts) -> None:
-        self.names = names
-        self.facts = facts
-
-    def __getitem__(self, key: str) -> Any:
-        return self._real(self.names[key])
-
-    def _real(self, value: Any) -> Any:
-        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
-            known = self.facts.value(value)
-            return value if known is None else known
-        return numbers_read(value)
-
-    def __iter__(self) -> Any:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)

@@ -15,8 +15,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.patterns.operators.arguments import Arguments
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.table import OperatorTable, name_of
+from exirkit.patterns.operators.table import OperatorTable, name_of, traits_of
 from exirkit.patterns.syntax.terms import Operator
 
 from .layers import matrix_forms, norm_forms, pooling_forms

@@ -14,7 +14,7 @@ from exirkit.ir import same_argument, underlying
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.matching.state import Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import Arguments, Meaning, canonical_arguments, meaning_of
-from exirkit.patterns.operators.facts import traits_of
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import Anything, Literal, Operator, Term, Variable
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.syntax.undecided import compare

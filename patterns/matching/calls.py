@@ -21,10 +21,8 @@ from exirkit.patterns.matching.arguments import (
     same_literal,
 )
 from exirkit.patterns.matching.state import Matcher, State, Then
-from exirkit.patterns.operators.arguments import Arguments, canonical_arguments, meaning_of
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.seen_through import source_of
-from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.operators.arguments import Arguments, canonical_arguments, meaning_of, source_of
+from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,

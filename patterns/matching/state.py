@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.fx import Node
 
 from exirkit.patterns.functions.graph import GraphFacts
-from exirkit.patterns.syntax.expressions import Compiled
+from exirkit.patterns.syntax.expressions import Compiled, NameView
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.undecided import SYMBOLIC
 
@@ -132,17 +132,12 @@ def numbers_read(value: Any) -> Any:
     ]
 
 
-class MatchedNames(Mapping[str, Any]):
+class MatchedNames(NameView):
     """Names of a state, and the facts of the graph under their key."""
 
     def __init__(self, state: State) -> None:
+        self.names = state.names
         self.state = state
 
     def __getitem__(self, key: str) -> Any:
-        return self.state.facts if key == FACTS else numbers_read(self.state.names[key])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.state.names)
-
-    def __len__(self) -> int:
-        return len(self.state.names)
+        return self.state.facts if key == FACTS else numbers_read(self.names[key])

@@ -10,9 +10,8 @@ from exirkit.ir import ModelError, SourceText
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.expressions import Compiled, ExpressionError
-from exirkit.patterns.syntax.programs import FACTS, compile_guard
+from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard
 
-from .scope import Scope
 from .undecided import truth
 
 

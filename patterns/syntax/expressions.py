@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from exirkit.patterns.syntax.undecided import UNKNOWN, compare, negated, truth
+from exirkit.patterns.syntax.undecided import UNKNOWN, compare, every, negated, some, truth
 
 MAX_DEPTH = 60
 MAX_LINE = 20_000
@@ -176,19 +176,8 @@ class ExpressionCompiler:
 
     def _boolop(self, node: ast.BoolOp) -> Compiled:
         parts = [self.compile(value) for value in node.values]
-        decisive = isinstance(node.op, ast.Or)
-
-        def evaluate(names: Names) -> Any:
-            result: Any = not decisive
-            for part in parts:
-                known = truth(part(names))
-                if known is UNKNOWN:
-                    result = UNKNOWN
-                elif known is decisive:
-                    return decisive
-            return result
-
-        return _guarded(node, evaluate)
+        fold = some if isinstance(node.op, ast.Or) else every
+        return _guarded(node, lambda names: fold(part(names) for part in parts))
 
     def _compare(self, node: ast.Compare) -> Compiled:
         values = [self.compile(value) for value in (node.left, *node.comparators)]
@@ -219,7 +208,7 @@ class ExpressionCompiler:
     def _tuple(self, node: ast.Tuple) -> Compiled:
         return self._sequence(node.elts)
 
-    def _sequence(self, elements: Sequence[ast.expr]) -> Compiled:
+    def _sequence(self, elements: Sequence[ast.expr]) -> Callable[[Names], list[Any]]:
         parts = [
             (isinstance(one, ast.Starred), self.compile(one.value if isinstance(one, ast.Starred) else one))
             for one in elements
@@ -228,14 +217,16 @@ class ExpressionCompiler:
         def build(names: Names) -> list[Any]:
             made: list[Any] = []
             for is_splat, part in parts:
-                value = part(names)
-                if is_splat:
-                    made.extend(value)
-                else:
-                    made.append(value)
+                made.extend(part(names)) if is_splat else made.append(part(names))
             return made
 
         return build
+
+    def arguments(self, node: ast.Call) -> tuple[Callable[[Names], list[Any]], dict[str, Compiled]]:
+        """Return what evaluates the positional arguments of a call, and the keyword arguments by name."""
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise ExpressionError("`**` is not part of the language", node)
+        return self._sequence(node.args), {str(one.arg): self.compile(one.value) for one in node.keywords}
 
     def _subscript(self, node: ast.Subscript) -> Compiled:
         base = self.compile(node.value)
@@ -293,7 +284,7 @@ class ExpressionCompiler:
         is_single = isinstance(loop.target, ast.Name)
 
         def turns(names: Names) -> Iterator[Names]:
-            inner = _Inner(names)
+            inner = OwnNames(names)
             for count, item in enumerate(source(names)):
                 if count >= MAX_ELEMENTS:
                     raise ExpressionError(f"a comprehension over more than {MAX_ELEMENTS} elements", node)
@@ -307,16 +298,46 @@ class ExpressionCompiler:
         return turns
 
 
-class _Inner(dict[str, Any]):
-    """The names of a comprehension over those around it."""
+class NameView(Mapping[str, Any]):
+    """Names seen in another way: subclasses say how one is looked up.
 
-    def __init__(self, outer: Names) -> None:
-        super().__init__()
-        self.outer = outer
+    Attributes:
+        names: The names behind it.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def __getitem__(self, key: str) -> Any:
+        return self.names[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class OwnNames(NameView):
+    """Names of an inner scope over those around it.
+
+    Attributes:
+        own: The inner ones.
+    """
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
         self.own: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
-        return self.own[key] if key in self.own else self.outer[key]
+        own = self.own
+        return own[key] if key in own else self.names[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.names, **self.own})
+
+    def __len__(self) -> int:
+        return len({**self.names, **self.own})
 
 
 def _guarded(node: ast.AST, compute: Compiled) -> Compiled:
@@ -401,14 +422,7 @@ def contained(item: Any, container: Any) -> Any:
     """Return whether `item in container`, with sizes that vary compared without a guard."""
     if isinstance(container, str):
         return isinstance(item, str) and item in container
-    result: Any = False
-    for other in container:
-        same = compare("==", item, other)
-        if same is True:
-            return True
-        if same is UNKNOWN:
-            result = UNKNOWN
-    return result
+    return some(compare("==", item, other) for other in container)
 
 
 def _same_object(left: Any, right: Any) -> bool:

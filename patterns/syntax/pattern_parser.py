@@ -12,10 +12,9 @@ from typing import Any
 from exirkit.ir import SourceText
 from exirkit.patterns.functions.words import language_words
 from exirkit.patterns.operators.arguments import bind_written, default_of, normalised_literal, result_count
-from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
+from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
-from exirkit.patterns.syntax.programs import FACTS, compile_guard
-from exirkit.patterns.syntax.scope import Scope, place_of
+from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
@@ -35,7 +34,7 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     renamed,
 )
-from exirkit.patterns.types.scalars import FAMILIES, OperatorVariable, family_members
+from exirkit.patterns.types.scalars import OperatorVariable, family_members
 from exirkit.patterns.types.tensors import TensorVariable
 
 

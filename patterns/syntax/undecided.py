@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final
 
@@ -44,6 +44,27 @@ def truth(value: Any) -> Truth:
     if isinstance(value, torch.Tensor):
         raise TypeError("a tensor is no condition; say all_eq, all_in or finite")
     return bool(value)
+
+
+def every(values: Iterable[Any]) -> Truth:
+    """Return whether all values hold; what comes after one that does not is not examined."""
+    return _folded(values, decisive=False)
+
+
+def some(values: Iterable[Any]) -> Truth:
+    """Return whether one of the values holds; what comes after one that does is not examined."""
+    return _folded(values, decisive=True)
+
+
+def _folded(values: Iterable[Any], *, decisive: bool) -> Truth:
+    result: Truth = not decisive
+    for value in values:
+        known = truth(value)
+        if known is decisive:
+            return decisive
+        if known is UNKNOWN:
+            result = UNKNOWN
+    return result
 
 
 def negated(value: Any) -> Truth:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from exirkit.ir import value_of
+
 from .sizes import (
     AnyDim,
     BroadcastDim,
@@ -22,7 +24,6 @@ from .sizes import (
     SizeExpression,
     equal,
     is_size,
-    recorded_value,
     solutions,
 )
 from .variable import Extension, Links, Matcher, Variable, pending
@@ -114,7 +115,7 @@ def _sizes_agree(
             known = wanted
         if known is size:
             continue
-        if not equal(recorded_value(known), size):
+        if not equal(value_of(known), size):
             return False
     return True
 
@@ -149,7 +150,7 @@ def match_shape(
 
 def sequence_agrees(known: object, part: Any) -> bool:
     """Whether a part of a shape is what a name is bound to."""
-    known = recorded_value(known)
+    known = value_of(known)
     if not isinstance(known, list | tuple) or len(known) != len(part):
         return False
     return all(one is other or equal(one, other) for one, other in zip(known, part, strict=True))
@@ -271,7 +272,7 @@ def broadcasts(shape: str, dims: Dims | None, names: Mapping[str, Any]) -> bool:
     parts = list(parts_of(shape, names))
     if not parts:
         return True
-    known = recorded_value(names.get(shape))
+    known = value_of(names.get(shape))
     if isinstance(known, list | tuple):
         return all(_fits(part, known) for part in parts)
     if dims is None or not all(isinstance(dim, SizeDim) for dim in dims):

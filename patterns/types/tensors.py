@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from exirkit.ir import value_of
 from exirkit.patterns.types.literals import DtypeClass, Interval, ValueSet, fits
 
 from .scanner import QUALIFIERS, Token, TypeScanner
 from .shapes import compile_shape, match_shape
-from .sizes import BroadcastDim, Dims, SizeExpression, dims_text, equal, recorded_value
+from .sizes import BroadcastDim, Dims, SizeExpression, dims_text, equal
 from .variable import Extension, Matcher, Variable, pending
 
 TensorMaker = Callable[["TensorVariable", torch.dtype, tuple[int | torch.SymInt, ...]], torch.Tensor]
@@ -113,7 +114,7 @@ class TensorVariable(Variable):
             return plain
 
         def match(value: Any, names: Mapping[str, Any]) -> Iterable[Extension]:
-            value = recorded_value(value)
+            value = value_of(value)
             if not isinstance(value, torch.Tensor):
                 return ()
             wanted = None if same_as is None else _dtype_of(names.get(same_as))
@@ -201,7 +202,7 @@ class TensorListVariable(Variable):
                     return
                 if not equal(count, len(value)):
                     return
-            yield from extend([recorded_value(one) for one in value], 0, dict(names), {})
+            yield from extend([value_of(one) for one in value], 0, dict(names), {})
 
         return match
 
@@ -248,7 +249,7 @@ class DimsVariable(Variable):
         def match(value: Any, names: Mapping[str, Any]) -> Iterable[Extension]:
             if not isinstance(value, list | tuple):
                 return ()
-            sizes = tuple(recorded_value(one) for one in value)
+            sizes = tuple(value_of(one) for one in value)
             known = {**names, self.name: sizes}
             return match_shape(self, self.dims, sizes, known, value, own={self.name: self.dims})
 
@@ -256,7 +257,7 @@ class DimsVariable(Variable):
 
 
 def _dtype_of(value: object) -> torch.dtype | None:
-    value = recorded_value(value)
+    value = value_of(value)
     if isinstance(value, torch.dtype):
         return value
     return value.dtype if isinstance(value, torch.Tensor) else None

@@ -17,7 +17,7 @@ from exirkit import ApplyRules, to_edge
 from exirkit.ir import GraphEditor, copy_program, underlying
 from exirkit.patterns import OperatorTable, RuleEngine, parse_book
 from exirkit.patterns.forms.catalogue import READERS, forms_of
-from exirkit.patterns.operators.seen_through import source_of
+from exirkit.patterns.operators.arguments import source_of
 
 
 def moving(x: torch.Tensor) -> list[torch.Tensor]:

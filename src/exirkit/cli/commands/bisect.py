@@ -33,6 +33,7 @@ from exirkit.cli.options import (
     Seed,
     Strict,
 )
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.fuzz import LoweringSteps, Tolerances, WrongStep
@@ -61,6 +62,7 @@ class BisectReport:
     diagnostics: list[Diagnostic]
 
 
+@app.command()
 def bisect(
     target: ModelTarget,
     rules: Rules = None,

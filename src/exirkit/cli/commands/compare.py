@@ -29,6 +29,7 @@ from exirkit.cli.options import (
     Seed,
     Strict,
 )
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -140,6 +141,7 @@ class CompareReport:
     diagnostics: list[Diagnostic]
 
 
+@app.command()
 def compare(
     target: ModelTarget,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.pte]", show_default=False)] = None,

@@ -16,6 +16,7 @@ from exirkit.cli.errors import WRONG_USAGE, CommandError
 from exirkit.cli.files import check_writable, write_text
 from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, MethodName, Planner
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.passes import MemoryPlanningPass, MemoryPolicy
@@ -190,6 +191,7 @@ class MemoryReport:
     ok: bool = True
 
 
+@app.command()
 def memory(
     target: Annotated[str, typer.Argument(metavar="MODEL.pte|FILE.pt2|MODULE:FACTORY", show_default=False)],
     method: MethodName = None,

@@ -17,6 +17,7 @@ from exirkit.cli.console import Steps, print_json, print_line, print_table, shap
 from exirkit.cli.errors import usage_error
 from exirkit.cli.files import check_writable, write_whole
 from exirkit.cli.options import Json, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.cli.input_files import Fill
@@ -61,6 +62,7 @@ class RunReport:
     ok: bool = True
 
 
+@app.command()
 def run(
     file: ProgramFile,
     method: MethodName = None,

@@ -12,6 +12,7 @@ import typer
 
 from exirkit.cli.console import counted, print_json, print_line, print_text
 from exirkit.cli.options import Json, OperatorBooks, ProgramFile
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.emit import ExecutionPlan, PteFile
@@ -29,6 +30,7 @@ class VerifyReport:
     diagnostics: list[Diagnostic]
 
 
+@app.command()
 def verify(
     file: ProgramFile,
     target: Annotated[
