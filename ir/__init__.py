@@ -45,7 +45,6 @@ from .diagnostics import UsageError as UsageError
 from .diagnostics import choices_hint as choices_hint
 from .dialects import ATEN as ATEN
 from .dialects import BACKEND as BACKEND
-from .dialects import DIALECTS as DIALECTS
 from .dialects import EDGE as EDGE
 from .dialects import EXECUTORCH as EXECUTORCH
 from .dialects import Dialect as Dialect

@@ -3,7 +3,15 @@
 from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
 
 from .books.bound_patterns import bind_pattern_to_op, bound_book
-from .books.loading import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
+from .books.loading import (
+    LoadedBook,
+    book_from_rules,
+    import_libraries,
+    load_book,
+    load_books,
+    parse_book,
+    shipped_books,
+)
 from .books.model import (
     Equivalence,
     Guard,
@@ -21,15 +29,15 @@ from .books.traces import TracedLiteral, TracedRule, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .checking.near_misses import NearMiss
-from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
-from .checking.pattern_instances import (
+from .checking.near_misses import (
     INSTANCE_ERRORS,
-    PatternInstance,
+    NearMiss,
     near_instances,
     pattern_instance,
     takes_special_values,
 )
+from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
+from .checking.pattern_programs import PatternInstance
 from .checking.relations import Relations, relations_between, relations_of, relations_of_book
 from .checking.witnesses import (
     StoredRule,
@@ -131,6 +139,7 @@ __all__ = [
     "import_libraries",
     "language_words",
     "load_book",
+    "load_books",
     "name_of",
     "near_instances",
     "normalized_arguments",

@@ -143,13 +143,16 @@ Operator: TypeAlias = OpOverload | DefinedOperator
 Trait = Literal[
     "accepted_in_core",  # not tagged as core by torch, but every ExecuTorch runtime knows it
     "any_dialect",  # legal as a torch overload in every dialect
+    "any_layouts",  # kernels take arguments and results of different layouts
     "assertion",  # asserts or constrains, and returns nothing
     "cast",  # changes the dtype
+    "channels_last",  # kernels take the first argument and the results row-major, or both channels-last
     "copy_like",  # returns the elements of its argument, in the same shape
     "creates",  # makes a tensor of one number
     "dequantize",
     "identity",  # in a functional graph, its result is its argument
     "noop_if_same_type",  # returns its argument if sizes, dtype and layout are the same
+    "one_layout",  # kernels take any layout, if all tensors have the same one and the same shape
     "permute",  # reorders dims
     "pointwise",  # elementwise, of several tensors
     "quantize",

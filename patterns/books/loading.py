@@ -106,6 +106,51 @@ def load_book(path: str | Path) -> LoadedBook:
     return _load(path, ())
 
 
+def load_books(paths: Iterable[str | Path]) -> list[LoadedBook]:
+    """Read books that are used together.
+
+    Args:
+        paths: Files, or names of shipped books.
+
+    Raises:
+        OSError: A file cannot be read.
+        ModelError: All that is wrong with a book; EK275, two of them give an operator different meanings.
+    """
+    books = [load_book(path).require_valid() for path in paths]
+    found = _different_meanings(books)
+    if found:
+        raise ModelError(found)
+    return books
+
+
+def _different_meanings(books: Iterable[LoadedBook]) -> list[Diagnostic]:
+    """Return a diagnostic for every operator to which two books give different meanings, EK275."""
+    first: dict[str, tuple[Operator, SourceText]] = {}
+    found: dict[str, Diagnostic] = {}
+    for book in _with_imported(books):
+        for name, op in book.operators.items():
+            text = name if book.source is None else ""
+            place = SourceText(text, file=book.file) if book.source is None else book.source.text(("ops", name), name)
+            known = first.setdefault(name, (op, place))
+            if known[0] is not op and name not in found:
+                here, there = place.location(), known[1].location()
+                found[name] = place.diagnostic(
+                    "EK275",
+                    f"{name} has another meaning in {there.file}",
+                    length=len(name),
+                    notes=(f"defined first: {there.file}, line {there.line}", f"again: {here.file}, line {here.line}"),
+                    hint="rename one of them, or give both the same schema and definition",
+                )
+    return list(found.values())
+
+
+def _with_imported(books: Iterable[LoadedBook]) -> Iterator[LoadedBook]:
+    """Yield books after those that they import."""
+    for one in books:
+        yield from _with_imported(one.imported)
+        yield one
+
+
 def shipped_books() -> tuple[str, ...]:
     """Return the names of the books that come with exirkit."""
     folder = files("exirkit.patterns").joinpath(SHIPPED)
@@ -152,7 +197,7 @@ def _parse(text: str, file: str, above: tuple[str, ...]) -> LoadedBook:
         written = source.text(("imports", index), name)
         imported += _imported(name, file, (*above, file), written, found)
     loaded = compile_book(book, file, lambda rule: _texts(source, book, rule), imported=imported, source=source)
-    loaded.found = found + loaded.found
+    loaded.found = found + loaded.found + _different_meanings([loaded])
     return loaded
 
 

@@ -21,6 +21,7 @@ from exirkit.patterns.books.model import Rule, RuleBook, write_book
 from exirkit.patterns.explain.value_descriptions import shown
 from exirkit.patterns.matching.arguments import rounds_to, same_literal, shortest_number
 from exirkit.patterns.operators.arguments import default_of
+from exirkit.patterns.operators.in_place import writes
 from exirkit.patterns.operators.table import CONSTANTS, name_of, traits_of
 from exirkit.patterns.types.parser import parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
@@ -357,10 +358,13 @@ class _Writer:
 
     def _results(self) -> list[Node]:
         signature = self.program.graph_signature
-        if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
+        # A pattern may be written in place: what it computes counts, and matches calls that write and others.
+        allowed = {OutputKind.USER_OUTPUT} | ({OutputKind.USER_INPUT_MUTATION} if self.part == "match" else set())
+        if any(spec.kind not in allowed for spec in signature.output_specs):
             raise _unusable(self.part, "it writes to a tensor")
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
-        results = list(output.args[0])
+        kinds = [spec.kind for spec in signature.output_specs]
+        results = [one for one, kind in zip(output.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
         may_be_input = self.part == "replace"
         if not results or not all(
             isinstance(one, Node) and (may_be_input or one.op == "call_function") for one in results
@@ -492,7 +496,10 @@ def _exported(function: Callable[..., Any], examples: Mapping[str, Any], part: s
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(_Function(function).eval(), tuple(examples.values()), strict=False)
+            # A tensor that two arguments share could not be told apart where the function writes to one of them.
+            given = tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in examples.values())
+            program = torch.export.export(_Function(function).eval(), given, strict=False)
+            return program.run_decompositions({}) if any(map(writes, program.graph.nodes)) else program
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -36,6 +36,7 @@ from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.in_place import memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.programs import FACTS
@@ -337,7 +338,7 @@ class RuleApplication:
     @cached_property
     def _is_functional(self) -> bool:
         """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
-        return not any(map(_writes, self.editor.graph.nodes))
+        return not any(map(writes, self.editor.graph.nodes))
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
@@ -421,6 +422,8 @@ class RuleApplication:
             if root is not None
         ]
         self._check_news(pairs, state, builder)
+        if not self._is_functional:
+            self._check_writes(pairs, state)
         is_isolated = isinstance(self.editor, SubgraphEditor) and self.editor.is_isolated
         shared = shared_results(self.editor.graph) if is_isolated else 0
         for root, new in pairs:
@@ -524,6 +527,19 @@ class RuleApplication:
         if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
             raise RejectedError("the call has an effect, and the replacement has none", is_fault=True)
 
+    def _check_writes(self, pairs: Sequence[tuple[Node, Node]], state: State) -> None:
+        """What the match reads must be the same where the replacement reads it, and where its result is used."""
+        inside = {*state.nodes, *(root for root, _ in pairs)}
+        read = {memory_of(one) for node in inside for one in node.all_input_nodes if one not in inside}
+        first, last = min(inside), max(inside)
+        for call, memory in writes_by_memory(self.editor.graph):
+            if call in inside:
+                continue
+            if memory in read and first < call < last:
+                raise RejectedError(f"%{call.name} writes to what the match reads, before its result is there")
+            if any(root < call and memory_of(new) is memory and memory in read for root, new in pairs):
+                raise RejectedError(f"%{call.name} writes to the value that would replace %{pairs[0][0].name}")
+
     def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
         old, value = root.meta.get("val"), new.meta.get("val")
         if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
@@ -563,11 +579,6 @@ def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
     # What takes one of several results stands for no call of the pattern.
     is_passing = user.target is operator.getitem or may_pass(underlying(user.target))
     return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
-
-
-def _writes(node: Node) -> bool:
-    schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
-    return schema is not None and schema.is_mutable
 
 
 def _is_dead(node: Node) -> bool:

@@ -230,12 +230,24 @@ class CompiledRule:
         return case.replace.run(names, builder)
 
     @property
+    def operators(self) -> list[Operator]:
+        """The operators that pattern and replacements call."""
+        called = [one.op for root in self.pattern.roots for one in walk(root) if isinstance(one, Call)]
+        return called + [op for case in self.cases for op in case.replace.operators]
+
+    @property
     def opaque(self) -> tuple[str, ...]:
         """Registered predicates and builders that it uses, of which nothing is known but what trials show."""
         programs = [self.let, *(one for case in self.cases for one in (case.let, case.replace))]
         guards = [*self.guards, *(case.when for case in self.cases)]
         parts: list[Program | CompiledGuard | None] = [*guards, *programs]
         return tuple(sorted({name for part in parts if part is not None for name in part.opaque}))
+
+    @property
+    def names_writing(self) -> bool:
+        """Whether the pattern names an operator that writes to its arguments, and means it."""
+        terms = [term for root in self.pattern.roots for term in walk(root) if isinstance(term, Call)]
+        return any(term.op._schema.is_mutable for term in terms if hasattr(term.op, "_schema"))
 
     @property
     def asks_for_stored(self) -> bool:
@@ -268,7 +280,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     before = len(scope.found)
     variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
     scope = Scope(scope.table, variables, symbols, scope.macros, scope.found)
-    pattern = PatternParser(texts.match, scope).parse()
+    pattern = PatternParser(texts.match, scope, reads_in_place=rule.dialect.source == "any").parse()
     if pattern is None:
         return None
     given = given_names(pattern, variables) | symbols
@@ -328,8 +340,9 @@ def usable_forms(rule: Rule, pattern: Pattern, cases: Sequence[CompiledCase]) ->
     for root in pattern.roots:
         for term in walk(root):
             forms = forms_of(term.op) if isinstance(term, Call) and term.op not in found else None
-            if forms is not None and not (forms.operators - {forms.op}) & made:
-                found[forms.op] = forms
+            usable = None if forms is None else forms.without(made)
+            if usable is not None:
+                found[usable.op] = usable
     return found
 
 
@@ -482,7 +495,7 @@ def _check_keep(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) ->
 
 
 def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Callable[[Node, State], bool] | None:
-    pattern = PatternParser(text, scope).parse()
+    pattern = PatternParser(text, scope, reads_in_place=True).parse()
     if pattern is None:
         return None
     try:

@@ -23,8 +23,7 @@ class Wrong(Pass):
 
     changes_outputs = True
 
-    def __init__(self, name: str, edit: Edit, outer: set[Any], inner: set[Any] | None) -> None:
-        self.name = name
+    def __init__(self, edit: Edit, outer: set[Any], inner: set[Any] | None) -> None:
         self.change, self.outer, self.inner = edit, outer, inner
 
     def edit(self, editor: GraphEditor) -> None:
@@ -128,7 +127,7 @@ def wrong_passes() -> Iterator[tuple[Edit, set[Any], set[Any] | None, Example | 
 def test_a_wrong_pass_is_found_blamed_and_reduced(
     edit: Edit, outer: set[Any], inner: set[Any] | None, example: Example | None, tmp_path: Path
 ) -> None:
-    wrong = Wrong(edit.__name__, edit, outer, inner)
+    wrong = type("Wrong", (Wrong,), {"name": edit.__name__})(edit, outer, inner)
     given: dict[str, Any] = {"pattern": PRODUCT} if example is None else {"examples": [example]}
     with pytest.raises(pytest.fail.Exception) as caught:
         PassFuzzer(directory=tmp_path)(wrong, seeds=72, **given)
