@@ -29,15 +29,15 @@ from .books.traces import TracedLiteral, TracedRule, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .checking.near_misses import NearMiss
-from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
-from .checking.pattern_instances import (
+from .checking.near_misses import (
     INSTANCE_ERRORS,
-    PatternInstance,
+    NearMiss,
     near_instances,
     pattern_instance,
     takes_special_values,
 )
+from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
+from .checking.pattern_programs import PatternInstance
 from .checking.relations import Relations, relations_between, relations_of, relations_of_book
 from .checking.witnesses import (
     StoredRule,
@@ -66,6 +66,7 @@ from .operators.targets import KernelCost, Registry, Target, Work, read_target, 
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
+from .types.tensors import TensorVariable
 
 __all__ = [
     "DTYPES",
@@ -112,6 +113,7 @@ __all__ = [
     "StandalonePattern",
     "StoredRule",
     "Target",
+    "TensorVariable",
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",

@@ -65,6 +65,23 @@ def _positional(op: Any) -> tuple[str, ...] | None:
     return None if schema is None else tuple(one.name for one in schema.arguments if not one.kwarg_only)
 
 
+def written_by_position(
+    op: OpOverload | DefinedOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Write a call as torch.export does: what may be given by position is, with defaults before it where it must be.
+
+    Args:
+        op: The operator.
+        args: Arguments by position.
+        kwargs: Arguments by name.
+    """
+    places = [one for one in op._schema.arguments if not one.kwarg_only]
+    last = max((place for place, one in enumerate(places) if one.name in kwargs), default=-1)
+    named = dict(kwargs)
+    values = [named.pop(one.name) if one.name in named else one.default_value for one in places[len(args) : last + 1]]
+    return (*args, *values), named
+
+
 @cache
 def is_out_variant(op: Any) -> bool:
     """Return whether an operator writes its results into given tensors."""

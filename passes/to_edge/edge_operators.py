@@ -7,6 +7,7 @@ from functools import cache, reduce
 from typing import Any
 
 import torch
+import torch.export.custom_ops  # registers the operator below
 from torch._ops import OpOverload
 from torch.fx import Node
 
@@ -23,6 +24,7 @@ from exirkit.ir import (
     dim_order_from_stride,
     edge_operator,
     facts_of,
+    get_param_tensor,
     has_trait,
     locate,
     named_arguments,
@@ -31,6 +33,7 @@ from exirkit.ir import (
     same_argument,
     same_value,
     underlying,
+    written_by_position,
 )
 from exirkit.passes.contract import Pass
 
@@ -225,7 +228,8 @@ class PromoteTypes(Pass):
 class LiftConstants(Pass):
     """Turn `get_attr` nodes of tensors into placeholders with a place in signature and constants.
 
-    Passes that create tensors leave such nodes behind.
+    Passes that create tensors leave such nodes behind. Weights that are objects of tensor subclasses, as torchao's
+    `quantize_` makes them, are stored as the tensors that they consist of, which torch.export takes out by calls.
     """
 
     name = "lift-constants"
@@ -235,6 +239,7 @@ class LiftConstants(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Lift every tensor attribute."""
+        _take_subclasses_apart(editor)
         module = editor.program.graph_module
         for node in editor.graph.find_nodes(op="get_attr"):
             value = reduce(getattr, str(node.target).split("."), module)
@@ -243,6 +248,39 @@ class LiftConstants(Pass):
                 editor.replace(node, editor.add_constant(value, name=f"c_{name}", origins=node))
                 editor.erase(node)
 
+
+def _take_subclasses_apart(editor: GraphEditor) -> None:
+    """Store the inner tensors of weights that are objects of tensor subclasses."""
+    taken = list(editor.graph.find_nodes(op="call_function", target=_INNER_TENSOR))
+    interface = ProgramInterface.of(editor.program) if taken else None
+    stored: dict[tuple[Node, tuple[str, ...]], Node] = {}
+    # From the last to the first: what is taken out of an inner tensor comes behind that.
+    for node in reversed(taken):
+        assert interface is not None
+        owner, path = _owner_of(node)
+        if not node.users:
+            editor.erase(node)
+        elif interface.is_stored(owner) and not interface.is_written(owner):
+            if (owner, path) not in stored:
+                value = reduce(getattr, path, get_param_tensor(editor, owner))
+                kind, name = interface.inputs[owner].kind, "_".join((owner.name, *path))
+                assert value is not None
+                stored[owner, path] = editor.add_constant(value, name=name, origins=node, kind=kind)
+            editor.replace(node, stored[owner, path])
+            editor.erase(node)
+
+
+def _owner_of(node: Node) -> tuple[Node, tuple[str, ...]]:
+    """Return where an inner tensor comes from, and the attributes on the way to it."""
+    owner: Any = node.args[0]
+    attribute = str(node.args[1])
+    if owner.target is _INNER_TENSOR:
+        outermost, path = _owner_of(owner)
+        return outermost, (*path, attribute)
+    return owner, (attribute,)
+
+
+_INNER_TENSOR = torch.ops.export.access_subclass_inner_tensor.default
 
 _VARIANTS: dict[OpOverload | DefinedOperator, Any] = {
     torch.ops.aten._to_copy.default: ops.edge.dim_order_ops._to_dim_order_copy.default,
@@ -283,6 +321,8 @@ class UseDimOrderOperators(Pass):
 class ConvertToEdgeOperators(Pass):
     """Replace each torch overload by its edge handle, and name the node after it.
 
+    Arguments that may be given by position are, as torch.export writes them; calls that passes made may name them.
+
     Ensures: call targets are edge handles, arithmetic on sizes, `getitem`, or assertions.
 
     Before: `%add = aten.add.Tensor(%x, %y)`
@@ -306,7 +346,8 @@ class ConvertToEdgeOperators(Pass):
             if facts_of(target).traits >= {"assertion", "any_dialect"}:
                 continue
             handle = edge_operator(target)
-            editor.retarget(node, handle, val=node.meta.get("val"))
+            args, kwargs = written_by_position(target, node.args, node.kwargs) if node.kwargs else (None, None)
+            editor.retarget(node, handle, args, kwargs, val=node.meta.get("val"))
             if handle not in names:
                 names[handle] = editor.graph._target_to_str(handle)
             editor.rename(node, names[handle])

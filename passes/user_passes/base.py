@@ -8,8 +8,10 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import torch
@@ -449,8 +451,54 @@ def join_official_passes(kind: type) -> None:
 
 
 def is_official(one: Any) -> bool:
-    """Return whether a pass is an object of the official package, or of a class derived from one of its classes."""
-    return any(kind.__module__.partition(".")[0] == _LIBRARY for kind in type(one).__mro__)
+    """Return whether a pass is made for official handles.
+
+    That is an object of a class that is derived from one of the official package, or a function that is defined in it
+    or names something of it, such as `lambda module: OfficialPass()(module)`.
+    """
+    if isinstance(one, FunctionType):
+        return _is_in_library(one.__module__) or any(map(_is_of_library, _named_by(one)))
+    if isinstance(one, MethodType):
+        return is_official(one.__self__) or is_official(one.__func__)
+    if isinstance(one, partial):
+        return is_official(one.func) or any(map(_is_of_library, (*one.args, *one.keywords.values())))
+    return any(_is_in_library(kind.__module__) for kind in type(one).__mro__)
+
+
+def _is_of_library(value: Any) -> bool:
+    if isinstance(value, ModuleType):
+        return _is_in_library(value.__name__)
+    if isinstance(value, type):
+        return any(_is_in_library(kind.__module__) for kind in value.__mro__)
+    if isinstance(value, FunctionType):
+        return _is_in_library(value.__module__)
+    return any(_is_in_library(kind.__module__) for kind in type(value).__mro__)
+
+
+def _is_in_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] == _LIBRARY
+
+
+def _named_by(function: FunctionType) -> Iterator[Any]:
+    """Yield the values that a function refers to: defaults, variables of enclosing functions, globals and imports."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for cell in function.__closure__ or ():
+        # A cell is empty while the enclosing function has not assigned it.
+        with suppress(ValueError):
+            yield cell.cell_contents
+    for name in _names_in(function.__code__):
+        if name in function.__globals__:
+            yield function.__globals__[name]
+        elif _is_in_library(name) and name in sys.modules:
+            yield sys.modules[name]
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 def takes_programs(one: Any) -> bool:

@@ -109,7 +109,7 @@ def _fields_of(definition: ast.ClassDef, file: str, rule_id: str) -> tuple[dict[
             places[f"vars.{node.target.id}"] = _text(node.annotation.value, file, node.annotation, quote=1)
         elif isinstance(node, ast.FunctionDef) and node.name in _PROGRAMS:
             given[node.name] = _program(node, file)
-            places[node.name] = _program_place(node, file, given[node.name])
+            places[node.name] = _text(given[node.name], file, _first_statement(node))
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             given[node.targets[0].id] = _literal(node, rule_id, file)
         elif not (isinstance(node, ast.Expr | ast.Pass)):
@@ -120,19 +120,17 @@ def _fields_of(definition: ast.ClassDef, file: str, rule_id: str) -> tuple[dict[
 def _program(node: ast.FunctionDef, file: str) -> str:
     """Return the body of a function as text, as it is written."""
     lines = linecache.getlines(file)
-    first, last = node.body[0], node.body[-1]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
-        first = node.body[1]
+    first, last = _first_statement(node), node.body[-1]
     if first.lineno == node.lineno:
         return "".join(lines[first.lineno - 1 : last.end_lineno])[first.col_offset :].strip()
     return textwrap.dedent("".join(lines[first.lineno - 1 : last.end_lineno])).strip() + "\n"
 
 
-def _program_place(node: ast.FunctionDef, file: str, value: str) -> SourceText:
+def _first_statement(node: ast.FunctionDef) -> ast.stmt:
+    """Return the first statement of a function behind its docstring."""
     first = node.body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
-        first = node.body[1]
-    return _text(value, file, first)
+    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return node.body[1] if is_doc and len(node.body) > 1 else first
 
 
 def _literal(node: ast.Assign, rule_id: str, file: str) -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import Any
 
 import sympy
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
@@ -38,10 +38,9 @@ from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
 from exirkit.patterns.operators.in_place import memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
-from exirkit.patterns.syntax.undecided import UndecidedError, compare
 
 Stored = Callable[[Node], torch.Tensor | None]
 
@@ -332,13 +331,13 @@ class RuleApplication:
     def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
         self.editor = editor
         self.facts = facts
-        self._wrap, self.is_edge = _dialect_of(editor)
+        self._wrap, self.is_edge = _dialect_of(_calls_by_target(editor.graph))
         self._mutated = _mutated_inputs(editor)
 
     @cached_property
     def _is_functional(self) -> bool:
         """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
-        return not any(map(writes, self.editor.graph.nodes))
+        return not any(map(writes, _calls_by_target(self.editor.graph)))
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
@@ -581,6 +580,12 @@ def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
     return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
 
 
+def _calls_by_target(graph: Graph) -> Collection[Node]:
+    """Return one call of each target: a graph of thousands of calls has few dozen targets."""
+    # By identity, since torch computes the hash of an operator in Python.
+    return {id(node.target): node for node in graph.nodes if node.op == "call_function"}.values()
+
+
 def _is_dead(node: Node) -> bool:
     return not node.users and is_pure(node)
 
@@ -600,11 +605,11 @@ def _mutated_inputs(editor: GraphEditor) -> Collection[Node]:
     return interface.placeholders if is_module_program(editor.program) else interface.written
 
 
-def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
+def _dialect_of(calls: Iterable[Node]) -> tuple[Any, bool]:
     """Return how operators are called in a program: as torch does, or by handles as in Edge."""
-    for node in editor.graph.nodes:
-        if node.op == "call_function" and underlying(node.target) is not node.target:
-            handle = edge_operator if isinstance(node.target, EdgeOpOverload) else cache(handles_like(node.target))
+    for target in (node.target for node in calls):
+        if underlying(target) is not target:
+            handle = edge_operator if isinstance(target, EdgeOpOverload) else cache(handles_like(target))
             return partial(_copying_handle, handle), True
     return (lambda op: op), False
 

@@ -19,7 +19,7 @@ from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
 from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
 from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expressions import ExpressionError, NameView
+from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
@@ -35,7 +35,6 @@ from exirkit.patterns.syntax.terms import (
     children,
     walk,
 )
-from exirkit.patterns.syntax.undecided import truth
 from exirkit.patterns.types.parser import link_variables, parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
 
@@ -228,6 +227,12 @@ class CompiledRule:
         if case.let is not None:
             names.update(case.let.assigned(names))
         return case.replace.run(names, builder)
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators that pattern and replacements call."""
+        called = [one.op for root in self.pattern.roots for one in walk(root) if isinstance(one, Call)]
+        return called + [op for case in self.cases for op in case.replace.operators]
 
     @property
     def opaque(self) -> tuple[str, ...]:

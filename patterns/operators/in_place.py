@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from exirkit.ir import GraphEditor, underlying
+from exirkit.ir import GraphEditor, underlying, value_of
 from exirkit.patterns.syntax.terms import Operator
 
 # These give truth values where the operators that write convert them to the dtype of what they write to.
@@ -101,9 +101,9 @@ def _makes_new(node: Node) -> bool:
 def _keeps_dtype(node: Node) -> bool:
     """Whether the result has the dtype of the first argument without being written there."""
     given: list[Any] = [*node.args[1:], *node.kwargs.values()]
-    value = _recorded(node.args[0])
+    value = value_of(node.args[0])
     for one in given:
-        other = _recorded(one) if isinstance(one, Node) else one
+        other = value_of(one)
         is_number = isinstance(other, int | float) and type(other) is not bool
         if (is_number or isinstance(other, torch.Tensor)) and torch.result_type(value, other) != value.dtype:
             return False
@@ -129,7 +129,3 @@ def writes_by_memory(graph: Graph) -> list[tuple[Node, Node]]:
                 written = value if isinstance(value, list | tuple) else [value]
                 found += [(node, memory_of(one)) for one in written if isinstance(one, Node)]
     return found
-
-
-def _recorded(value: Any) -> Any:
-    return value.meta.get("val") if isinstance(value, Node) else value

@@ -11,11 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from pydantic import Field, TypeAdapter
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, DocumentCodes, Location, ModelError, UsageError, facts_of, read_document, underlying
+from exirkit.ir import (
+    Diagnostic,
+    DocumentCodes,
+    Location,
+    ModelError,
+    UsageError,
+    facts_of,
+    load_yaml,
+    read_document,
+    underlying,
+    value_of,
+)
 from exirkit.patterns.books.model import Strict
 from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.operators.table import name_of
@@ -51,9 +61,9 @@ def work_of(node: Node) -> Work | None:
     op = underlying(node.target)
     if not isinstance(op, torch._ops.OpOverload):
         return Work()
-    results = _tensors(node.meta.get("val"))
+    results = _tensors(node)
     arguments = dict(canonical_arguments(node))
-    inputs = [value for one in arguments.values() for value in _tensors(_recorded(one))]
+    inputs = [value for one in arguments.values() for value in _tensors(one)]
     shapes = [_sizes(one) for one in (*results, *inputs)]
     if not results or any(shape is None for shape in shapes):
         return None
@@ -81,16 +91,11 @@ class _Call:
     given: Sequence[tuple[int, ...]]
 
 
-def _recorded(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_recorded(one) for one in value]
-    return value.meta.get("val") if isinstance(value, Node) else value
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [one for one in value if isinstance(one, torch.Tensor)] if isinstance(value, list | tuple) else []
+def _tensors(argument: Any) -> list[torch.Tensor]:
+    """Return the tensors behind an argument, or behind the elements of a list."""
+    value = value_of(argument)
+    values = map(value_of, value) if isinstance(value, list | tuple) else [value]
+    return [one for one in values if isinstance(one, torch.Tensor)]
 
 
 def _sizes(value: torch.Tensor) -> tuple[int, ...] | None:
@@ -286,11 +291,8 @@ def read_target(path: str | Path) -> Target:
     """
     name = str(path)
     if name in shipped_targets():
-        resource = files("exirkit.patterns").joinpath(SHIPPED_TARGETS, f"{name}.yaml")
-        text = resource.read_text(encoding="utf-8")
-    else:
-        text = Path(path).read_text(encoding="utf-8")
-    return _parsed(text, name)
+        return _shipped_target(name)
+    return _parsed(Path(path).read_text(encoding="utf-8"), name)
 
 
 @lru_cache(maxsize=8)
@@ -299,12 +301,18 @@ def _shipped_registry(name: str) -> Mapping[str, tuple[str, ...]]:
     if not name.isidentifier() or not resource.is_file():
         raise _wrong(name, f"there is no registry {name!r} to start from", "the name of a shipped one: official_host")
     # Made by a script: no need for the places of its words.
-    loader = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
-    data = yaml.load(resource.read_text(encoding="utf-8"), loader)
+    data = load_yaml(resource.read_text(encoding="utf-8"))
     return TypeAdapter(dict[str, tuple[str, ...]]).validate_python(data["operators"])
 
 
 # Every lowering asks for the same one.
+@lru_cache(maxsize=8)
+def _shipped_target(name: str) -> Target:
+    """Read a target that comes with exirkit: it is known to be right, so the places of its words are not kept."""
+    resource = files("exirkit.patterns").joinpath(SHIPPED_TARGETS, f"{name}.yaml")
+    return Target.model_validate(load_yaml(resource.read_text(encoding="utf-8")))
+
+
 @lru_cache(maxsize=8)
 def _parsed(text: str, name: str) -> Target:
     try:

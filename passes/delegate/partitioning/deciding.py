@@ -248,10 +248,8 @@ def _condition_check(condition: Condition) -> Check:
         try:
             holds = condition.holds(call.facts, **names)
         except ModelError as error:
-            note = f"the call is %{call.node.name} of {call.operator}"
-            raise ModelError(
-                one.model_copy(update={"notes": (*one.notes, note)}) for one in error.diagnostics
-            ) from None
+            error.annotate(f"the call is %{call.node.name} of {call.operator}")
+            raise
         if holds:
             return None
         numbers = ", ".join(f"{name} is {value}" for name, value in sorted(names.items()) if name != "x")

@@ -104,10 +104,8 @@ class _Compiled:
         try:
             return condition.holds(value.facts, x=x, nbytes=value.spec.nbytes(), traffic=value.use.traffic)
         except ModelError as error:
-            note = f"the value is %{x.name}, {value.spec!r}"
-            raise ModelError(
-                one.model_copy(update={"notes": (*one.notes, note)}) for one in error.diagnostics
-            ) from None
+            error.annotate(f"the value is %{x.name}, {value.spec!r}")
+            raise
 
 
 class GraphAnswers:
