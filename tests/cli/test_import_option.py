@@ -19,7 +19,7 @@ library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
 library.impl("twice", lambda x: x * 2, "Meta")
 
 
-@predicate("is_even_example")
+@predicate("is_even_example", pure=True)
 def is_even_example(n: int) -> bool:
     \"\"\"Whether a number is even.\"\"\"
     return n % 2 == 0
