@@ -58,17 +58,18 @@ class Forms:
         self.readers = dict(readers)
         self.composites = tuple(composites)
         self.operators = frozenset(self.readers).union(*(one.met for one in self.composites))
-        self._taken_apart: dict[int, list[Composite]] = {}
+        # By operator, and then by the test that those have in common which are alike.
+        self._taken_apart: dict[int, dict[Screen, list[Composite]]] = {}
         for one in self.composites:
             for met in one.met:
-                self._taken_apart.setdefault(id(met), []).append(one)
+                self._taken_apart.setdefault(id(met), {}).setdefault(one.screen, []).append(one)
         self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
 
     def screen(self, met: Operator) -> Screen | None:
         """Return a quick look that states which calls of an operator may be read; None if all."""
-        screens = [one.screen for one in self._taken_apart.get(id(met), ())]
+        screens = list(self._taken_apart.get(id(met), ()))
         if met in self.readers:
             own = screen_of(self.readers[met])
             if own is None:
@@ -109,8 +110,8 @@ class Forms:
                 yield Reading(Arguments(values, self._ranks(values)), inner)
         if facts is None:
             return
-        for composite in self._taken_apart.get(id(target), ()):
-            if composite.screen(node):
+        for screen, composites in self._taken_apart.get(id(target), {}).items():
+            for composite in composites if screen(node) else ():
                 for values, inner in composite.read(node, facts, sees_through):
                     yield Reading(Arguments(values, self._ranks(values)), inner)
 

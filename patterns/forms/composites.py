@@ -76,7 +76,7 @@ class Composite:
         below = [one for term in branches for one in _calls_below(term)]
         # The last part itself may be met as several calls, of which this one is the last.
         wanted = frozenset(id(op) for call in [*branches, *below] for op in _operators(call, is_root=call in branches))
-        return lambda node: not wanted or any(map(_has(wanted), node.all_input_nodes))
+        return _screen(wanted)
 
     @cached_property
     def match(self) -> Callable[[Node, Any], bool]:
@@ -128,6 +128,13 @@ def _operators(term: Term, *, is_root: bool = False) -> frozenset[Operator]:
     if is_root:
         return frozenset() if forms is None else forms.operators - forms.variants
     return (frozenset() if op is None else frozenset({op})) | (frozenset() if forms is None else forms.operators)
+
+
+@cache
+def _screen(wanted: frozenset[int]) -> Callable[[Node], bool]:
+    """Return a test whether a call has an argument made by one of some operators: one object for one set of them."""
+    has = _has(wanted)
+    return lambda node: not wanted or any(map(has, node.all_input_nodes))
 
 
 def _has(wanted: frozenset[int]) -> Callable[[Node], bool]:
