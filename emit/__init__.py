@@ -1,124 +1,68 @@
 """How a program becomes bytes: program model, `.pte` codec and container, printers."""
 
-from .container.data_file import data_file
-from .container.header import ExtendedHeader
-from .container.reader import PteFile, open_program, read_program
-from .container.restore import restore, restore_mutable_data, restore_named_data
-from .container.writer import NamedBlob, PteImage, encode_program, lay_out, write_file
-from .emitter.program import EmitterOutput, emit_program
-from .errors import ProgramFormatError, ProgramVerifyError
-from .flatbuffer import EncodedTable, FieldLayout, Kind, TableLayout, layout_of
-from .printer.program import format_program, print_program
-from .scalar_type import ScalarType
-from .schema import (
-    AllocationDetails,
-    BackendDelegate,
-    BackendDelegateDataReference,
-    BackendDelegateInlineData,
-    Bool,
-    BoolList,
-    Buffer,
-    Chain,
-    CompileSpec,
-    ContainerMetadata,
-    DataLocation,
-    DataSegment,
-    DelegateCall,
-    DeviceType,
-    Double,
-    DoubleList,
-    EValue,
-    ExecutionPlan,
-    ExtraTensorInfo,
-    Frame,
-    FrameList,
-    FreeCall,
-    Instruction,
-    InstructionArguments,
-    Int,
-    IntList,
-    JumpFalseCall,
-    KernelCall,
-    KernelTypes,
-    MoveCall,
-    NamedData,
-    NonConstBufferDevice,
-    Null,
-    Operator,
-    OptionalTensorList,
-    Program,
-    String,
-    SubsegmentOffsets,
-    Tensor,
-    TensorDataLocation,
-    TensorList,
-)
-
-__all__ = [
-    "AllocationDetails",
-    "BackendDelegate",
-    "BackendDelegateDataReference",
-    "BackendDelegateInlineData",
-    "Bool",
-    "BoolList",
-    "Buffer",
-    "Chain",
-    "CompileSpec",
-    "ContainerMetadata",
-    "DataLocation",
-    "DataSegment",
-    "DelegateCall",
-    "DeviceType",
-    "Double",
-    "DoubleList",
-    "EValue",
-    "EmitterOutput",
-    "EncodedTable",
-    "ExecutionPlan",
-    "ExtendedHeader",
-    "ExtraTensorInfo",
-    "FieldLayout",
-    "Frame",
-    "FrameList",
-    "FreeCall",
-    "Instruction",
-    "InstructionArguments",
-    "Int",
-    "IntList",
-    "JumpFalseCall",
-    "KernelCall",
-    "KernelTypes",
-    "Kind",
-    "MoveCall",
-    "NamedBlob",
-    "NamedData",
-    "NonConstBufferDevice",
-    "Null",
-    "Operator",
-    "OptionalTensorList",
-    "Program",
-    "ProgramFormatError",
-    "ProgramVerifyError",
-    "PteFile",
-    "PteImage",
-    "ScalarType",
-    "String",
-    "SubsegmentOffsets",
-    "TableLayout",
-    "Tensor",
-    "TensorDataLocation",
-    "TensorList",
-    "data_file",
-    "emit_program",
-    "encode_program",
-    "format_program",
-    "lay_out",
-    "layout_of",
-    "open_program",
-    "print_program",
-    "read_program",
-    "restore",
-    "restore_mutable_data",
-    "restore_named_data",
-    "write_file",
-]
+from .container import ExtendedHeader as ExtendedHeader
+from .container import NamedBlob as NamedBlob
+from .container import PteFile as PteFile
+from .container import PteImage as PteImage
+from .container import data_file as data_file
+from .container import encode_program as encode_program
+from .container import lay_out as lay_out
+from .container import open_program as open_program
+from .container import read_program as read_program
+from .container import restore as restore
+from .container import restore_mutable_data as restore_mutable_data
+from .container import restore_named_data as restore_named_data
+from .container import write_file as write_file
+from .emitter import EmitterOutput as EmitterOutput
+from .emitter import emit_program as emit_program
+from .flatbuffer import EncodedTable as EncodedTable
+from .flatbuffer import FieldLayout as FieldLayout
+from .flatbuffer import Kind as Kind
+from .flatbuffer import TableLayout as TableLayout
+from .flatbuffer import layout_of as layout_of
+from .printer import format_program as format_program
+from .printer import print_program as print_program
+from .schema import AllocationDetails as AllocationDetails
+from .schema import BackendDelegate as BackendDelegate
+from .schema import BackendDelegateDataReference as BackendDelegateDataReference
+from .schema import BackendDelegateInlineData as BackendDelegateInlineData
+from .schema import Bool as Bool
+from .schema import BoolList as BoolList
+from .schema import Buffer as Buffer
+from .schema import Chain as Chain
+from .schema import CompileSpec as CompileSpec
+from .schema import ContainerMetadata as ContainerMetadata
+from .schema import DataLocation as DataLocation
+from .schema import DataSegment as DataSegment
+from .schema import DelegateCall as DelegateCall
+from .schema import DeviceType as DeviceType
+from .schema import Double as Double
+from .schema import DoubleList as DoubleList
+from .schema import EValue as EValue
+from .schema import ExecutionPlan as ExecutionPlan
+from .schema import ExtraTensorInfo as ExtraTensorInfo
+from .schema import Frame as Frame
+from .schema import FrameList as FrameList
+from .schema import FreeCall as FreeCall
+from .schema import Instruction as Instruction
+from .schema import InstructionArguments as InstructionArguments
+from .schema import Int as Int
+from .schema import IntList as IntList
+from .schema import JumpFalseCall as JumpFalseCall
+from .schema import KernelCall as KernelCall
+from .schema import KernelTypes as KernelTypes
+from .schema import MoveCall as MoveCall
+from .schema import NamedData as NamedData
+from .schema import NonConstBufferDevice as NonConstBufferDevice
+from .schema import Null as Null
+from .schema import Operator as Operator
+from .schema import OptionalTensorList as OptionalTensorList
+from .schema import Program as Program
+from .schema import ProgramFormatError as ProgramFormatError
+from .schema import ProgramVerifyError as ProgramVerifyError
+from .schema import ScalarType as ScalarType
+from .schema import String as String
+from .schema import SubsegmentOffsets as SubsegmentOffsets
+from .schema import Tensor as Tensor
+from .schema import TensorDataLocation as TensorDataLocation
+from .schema import TensorList as TensorList

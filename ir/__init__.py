@@ -2,379 +2,206 @@
 
 from typing import TYPE_CHECKING
 
-from .analysis.interface import (
-    MUTATION_KINDS,
-    STORED_KINDS,
-    ProgramInterface,
-    called_graphs,
-    graph_argument,
-    graphs_by_path,
-    graphs_of_call,
-    results_of_graph,
-    stored_tensor,
-)
-from .analysis.nodes import alias_root, has_effect, is_pure, shared_results
-from .deprecation import deprecated_names
-from .diagnostics import (
-    ContractError,
-    Diagnostic,
-    DiagnosticError,
-    InternalError,
-    Location,
-    ModelError,
-    UsageError,
-    choices_hint,
-)
-from .dialects import ATEN, BACKEND, DIALECTS, EDGE, EXECUTORCH, Dialect
-from .dim_order import (
-    Dim,
-    contiguous_stride,
-    dim_order_from_memory_format,
-    dim_order_from_stride,
-    sample_ints,
-    stride_from_dim_order,
-)
-from .documents import (
-    Document,
-    DocumentCodes,
-    SourceText,
-    YamlError,
-    YamlPath,
-    YamlSource,
-    describe_model,
-    did_you_mean,
-    document_schema,
-    form_diagnostic,
-    in_file_order,
-    or_one,
-    read_document,
-    read_source,
-    read_text,
-    read_yaml,
-    schema_text,
-    validated,
-)
-from .graph.control_flow import (
-    CALL_DELEGATE,
-    COND,
-    MAP,
-    SCAN,
-    WHILE,
-    CompileSpec,
-    ControlFlowCall,
-    Delegate,
-    body_calls,
-    control_flow_call,
-    delegate_attribute,
-    delegate_of,
-)
-from .graph.editor import INFER, GraphEditor
-from .graph.journal import Checkpoint, Effect, Transaction
-from .graph.metadata import (
-    attribute_at,
-    attribute_of,
-    empty_meta_tensor,
-    has_unbacked_symbols,
-    is_static,
-    same_argument,
-    same_value,
-    value_of,
-)
-from .graph.node_order import misordered
-from .graph.programs import (
-    EdgeProgramVerifier,
-    ExecutorchProgramVerifier,
-    copy_graph_module,
-    copy_program,
-    copy_signature,
-    fake_mode_of,
-    is_module_program,
-    module_of_program,
-    program_of_module,
-)
-from .graph.raw_edits import EditWatch, RawEdit
-from .graph.subgraph_editor import BodyEditor, SealedBodyError, bodies_of
-from .graph.weights import (
-    create_constant_placeholder,
-    delete_constant_placeholder,
-    get_buffer,
-    get_lifted_tensor_constant,
-    get_param,
-    get_param_tensor,
-    is_buffer,
-    is_get_attr_node,
-    is_lifted_tensor_constant,
-    is_param,
-    is_param_node,
-    set_param_tensor,
-)
-from .inference.fake import fake_like, infer_value
-from .inference.inference import Inference, Strategy, infer_static_value, no_new_guards, no_torch_logs
-from .inference.meta import has_meta_value, is_faster_on_ones, meta_value
-from .inference.sampled import (
-    Ranges,
-    Sizes,
-    all_sizes,
-    evaluated,
-    sample_sizes,
-    sorted_symbols,
-    symbols_within,
-    with_sizes,
-)
-from .operators.calls import (
-    functional_call,
-    functional_variant,
-    is_out_variant,
-    named_arguments,
-    operator_name,
-    out_operator_name,
-    returns_view,
-    without_machine_libraries,
-)
-from .operators.catalogue import (
-    Commutes,
-    Cost,
-    GeneratorFamily,
-    Operator,
-    OperatorFacts,
-    Trait,
-    catalogue,
-    copy_variant,
-    facts_of,
-    generator_entries,
-    has_trait,
-    in_place_operators,
-    load_yaml,
-    operator_named,
-    operators_with,
-    overwritable_arguments,
-)
-from .operators.defined_operators import AllocSpec, DefinedOperator, alloc, defined_operator, free, view
-from .operators.dtypes import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, expand_rule, known_dtypes, word_for
-from .operators.handles import (
-    BackendOpOverload,
-    EdgeOpOverload,
-    MissingOutVariantError,
-    UnknownOperatorError,
-    edge_operator,
-    find_out_variant,
-    give_foreign_handles,
-    handles_like,
-    ops,
-    take_foreign_handles,
-    underlying,
-)
-from .plugins import find_plugins, load_plugin, load_plugins
-from .provenance import (
-    PROVENANCE_KEYS,
-    inherited,
-    is_torch_file,
-    is_users_file,
-    line_of_definition,
-    line_of_frames,
-    line_that_raised,
-    locate,
-    module_path,
-    module_paths,
-    show_value,
-    source_line,
-    stack_frames,
-)
-from .tensor_spec import ALIGNMENT, TensorShapeDynamism, TensorSpec, determine_shape_dynamism, has_form_of
-
-__all__ = [
-    "ALIGNMENT",
-    "ALL_DTYPES",
-    "AS_TORCH",
-    "ATEN",
-    "BACKEND",
-    "CALL_DELEGATE",
-    "COND",
-    "DIALECTS",
-    "EDGE",
-    "EXECUTORCH",
-    "INFER",
-    "MAP",
-    "MUTATION_KINDS",
-    "PROVENANCE_KEYS",
-    "SCAN",
-    "STORED_KINDS",
-    "WHILE",
-    "AllocSpec",
-    "BackendOpOverload",
-    "BodyEditor",
-    "Checkpoint",
-    "Commutes",
-    "CompileSpec",
-    "ContractError",
-    "ControlFlowCall",
-    "Cost",
-    "DefinedOperator",
-    "Delegate",
-    "Diagnostic",
-    "DiagnosticError",
-    "Dialect",
-    "Dim",
-    "Document",
-    "DocumentCodes",
-    "EdgeOpOverload",
-    "EdgeProgramVerifier",
-    "EditWatch",
-    "Effect",
-    "ExecutorchProgramVerifier",
-    "GeneratorFamily",
-    "GraphEditor",
-    "Inference",
-    "InternalError",
-    "Location",
-    "MissingOutVariantError",
-    "ModelError",
-    "Operator",
-    "OperatorDtypes",
-    "OperatorFacts",
-    "ProgramInterface",
-    "Ranges",
-    "RawEdit",
-    "SealedBodyError",
-    "Sizes",
-    "SourceText",
-    "Strategy",
-    "TensorShapeDynamism",
-    "TensorSpec",
-    "Trait",
-    "Transaction",
-    "UnknownOperatorError",
-    "UsageError",
-    "YamlError",
-    "YamlPath",
-    "YamlSource",
-    "alias_root",
-    "all_sizes",
-    "alloc",
-    "attribute_at",
-    "attribute_of",
-    "bodies_of",
-    "body_calls",
-    "called_graphs",
-    "catalogue",
-    "choices_hint",
-    "contiguous_stride",
-    "control_flow_call",
-    "copy_graph_module",
-    "copy_program",
-    "copy_signature",
-    "copy_variant",
-    "create_constant_placeholder",
-    "defined_operator",
-    "delegate_attribute",
-    "delegate_of",
-    "delete_constant_placeholder",
-    "deprecated_names",
-    "describe_model",
-    "determine_shape_dynamism",
-    "did_you_mean",
-    "dim_order_from_memory_format",
-    "dim_order_from_stride",
-    "document_schema",
-    "dtype_arguments",
-    "edge_operator",
-    "empty_meta_tensor",
-    "evaluated",
-    "expand_rule",
-    "facts_of",
-    "fake_like",
-    "fake_mode_of",
-    "find_out_variant",
-    "find_plugins",
-    "form_diagnostic",
-    "free",
-    "functional_call",
-    "functional_variant",
-    "generator_entries",
-    "get_buffer",
-    "get_lifted_tensor_constant",
-    "get_param",
-    "get_param_tensor",
-    "give_foreign_handles",
-    "graph_argument",
-    "graphs_by_path",
-    "graphs_of_call",
-    "handles_like",
-    "has_effect",
-    "has_form_of",
-    "has_meta_value",
-    "has_trait",
-    "has_unbacked_symbols",
-    "in_file_order",
-    "in_place_operators",
-    "infer_static_value",
-    "infer_value",
-    "inherited",
-    "is_buffer",
-    "is_faster_on_ones",
-    "is_get_attr_node",
-    "is_lifted_tensor_constant",
-    "is_module_program",
-    "is_out_variant",
-    "is_param",
-    "is_param_node",
-    "is_pure",
-    "is_static",
-    "is_torch_file",
-    "is_users_file",
-    "known_dtypes",
-    "line_of_definition",
-    "line_of_frames",
-    "line_that_raised",
-    "load_plugin",
-    "load_plugins",
-    "load_yaml",
-    "locate",
-    "meta_value",
-    "misordered",
-    "module_of_program",
-    "module_path",
-    "module_paths",
-    "named_arguments",
-    "no_new_guards",
-    "no_torch_logs",
-    "operator_name",
-    "operator_named",
-    "operators_with",
-    "ops",
-    "or_one",
-    "out_operator_name",
-    "overwritable_arguments",
-    "program_of_module",
-    "read_document",
-    "read_source",
-    "read_text",
-    "read_yaml",
-    "results_of_graph",
-    "returns_view",
-    "same_argument",
-    "same_value",
-    "sample_ints",
-    "sample_sizes",
-    "schema_text",
-    "set_param_tensor",
-    "shared_results",
-    "show_value",
-    "sorted_symbols",
-    "source_line",
-    "stack_frames",
-    "stored_tensor",
-    "stride_from_dim_order",
-    "symbols_within",
-    "take_foreign_handles",
-    "underlying",
-    "validated",
-    "value_of",
-    "view",
-    "with_sizes",
-    "without_machine_libraries",
-    "word_for",
-]
+from .analysis import CALL_DELEGATE as CALL_DELEGATE
+from .analysis import COND as COND
+from .analysis import MAP as MAP
+from .analysis import MUTATION_KINDS as MUTATION_KINDS
+from .analysis import SCAN as SCAN
+from .analysis import STORED_KINDS as STORED_KINDS
+from .analysis import WHILE as WHILE
+from .analysis import CompileSpec as CompileSpec
+from .analysis import ControlFlowCall as ControlFlowCall
+from .analysis import Delegate as Delegate
+from .analysis import ProgramInterface as ProgramInterface
+from .analysis import alias_root as alias_root
+from .analysis import attribute_at as attribute_at
+from .analysis import attribute_of as attribute_of
+from .analysis import called_graphs as called_graphs
+from .analysis import control_flow_call as control_flow_call
+from .analysis import control_flow_calls as control_flow_calls
+from .analysis import delegate_attribute as delegate_attribute
+from .analysis import delegate_of as delegate_of
+from .analysis import graph_argument as graph_argument
+from .analysis import graphs_by_path as graphs_by_path
+from .analysis import graphs_of_call as graphs_of_call
+from .analysis import has_effect as has_effect
+from .analysis import has_unbacked_symbols as has_unbacked_symbols
+from .analysis import is_pure as is_pure
+from .analysis import is_static as is_static
+from .analysis import results_of_graph as results_of_graph
+from .analysis import same_argument as same_argument
+from .analysis import same_value as same_value
+from .analysis import shared_results as shared_results
+from .analysis import stored_tensor as stored_tensor
+from .analysis import value_of as value_of
+from .deprecation import deprecated_names as deprecated_names
+from .diagnostics import ContractError as ContractError
+from .diagnostics import Diagnostic as Diagnostic
+from .diagnostics import DiagnosticError as DiagnosticError
+from .diagnostics import InternalError as InternalError
+from .diagnostics import Location as Location
+from .diagnostics import ModelError as ModelError
+from .diagnostics import UsageError as UsageError
+from .diagnostics import choices_hint as choices_hint
+from .dialects import ATEN as ATEN
+from .dialects import BACKEND as BACKEND
+from .dialects import DIALECTS as DIALECTS
+from .dialects import EDGE as EDGE
+from .dialects import EXECUTORCH as EXECUTORCH
+from .dialects import Dialect as Dialect
+from .documents import Document as Document
+from .documents import DocumentCodes as DocumentCodes
+from .documents import SourceText as SourceText
+from .documents import YamlError as YamlError
+from .documents import YamlPath as YamlPath
+from .documents import YamlSource as YamlSource
+from .documents import describe_model as describe_model
+from .documents import did_you_mean as did_you_mean
+from .documents import document_schema as document_schema
+from .documents import form_diagnostic as form_diagnostic
+from .documents import in_file_order as in_file_order
+from .documents import or_one as or_one
+from .documents import read_document as read_document
+from .documents import read_source as read_source
+from .documents import read_text as read_text
+from .documents import read_yaml as read_yaml
+from .documents import schema_text as schema_text
+from .documents import validated as validated
+from .graph.editor import INFER as INFER
+from .graph.editor import GraphEditor as GraphEditor
+from .graph.journal import Checkpoint as Checkpoint
+from .graph.journal import EditWatch as EditWatch
+from .graph.journal import Effect as Effect
+from .graph.journal import RawEdit as RawEdit
+from .graph.journal import Transaction as Transaction
+from .graph.node_order import misordered as misordered
+from .graph.programs import EdgeProgramVerifier as EdgeProgramVerifier
+from .graph.programs import ExecutorchProgramVerifier as ExecutorchProgramVerifier
+from .graph.programs import copy_graph_module as copy_graph_module
+from .graph.programs import copy_program as copy_program
+from .graph.programs import copy_signature as copy_signature
+from .graph.programs import fake_mode_of as fake_mode_of
+from .graph.programs import give_foreign_handles as give_foreign_handles
+from .graph.programs import is_module_program as is_module_program
+from .graph.programs import module_of_program as module_of_program
+from .graph.programs import program_of_module as program_of_module
+from .graph.programs import take_foreign_handles as take_foreign_handles
+from .graph.subgraph_editor import SealedSubgraphError as SealedSubgraphError
+from .graph.subgraph_editor import SubgraphEditor as SubgraphEditor
+from .graph.subgraph_editor import subgraph_editors as subgraph_editors
+from .graph.weights import create_constant_placeholder as create_constant_placeholder
+from .graph.weights import delete_constant_placeholder as delete_constant_placeholder
+from .graph.weights import get_buffer as get_buffer
+from .graph.weights import get_lifted_tensor_constant as get_lifted_tensor_constant
+from .graph.weights import get_param as get_param
+from .graph.weights import get_param_tensor as get_param_tensor
+from .graph.weights import is_buffer as is_buffer
+from .graph.weights import is_get_attr_node as is_get_attr_node
+from .graph.weights import is_lifted_tensor_constant as is_lifted_tensor_constant
+from .graph.weights import is_param as is_param
+from .graph.weights import is_param_node as is_param_node
+from .graph.weights import set_param_tensor as set_param_tensor
+from .inference import Inference as Inference
+from .inference import Ranges as Ranges
+from .inference import Sizes as Sizes
+from .inference import Strategy as Strategy
+from .inference import all_sizes as all_sizes
+from .inference import evaluated as evaluated
+from .inference import fake_like as fake_like
+from .inference import has_meta_value as has_meta_value
+from .inference import infer_static_value as infer_static_value
+from .inference import infer_value as infer_value
+from .inference import is_faster_on_ones as is_faster_on_ones
+from .inference import meta_value as meta_value
+from .inference import no_new_guards as no_new_guards
+from .inference import no_torch_logs as no_torch_logs
+from .inference import sample_sizes as sample_sizes
+from .inference import sorted_symbols as sorted_symbols
+from .inference import symbols_within as symbols_within
+from .inference import with_sizes as with_sizes
+from .operators.catalogue import ALL_DTYPES as ALL_DTYPES
+from .operators.catalogue import AS_TORCH as AS_TORCH
+from .operators.catalogue import Commutes as Commutes
+from .operators.catalogue import Cost as Cost
+from .operators.catalogue import GeneratorFamily as GeneratorFamily
+from .operators.catalogue import Operator as Operator
+from .operators.catalogue import OperatorDtypes as OperatorDtypes
+from .operators.catalogue import OperatorFacts as OperatorFacts
+from .operators.catalogue import Trait as Trait
+from .operators.catalogue import catalogue as catalogue
+from .operators.catalogue import copy_variant as copy_variant
+from .operators.catalogue import dtype_arguments as dtype_arguments
+from .operators.catalogue import expand_rule as expand_rule
+from .operators.catalogue import facts_of as facts_of
+from .operators.catalogue import functional_call as functional_call
+from .operators.catalogue import functional_variant as functional_variant
+from .operators.catalogue import generator_entries as generator_entries
+from .operators.catalogue import has_trait as has_trait
+from .operators.catalogue import in_place_operators as in_place_operators
+from .operators.catalogue import is_out_variant as is_out_variant
+from .operators.catalogue import known_dtypes as known_dtypes
+from .operators.catalogue import load_yaml as load_yaml
+from .operators.catalogue import named_arguments as named_arguments
+from .operators.catalogue import operator_name as operator_name
+from .operators.catalogue import operator_named as operator_named
+from .operators.catalogue import operators_with as operators_with
+from .operators.catalogue import out_operator_name as out_operator_name
+from .operators.catalogue import overwritable_arguments as overwritable_arguments
+from .operators.catalogue import returns_view as returns_view
+from .operators.catalogue import without_machine_libraries as without_machine_libraries
+from .operators.catalogue import word_for as word_for
+from .operators.handles import AllocSpec as AllocSpec
+from .operators.handles import BackendOpOverload as BackendOpOverload
+from .operators.handles import DefinedOperator as DefinedOperator
+from .operators.handles import EdgeOpOverload as EdgeOpOverload
+from .operators.handles import MissingOutVariantError as MissingOutVariantError
+from .operators.handles import UnknownOperatorError as UnknownOperatorError
+from .operators.handles import alloc as alloc
+from .operators.handles import defined_operator as defined_operator
+from .operators.handles import edge_operator as edge_operator
+from .operators.handles import find_out_variant as find_out_variant
+from .operators.handles import free as free
+from .operators.handles import handles_like as handles_like
+from .operators.handles import ops as ops
+from .operators.handles import underlying as underlying
+from .operators.handles import view as view
+from .plugins import find_plugins as find_plugins
+from .plugins import load_plugin as load_plugin
+from .plugins import load_plugins as load_plugins
+from .provenance import PROVENANCE_KEYS as PROVENANCE_KEYS
+from .provenance import inherited as inherited
+from .provenance import is_torch_file as is_torch_file
+from .provenance import is_users_file as is_users_file
+from .provenance import line_of_definition as line_of_definition
+from .provenance import line_of_frames as line_of_frames
+from .provenance import line_that_raised as line_that_raised
+from .provenance import locate as locate
+from .provenance import module_path as module_path
+from .provenance import module_paths as module_paths
+from .provenance import show_value as show_value
+from .provenance import source_line as source_line
+from .provenance import stack_frames as stack_frames
+from .tensor_spec import ALIGNMENT as ALIGNMENT
+from .tensor_spec import Dim as Dim
+from .tensor_spec import TensorShapeDynamism as TensorShapeDynamism
+from .tensor_spec import TensorSpec as TensorSpec
+from .tensor_spec import contiguous_stride as contiguous_stride
+from .tensor_spec import determine_shape_dynamism as determine_shape_dynamism
+from .tensor_spec import dim_order_from_memory_format as dim_order_from_memory_format
+from .tensor_spec import dim_order_from_stride as dim_order_from_stride
+from .tensor_spec import empty_meta_tensor as empty_meta_tensor
+from .tensor_spec import has_form_of as has_form_of
+from .tensor_spec import sample_ints as sample_ints
+from .tensor_spec import stride_from_dim_order as stride_from_dim_order
 
 if not TYPE_CHECKING:
-    __getattr__ = deprecated_names(__name__, {"cheap_tracing": "exirkit.program:cheap_tracing"})
+    __getattr__ = deprecated_names(
+        __name__,
+        {
+            "BodyEditor": "exirkit.ir:SubgraphEditor",
+            "SealedBodyError": "exirkit.ir:SealedSubgraphError",
+            "bodies_of": "exirkit.ir:subgraph_editors",
+            "body_calls": "exirkit.ir:control_flow_calls",
+            "cheap_tracing": "exirkit.program:cheap_tracing",
+        },
+    )

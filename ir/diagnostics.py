@@ -8,14 +8,29 @@ of a pass, rule or backend (`ContractError`), or us (`InternalError`).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 _LISTED = 16
 
 Severity = Literal["error", "warning", "note"]
+
+# Where the texts of codes are, by their first digit.
+_PACKAGES = {
+    "1": "exirkit.ir",
+    "2": "exirkit.patterns",
+    "3": "exirkit.verifiers",
+    "4": "exirkit.passes",
+    "5": "exirkit.emit",
+    "6": "exirkit.runtime_ref",
+    "7": "exirkit",
+    "8": "exirkit.fuzz",
+}
 
 
 class Location(BaseModel):
@@ -103,6 +118,30 @@ class Diagnostic(BaseModel):
     notes: tuple[str, ...] = ()
     hint: str | None = None
 
+    @classmethod
+    def of(
+        cls,
+        code: str,
+        message: str,
+        *,
+        severity: Severity = "error",
+        location: Location | None = None,
+        expected: str | None = None,
+        notes: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> Diagnostic:
+        """Return a diagnostic, by default with the `expected` and `hint` of its code in `codes.yaml`."""
+        usual = _texts(_PACKAGES[code[2]]).get(code, {})
+        return cls(
+            code=code,
+            message=message,
+            severity=severity,
+            location=location or Location(),
+            expected=expected or usual.get("expected"),
+            notes=notes,
+            hint=hint or usual.get("hint"),
+        )
+
     def render(self) -> str:
         """Return the whole diagnostic as text of several lines."""
         lines = [f"{self.severity}[{self.code}]: {self.message}", *self.location.render()]
@@ -119,6 +158,14 @@ class Diagnostic(BaseModel):
         advice = self.hint or (f"expected: {self.expected}" if self.expected else None)
         hint = f" ({advice})" if advice else ""
         return f"{self.severity}[{self.code}]: {where + ': ' if where else ''}{self.message}{hint}"
+
+
+@cache
+def _texts(package: str) -> Mapping[str, Mapping[str, str]]:
+    """Return what the file of a room says of its codes."""
+    text = files(package).joinpath("codes.yaml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, str]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return found
 
 
 def choices_hint(wanted: str, known: Iterable[str], what: str = "there is") -> str | None:

@@ -38,7 +38,7 @@ def load_plugin(group: str, name: str) -> Any:
     """
     offered = find_plugins(group).get(name, ())
     if not offered:
-        raise UsageError(Diagnostic(code="EK118", message=f"no installed distribution offers {name!r} in {group}"))
+        raise UsageError(Diagnostic.of("EK118", f"no installed distribution offers {name!r} in {group}"))
     if len(offered) > 1:
         raise UsageError(_ambiguous(group, name, offered))
     return _loaded(offered[0])
@@ -70,10 +70,9 @@ def _loaded(one: EntryPoint) -> Any:
     # Anything can go wrong in the code of others, and some of it ends the process when it is let through.
     except (Exception, SystemExit) as error:
         raise UsageError(
-            Diagnostic(
-                code="EK118",
-                message=f"the plug-in {one.name!r} of {_distribution(one)} cannot be loaded: "
-                f"{type(error).__name__}: {error}",
+            Diagnostic.of(
+                "EK118",
+                f"the plug-in {one.name!r} of {_distribution(one)} cannot be loaded: {type(error).__name__}: {error}",
                 notes=(f"{one.group}: {one.name} = {one.value}",),
                 hint="fix, update or uninstall that distribution",
             )
@@ -81,11 +80,10 @@ def _loaded(one: EntryPoint) -> Any:
 
 
 def _ambiguous(group: str, name: str, offered: tuple[EntryPoint, ...]) -> Diagnostic:
-    return Diagnostic(
-        code="EK119",
-        message=f"{len(offered)} distributions offer {name!r} in {group}",
+    return Diagnostic.of(
+        "EK119",
+        f"{len(offered)} distributions offer {name!r} in {group}",
         notes=tuple(f"{_distribution(one)}: {one.value}" for one in offered),
-        hint="uninstall all but one",
     )
 
 

@@ -27,7 +27,7 @@ _ROOMS = (
     "ir",
     "passes",
     "patterns",
-    "pictures",
+    "visualization",
     "program",
     "runtime_ref",
     "verifiers",

@@ -26,7 +26,6 @@ from exirkit.ir import (
     Location,
     RawEdit,
     UsageError,
-    bodies_of,
     copy_program,
     find_plugins,
     load_plugin,
@@ -34,6 +33,7 @@ from exirkit.ir import (
     module_of_program,
     program_of_module,
     show_value,
+    subgraph_editors,
 )
 
 from .user_passes.base import (
@@ -269,7 +269,7 @@ class Pass(ABC):
         raise error
 
     def _edit_bodies(self, editor: GraphEditor) -> None:
-        for body in bodies_of(editor):
+        for body in subgraph_editors(editor):
             with body.transaction(self.name, records_effect=False):
                 self.edit(body)
             self._edit_bodies(body)

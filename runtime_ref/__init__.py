@@ -2,37 +2,26 @@
 
 from exirkit.ir import deprecated_names
 
-from .backends import BackendRegistry, DelegateContext, LoadedDelegate
-from .checks.plan_kernels import check_plan_kernels, facts_of_plan
-from .checks.program import verify_program
-from .kernels.registry import OperatorRegistry
-from .limits import Limits
-from .metadata import MetadataIndexError, MethodMetadata, TensorInfo
-from .runtime import UNKNOWN_KERNEL_HINT, Method, Program, Runtime, UnknownMethodError, Verification
-from .sanitizer.lifetimes import LifetimeKind, PlannedLifetime, lifetimes_of_program
-
-__all__ = [
-    "UNKNOWN_KERNEL_HINT",
-    "BackendRegistry",
-    "DelegateContext",
-    "LifetimeKind",
-    "Limits",
-    "LoadedDelegate",
-    "MetadataIndexError",
-    "Method",
-    "MethodMetadata",
-    "OperatorRegistry",
-    "PlannedLifetime",
-    "Program",
-    "Runtime",
-    "TensorInfo",
-    "UnknownMethodError",
-    "Verification",
-    "check_plan_kernels",
-    "facts_of_plan",
-    "lifetimes_of_program",
-    "verify_program",
-]
+from .backends import BackendRegistry as BackendRegistry
+from .backends import DelegateContext as DelegateContext
+from .backends import LoadedDelegate as LoadedDelegate
+from .checks.program import check_plan_kernels as check_plan_kernels
+from .checks.program import facts_of_plan as facts_of_plan
+from .checks.program import verify_program as verify_program
+from .kernels.registry import OperatorRegistry as OperatorRegistry
+from .limits import Limits as Limits
+from .metadata import MetadataIndexError as MetadataIndexError
+from .metadata import MethodMetadata as MethodMetadata
+from .metadata import TensorInfo as TensorInfo
+from .runtime import UNKNOWN_KERNEL_HINT as UNKNOWN_KERNEL_HINT
+from .runtime import Method as Method
+from .runtime import Program as Program
+from .runtime import Runtime as Runtime
+from .runtime import UnknownMethodError as UnknownMethodError
+from .runtime import Verification as Verification
+from .sanitizer.lifetimes import LifetimeKind as LifetimeKind
+from .sanitizer.lifetimes import PlannedLifetime as PlannedLifetime
+from .sanitizer.lifetimes import lifetimes_of_program as lifetimes_of_program
 
 __getattr__ = deprecated_names(
     __name__,

@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import torch
 
 from exirkit.emit import BackendDelegate, ExecutionPlan, PteFile, Tensor
-
-from .checks.findings import Findings
-from .interpreter.cells import StepFailure, TensorCell
+from exirkit.runtime_ref.interpreter.values import StepFailure, TensorCell
+from exirkit.runtime_ref.limits import Findings
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ class BackendRegistry:
                     f"delegate {index} needs backend {delegate.id}, which is not registered",
                     at=f"delegate {index}",
                     expected=_one_of(self.registered_backend_names),
-                    hint="register what runs it: Runtime.get().backend_registry.register(name, load)",
                 )
                 continue
             try:

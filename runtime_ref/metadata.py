@@ -135,7 +135,7 @@ class MethodMetadata:
 
     def _wrong(self, message: str, expected: str) -> MetadataIndexError:
         location = Location(method=self._plan.name)
-        return MetadataIndexError(Diagnostic(code="EK647", message=message, location=location, expected=expected))
+        return MetadataIndexError(Diagnostic.of("EK647", message, location=location, expected=expected))
 
     def __repr__(self) -> str:
         return (

@@ -14,14 +14,14 @@ import torch
 
 from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
 from exirkit.ir import Diagnostic, Location, UsageError
+from exirkit.runtime_ref.checks.calls import PlanFacts, operator_name
+from exirkit.runtime_ref.interpreter.values import Arenas
+from exirkit.runtime_ref.kernels.registry import OperatorRegistry, default_registry
+from exirkit.runtime_ref.limits import Findings
 
 from .backends import BackendRegistry
-from .checks.findings import Findings
-from .checks.plan_facts import PlanFacts, operator_name
 from .checks.program import check_delegate_calls, check_plan, check_program
 from .interpreter.interpreter import Interpreter
-from .interpreter.value_table import Arenas
-from .kernels.registry import OperatorRegistry, default_registry
 from .limits import Limits
 from .metadata import MethodMetadata
 from .sanitizer.interpreter import SanitizedInterpreter
@@ -239,7 +239,7 @@ class Program:
 
 def _unknown(what: str, name: str, known: list[str]) -> UnknownMethodError:
     expected = ", ".join(known) or f"no {what} at all"
-    return UnknownMethodError(Diagnostic(code="EK646", message=f"there is no {what} {name!r}", expected=expected))
+    return UnknownMethodError(Diagnostic.of("EK646", f"there is no {what} {name!r}", expected=expected))
 
 
 class Runtime:
@@ -325,7 +325,7 @@ def _read(data: ProgramSource) -> PteFile:
     content: object = data.read() if hasattr(data, "read") else None
     if not isinstance(content, bytes):
         message = f"a program cannot be loaded from a {type(data).__name__}"
-        raise UsageError(Diagnostic(code="EK648", message=message, expected="a path, bytes, or an open binary file"))
+        raise UsageError(Diagnostic.of("EK648", message, expected="a path, bytes, or an open binary file"))
     return read_program(content)
 
 
@@ -334,4 +334,4 @@ def _open(path: str | os.PathLike[str]) -> PteFile:
         return open_program(path)
     except OSError as error:
         message = f"the program file cannot be opened: {error.strerror or error}"
-        raise UsageError(Diagnostic(code="EK648", message=message, location=Location(file=str(path)))) from None
+        raise UsageError(Diagnostic.of("EK648", message, location=Location(file=str(path)))) from None

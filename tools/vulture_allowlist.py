@@ -93,3 +93,6 @@ _.sleeps
 _.allocates
 _.asks_for_too_much
 _.dies
+
+# Called by the trees that `tools/selection_power` writes.
+_.active

@@ -1,71 +1,42 @@
 """What must hold: invariants of programs, checked without the passes that establish them."""
 
-from .dialects.legality import (
-    check_aten_program,
-    check_backend_program,
-    check_dtypes,
-    check_edge_program,
-    check_executorch_program,
-    is_core,
-)
-from .dialects.reference_verifiers import (
-    EXIRATenDialectVerifier,
-    EXIRATenDialectVerifierBase,
-    EXIRBackendDialectVerifier,
-    EXIREdgeDialectVerifier,
-    get_aten_verifier,
-)
-from .graph.control_flow import check_control_flow
-from .graph.signature import check_debug_handles, check_signature, check_symbols
-from .graph.structure import check_calls, check_structure
-from .kernels.conditions import FUNCTIONS as CONDITION_FUNCTIONS
-from .kernels.conditions import UNKNOWN, CallFacts, Fact, KernelCondition, TensorFacts, facts_of_call, read_condition
-from .kernels.support import KernelTable, broken_conditions, check_kernel_names, check_kernels, check_out_arguments
-from .memory.outputs import check_separate_body_results, check_separate_outputs, check_written_back
-from .memory.plan import check_memory_plan, check_method_memory
-from .memory.specs import check_specs
-from .metadata.recorded_values import check_layouts, check_metadata
-from .program_check import check_form, check_program
-
-__all__ = [
-    "CONDITION_FUNCTIONS",
-    "UNKNOWN",
-    "CallFacts",
-    "EXIRATenDialectVerifier",
-    "EXIRATenDialectVerifierBase",
-    "EXIRBackendDialectVerifier",
-    "EXIREdgeDialectVerifier",
-    "Fact",
-    "KernelCondition",
-    "KernelTable",
-    "TensorFacts",
-    "broken_conditions",
-    "check_aten_program",
-    "check_backend_program",
-    "check_calls",
-    "check_control_flow",
-    "check_debug_handles",
-    "check_dtypes",
-    "check_edge_program",
-    "check_executorch_program",
-    "check_form",
-    "check_kernel_names",
-    "check_kernels",
-    "check_layouts",
-    "check_memory_plan",
-    "check_metadata",
-    "check_method_memory",
-    "check_out_arguments",
-    "check_program",
-    "check_separate_body_results",
-    "check_separate_outputs",
-    "check_signature",
-    "check_specs",
-    "check_structure",
-    "check_symbols",
-    "check_written_back",
-    "facts_of_call",
-    "get_aten_verifier",
-    "is_core",
-    "read_condition",
-]
+from .dialects import EXIRATenDialectVerifier as EXIRATenDialectVerifier
+from .dialects import EXIRATenDialectVerifierBase as EXIRATenDialectVerifierBase
+from .dialects import EXIRBackendDialectVerifier as EXIRBackendDialectVerifier
+from .dialects import EXIREdgeDialectVerifier as EXIREdgeDialectVerifier
+from .dialects import check_aten_program as check_aten_program
+from .dialects import check_backend_program as check_backend_program
+from .dialects import check_dtypes as check_dtypes
+from .dialects import check_edge_program as check_edge_program
+from .dialects import check_executorch_program as check_executorch_program
+from .dialects import get_aten_verifier as get_aten_verifier
+from .dialects import is_core as is_core
+from .kernels import CONDITION_FUNCTIONS as CONDITION_FUNCTIONS
+from .kernels import UNKNOWN as UNKNOWN
+from .kernels import CallFacts as CallFacts
+from .kernels import Fact as Fact
+from .kernels import KernelCondition as KernelCondition
+from .kernels import KernelTable as KernelTable
+from .kernels import TensorFacts as TensorFacts
+from .kernels import broken_conditions as broken_conditions
+from .kernels import check_kernel_names as check_kernel_names
+from .kernels import check_kernels as check_kernels
+from .kernels import check_out_arguments as check_out_arguments
+from .kernels import facts_of_call as facts_of_call
+from .kernels import read_condition as read_condition
+from .memory_plan import check_memory_plan as check_memory_plan
+from .memory_plan import check_method_memory as check_method_memory
+from .program_check import check_form as check_form
+from .program_check import check_program as check_program
+from .recorded_values import check_layouts as check_layouts
+from .recorded_values import check_metadata as check_metadata
+from .signature import check_debug_handles as check_debug_handles
+from .signature import check_signature as check_signature
+from .signature import check_symbols as check_symbols
+from .structure import check_calls as check_calls
+from .structure import check_control_flow as check_control_flow
+from .structure import check_structure as check_structure
+from .tensor_specs import check_separate_body_results as check_separate_body_results
+from .tensor_specs import check_separate_outputs as check_separate_outputs
+from .tensor_specs import check_specs as check_specs
+from .tensor_specs import check_written_back as check_written_back

@@ -9,19 +9,18 @@ from torch.export import ExportedProgram
 
 from exirkit.ir import Diagnostic
 
-from .dialects.legality import (
+from .dialects import (
     check_aten_program,
     check_backend_program,
     check_dtypes,
     check_edge_program,
     check_executorch_program,
 )
-from .graph.control_flow import check_control_flow
-from .graph.signature import check_debug_handles, check_signature, check_symbols
-from .graph.structure import check_calls, check_structure
-from .kernels.support import check_out_arguments
-from .memory.specs import check_specs
-from .metadata.recorded_values import check_metadata
+from .kernels import check_out_arguments
+from .recorded_values import check_metadata
+from .signature import check_debug_handles, check_signature, check_symbols
+from .structure import check_calls, check_control_flow, check_structure
+from .tensor_specs import check_specs
 
 DialectName = Literal["exported", "aten", "edge", "backend", "executorch"]
 Level = Literal["quick", "full"]

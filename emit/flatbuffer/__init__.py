@@ -1,48 +1,26 @@
 """The flatbuffer codec: tables become bytes and bytes become tables, driven by the pydantic models of a schema."""
 
-from .layout import Fault, FieldLayout, Kind, TableLayout, layout_of
-from .reader import PREFIX_NBYTES, decode
-from .types import (
-    Blob,
-    Flag,
-    Float64,
-    Int8,
-    Int32,
-    Int64,
-    SmallBlob,
-    Table,
-    UInt8,
-    UInt32,
-    UInt64,
-    UnionTable,
-    member_name,
-    read_blob,
-)
-from .writer import Chunk, EncodedTable, encode
-
-__all__ = [
-    "PREFIX_NBYTES",
-    "Blob",
-    "Chunk",
-    "EncodedTable",
-    "Fault",
-    "FieldLayout",
-    "Flag",
-    "Float64",
-    "Int8",
-    "Int32",
-    "Int64",
-    "Kind",
-    "SmallBlob",
-    "Table",
-    "TableLayout",
-    "UInt8",
-    "UInt32",
-    "UInt64",
-    "UnionTable",
-    "decode",
-    "encode",
-    "layout_of",
-    "member_name",
-    "read_blob",
-]
+from .layout import Blob as Blob
+from .layout import Fault as Fault
+from .layout import FieldLayout as FieldLayout
+from .layout import Flag as Flag
+from .layout import Float64 as Float64
+from .layout import Int8 as Int8
+from .layout import Int32 as Int32
+from .layout import Int64 as Int64
+from .layout import Kind as Kind
+from .layout import SmallBlob as SmallBlob
+from .layout import Table as Table
+from .layout import TableLayout as TableLayout
+from .layout import UInt8 as UInt8
+from .layout import UInt32 as UInt32
+from .layout import UInt64 as UInt64
+from .layout import UnionTable as UnionTable
+from .layout import layout_of as layout_of
+from .layout import member_name as member_name
+from .layout import read_blob as read_blob
+from .reader import PREFIX_NBYTES as PREFIX_NBYTES
+from .reader import decode as decode
+from .writer import Chunk as Chunk
+from .writer import EncodedTable as EncodedTable
+from .writer import encode as encode

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from flatbuffers import encode, packer
 from pydantic import BaseModel
 
-from .layout import OFFSET_NBYTES, Fault, FieldLayout, Kind, TableLayout, layout_of, slot_count
-from .types import Table
+from .layout import OFFSET_NBYTES, Fault, FieldLayout, Kind, Table, TableLayout, layout_of, slot_count
 
 TableT = TypeVar("TableT", bound=Table)
 

@@ -20,9 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from exirkit.ir import ModelError
 
-from .layout import OFFSET_NBYTES, Fault, FieldLayout, Kind, TableLayout, layouts_in, slot_count
+from .layout import OFFSET_NBYTES, Fault, FieldLayout, Kind, Table, TableLayout, layouts_in, slot_count
 from .reader import PREFIX_NBYTES
-from .types import Table
 
 Chunk = bytes | memoryview
 

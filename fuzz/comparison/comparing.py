@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from exirkit.emit import read_program
 from exirkit.fuzz.examination import GraphSession
-from exirkit.pictures import method_names
+from exirkit.visualization import method_names
 
 from .file_values import InstructionValues, Official, RuntimeResult, WrongInstruction, run_reference
 from .first_wrong import Calls, MethodJudge, NodePlace, WrongStep, first_wrong_step, place_of, results_of

@@ -31,7 +31,9 @@ ORACLES: Mapping[str, Oracle] = MappingProxyType(_all_oracles(__name__.rpartitio
 DEFAULT_ORACLES = tuple(name for name, one in ORACLES.items() if one.is_default)
 """Those that need nothing but exirkit and lower a program once."""
 
-FORMER_NAMES: Mapping[str, str] = MappingProxyType({one.former_name: name for name, one in ORACLES.items()})
+FORMER_NAMES: Mapping[str, str] = MappingProxyType(
+    {one.former_name: name for name, one in ORACLES.items() if one.former_name}
+)
 """`O0` to `O13`, which stand in older databases and scripts, and what they are called now."""
 
 

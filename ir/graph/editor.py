@@ -19,11 +19,9 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.fx import Graph, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from exirkit.ir.analysis.interface import MUTATION_KINDS, results_of_graph
-from exirkit.ir.analysis.nodes import is_pure
+from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
-from exirkit.ir.inference.fake import fake_like
-from exirkit.ir.inference.inference import Inference
+from exirkit.ir.inference import Inference, fake_like
 from exirkit.ir.provenance import inherited, locate, target_name
 
 from .journal import (
@@ -32,6 +30,7 @@ from .journal import (
     Change,
     Checkpoint,
     Created,
+    EditWatch,
     Erased,
     Journal,
     MetaSet,
@@ -46,7 +45,6 @@ from .journal import (
     UsersReordered,
     effect_of,
 )
-from .metadata import is_static, same_argument, same_value
 from .node_order import (
     check_move,
     input_in_the_way,
@@ -59,9 +57,15 @@ from .node_order import (
     replacement_error,
     users_to_replace,
 )
-from .programs import fake_mode_of
-from .raw_edits import EditWatch
-from .signatures import TO_USER_INPUT, agreed_inputs, agreed_outputs, as_stored, input_specs_by_node, scalar_key
+from .programs import (
+    TO_USER_INPUT,
+    agreed_inputs,
+    agreed_outputs,
+    as_stored,
+    fake_mode_of,
+    input_specs_by_node,
+    scalar_key,
+)
 
 INFER: Any = object()
 """Default of `val`: run the operator on the values of its arguments."""
@@ -100,7 +104,7 @@ class GraphEditor:
         self._open: list[Transaction] = []
         self._stale: dict[Node, None] = {}
         # Editors of the subgraphs of control flow; they share the journal.
-        self._bodies: dict[str, GraphEditor] = {}
+        self._subgraphs: dict[str, GraphEditor] = {}
         self._scalar_constants: dict[tuple[Any, ...], Node] = {}
         self._input_specs: dict[Node, InputSpec] = {}
         self._roots: set[str] = set()
@@ -111,7 +115,7 @@ class GraphEditor:
 
     @contextmanager
     def transaction(self, author: str, *, records_effect: bool = True) -> Iterator[Transaction]:
-        """Group edits: all of them happen or, if the body raises, none.
+        """Group edits: all of them happen or, if the block raises, none.
 
         Transactions nest. One that fails inside another undoes its own edits only, and the outer one may go on.
 
@@ -145,7 +149,7 @@ class GraphEditor:
             UsageError: EK121, no transaction is open.
         """
         if not self._open:
-            raise UsageError(Diagnostic(code="EK121", message="states are kept inside a transaction only"))
+            raise UsageError(Diagnostic.of("EK121", "states are kept inside a transaction only"))
         for one in self._open:
             # What was saved before is not good enough any more: it is older than the mark.
             one._saved.clear()
@@ -179,8 +183,8 @@ class GraphEditor:
             # The module may have been run or printed between two edits; its code is generated again when next needed.
             module.recompile()
         self._scalar_constants = {key: node for key, node in self._scalar_constants.items() if not node._erased}
-        for body in self._bodies.values():
-            body._settle()
+        for subgraph in self._subgraphs.values():
+            subgraph._settle()
 
     def _undo_to(self, transaction: Transaction) -> None:
         self._journal.undo_to(transaction._start)
@@ -402,9 +406,9 @@ class GraphEditor:
         self._check(node, before)
         if node.op in ("placeholder", "output"):
             raise UsageError(
-                Diagnostic(
-                    code="EK117",
-                    message=f"%{node.name} cannot be moved: it is the {node.op} of a graph with a signature",
+                Diagnostic.of(
+                    "EK117",
+                    f"%{node.name} cannot be moved: it is the {node.op} of a graph with a signature",
                     location=locate(node),
                 )
             )
@@ -506,14 +510,12 @@ class GraphEditor:
         for node in nodes:
             if node._erased or node.graph is not self.graph:
                 gone = "is no longer" if node.graph is self.graph else "is not"
-                raise UsageError(Diagnostic(code="EK114", message=f"%{node.name} {gone} in the graph that is edited"))
+                raise UsageError(Diagnostic.of("EK114", f"%{node.name} {gone} in the graph that is edited"))
 
     def _check_unused(self, node: Node) -> None:
         if node.users:
             users = ", ".join(f"%{user.name}" for user in node.users)
-            raise UsageError(
-                Diagnostic(code="EK115", message=f"%{node.name} is used by {users}", location=locate(node))
-            )
+            raise UsageError(Diagnostic.of("EK115", f"%{node.name} is used by {users}", location=locate(node)))
 
     def _create(self, op: str, target: Any, args: Any, kwargs: Any, before: Node, name: str, meta: Any) -> Node:
         numbering = numbering_of(self.graph, name)
@@ -646,7 +648,7 @@ class GraphEditor:
             self._check_unused(node)
             if spec.target in written:
                 raise UsageError(
-                    Diagnostic(code="EK115", message=f"%{node.name} is written by the program", location=locate(node))
+                    Diagnostic.of("EK115", f"%{node.name} is written by the program", location=locate(node))
                 )
             unwanted[id(spec)] = spec
         known = self._specs()
@@ -704,9 +706,7 @@ class GraphEditor:
         if spec is None or kind is None:
             expected = "the placeholder of a parameter, a buffer or a user's input"
             raise UsageError(
-                Diagnostic(
-                    code="EK116", message=f"%{owner.name} is never mutated", location=locate(owner), expected=expected
-                )
+                Diagnostic.of("EK116", f"%{owner.name} is never mutated", location=locate(owner), expected=expected)
             )
         self._save_signature()
         specs = self.program._graph_signature.output_specs
@@ -765,9 +765,9 @@ class GraphEditor:
         spec = self._specs().get(node)
         if spec is None or spec.kind not in _STORED:
             raise UsageError(
-                Diagnostic(
-                    code="EK116",
-                    message=f"%{node.name} is not a stored tensor",
+                Diagnostic.of(
+                    "EK116",
+                    f"%{node.name} is not a stored tensor",
                     location=locate(node),
                     expected="the placeholder of a parameter, buffer or constant",
                 )
@@ -781,9 +781,9 @@ class GraphEditor:
         followers = _FOLLOWERS.get(kind)
         if followers is None:
             raise UsageError(
-                Diagnostic(
-                    code="EK123",
-                    message=f"an input of kind {kind.name} has no stored tensor",
+                Diagnostic.of(
+                    "EK123",
+                    f"an input of kind {kind.name} has no stored tensor",
                     expected="InputKind.PARAMETER, BUFFER or CONSTANT_TENSOR",
                 )
             )

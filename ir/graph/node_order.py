@@ -116,12 +116,12 @@ def order_error(user: str, argument: Node, place: Node, hint: str | None = None)
     """
     if argument.graph is not place.graph or argument._erased:
         gone = "is no longer" if argument.graph is place.graph else "is not"
-        return UsageError(Diagnostic(code="EK114", message=f"%{argument.name} {gone} in the graph that is edited"))
+        return UsageError(Diagnostic.of("EK114", f"%{argument.name} {gone} in the graph that is edited"))
     where = "is not in front of" if argument is place else "stands behind"
     return UsageError(
-        Diagnostic(
-            code="EK122",
-            message=f"{user} uses %{argument.name}, which {where} %{place.name}",
+        Diagnostic.of(
+            "EK122",
+            f"{user} uses %{argument.name}, which {where} %{place.name}",
             location=locate(place),
             expected="nodes that stand in front of what uses them",
             hint=hint,
@@ -132,9 +132,9 @@ def order_error(user: str, argument: Node, place: Node, hint: str | None = None)
 def input_in_the_way(name: str, before: Node) -> UsageError:
     """Describe a call that would stand in front of an input of the graph."""
     return UsageError(
-        Diagnostic(
-            code="EK122",
-            message=f"a call of {name} would stand in front of %{before.name}, which is an input of the graph",
+        Diagnostic.of(
+            "EK122",
+            f"a call of {name} would stand in front of %{before.name}, which is an input of the graph",
             expected="inputs in front of all calls",
             hint="name the first node that is not an input, or a later one",
         )
@@ -192,9 +192,9 @@ def _producers(node: Node, since: Node) -> set[Node]:
 def _check_users(node: Node, users: Iterable[Node], before: Node) -> None:
     for user in users:
         raise UsageError(
-            Diagnostic(
-                code="EK122",
-                message=f"%{node.name} in front of %{before.name} would stand behind %{user.name}, which uses it",
+            Diagnostic.of(
+                "EK122",
+                f"%{node.name} in front of %{before.name} would stand behind %{user.name}, which uses it",
                 location=locate(user),
                 expected="nodes that stand in front of what uses them",
                 hint="move the users first, the last one first of all",

@@ -1,35 +1,148 @@
-"""Programs: copies that share tensors, their fake tensor mode, and programs around graph modules."""
+"""Programs: signatures in line with graphs, copies that share tensors, graph modules as programs, foreign handles."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._export.verifier import Verifier
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
+    ArgumentSpec,
     ConstantArgument,
     ExportGraphSignature,
     InputKind,
     InputSpec,
     OutputKind,
     OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
 
-from exirkit.ir.analysis.nodes import is_pure
-from exirkit.ir.graph.node_order import claim_names
-from exirkit.ir.inference.fake import fake_like
-from exirkit.ir.operators.defined_operators import DefinedOperator, free
-from exirkit.ir.operators.handles import EdgeOpOverload, underlying
+from exirkit.ir.analysis import called_graphs, is_pure, same_argument
+from exirkit.ir.diagnostics import ContractError, Diagnostic
+from exirkit.ir.inference import fake_like
+from exirkit.ir.operators.handles import (
+    REGISTRIES,
+    DefinedOperator,
+    EdgeOpOverload,
+    edge_operator,
+    free,
+    operator_behind,
+    underlying,
+)
 from exirkit.ir.tensor_spec import TensorSpec
+
+from .node_order import claim_names
+
+TO_USER_INPUT = frozenset({OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT})
+
+_ARGUMENT_OF: tuple[tuple[type, Any], ...] = (
+    (torch.Tensor, TensorArgument),
+    (torch.SymInt, SymIntArgument),
+    (torch.SymFloat, SymFloatArgument),
+    (torch.SymBool, SymBoolArgument),
+)
+
+_Spec = TypeVar("_Spec", InputSpec, OutputSpec)
+
+
+def input_specs_by_node(graph: Graph, specs: Sequence[InputSpec]) -> dict[Node, InputSpec]:
+    """Return the spec of each placeholder.
+
+    Raises:
+        ContractError: EK113, there are more of one than of the other.
+    """
+    placeholders = graph.find_nodes(op="placeholder")
+    _check_number("inputs", len(placeholders), len(specs))
+    return dict(zip(placeholders, specs, strict=True))
+
+
+def agreed_inputs(graph: Graph, specs: Sequence[InputSpec]) -> list[InputSpec]:
+    """Return input specs with the names of the placeholders; a spec that agrees already is itself.
+
+    Raises:
+        ContractError: EK113, there are more or fewer placeholders.
+    """
+    nodes = input_specs_by_node(graph, specs)
+    return [
+        spec if spec.arg.name == node.name else replace(spec, arg=replace(spec.arg, name=node.name))
+        for node, spec in nodes.items()
+    ]
+
+
+def agreed_outputs(graph: Graph, specs: Sequence[OutputSpec], renamed: Mapping[str, str]) -> list[OutputSpec]:
+    """Return output specs that say what the graph returns; a spec that agrees already is itself.
+
+    Args:
+        graph: The graph.
+        specs: Output specs as they were.
+        renamed: New names of renamed inputs, by old name.
+
+    Raises:
+        ContractError: EK113, the graph returns more or fewer values.
+    """
+    results: Any = graph.output_node().args[0]
+    if not isinstance(results, list | tuple):
+        results = (results,)
+    _check_number("outputs", len(results), len(specs))
+    agreed = []
+    for spec, result in zip(specs, results, strict=True):
+        target = spec.target
+        if target is not None and spec.kind in TO_USER_INPUT:
+            target = renamed.get(target, target)
+        arg = _agreed_argument(spec.arg, result)
+        agreed.append(spec if arg is spec.arg and target == spec.target else replace(spec, arg=arg, target=target))
+    return agreed
+
+
+def _agreed_argument(arg: ArgumentSpec, result: Any) -> ArgumentSpec:
+    if not isinstance(result, Node):
+        if isinstance(arg, ConstantArgument) and same_argument(arg.value, result):
+            return arg
+        return ConstantArgument(name="", value=result)
+    value = result.meta.get("val")
+    wanted = next((kind for type_, kind in _ARGUMENT_OF if isinstance(value, type_)), None)
+    if wanted is not None and not isinstance(arg, wanted):
+        return wanted(name=result.name)  # type: ignore[no-any-return]
+    return arg if arg.name == result.name else replace(arg, name=result.name)
+
+
+def _check_number(what: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise ContractError(
+            Diagnostic.of("EK113", f"the graph has {found} {what}, the signature of its program {wanted}")
+        )
+
+
+def scalar_key(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """Return a key that is equal for one-element tensors of equal dtype, shape and bytes; None for other tensors."""
+    if tensor.numel() != 1 or type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return None
+    if tensor.is_quantized or tensor.device.type != "cpu":
+        return None
+    # A single element is contiguous with any stride, but seen as bytes only with stride 1.
+    data = tensor.resolve_conj().resolve_neg().contiguous().reshape(1).as_strided((1,), (1,)).view(torch.uint8)
+    return (tensor.dtype, tuple(tensor.shape), bytes(data.tolist()))
+
+
+def as_stored(old: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as the program stores it for an old one: a parameter stays a parameter."""
+    if not isinstance(old, torch.nn.Parameter) or isinstance(tensor, torch.nn.Parameter):
+        return tensor
+    has_gradient = old.requires_grad and (tensor.is_floating_point() or tensor.is_complex())
+    return torch.nn.Parameter(tensor.detach(), requires_grad=has_gradient)
 
 
 class EdgeProgramVerifier(Verifier):
@@ -312,3 +425,39 @@ def _free_name(module: GraphModule, wish: str) -> str:
     while hasattr(module, wish):
         wish += "_"
     return wish
+
+
+def give_foreign_handles(module: GraphModule, library: str) -> None:
+    """Let the calls of a graph, and of the graphs that it calls, name operators by the handles of another library.
+
+    Args:
+        module: A graph with handles of exirkit; it is changed.
+        library: Name of the library, which has been imported; operators that it does not know keep their handles.
+    """
+    names = [name for name in REGISTRIES.values() if name.partition(".")[0] == library]
+    registry = next((found for name in names if (found := sys.modules.get(name)) is not None), None)
+    edge: Any = getattr(getattr(registry, "ops", None), "edge", None)
+    for node in _operator_calls(module):
+        if isinstance(node.target, EdgeOpOverload):
+            node.target = _handle_of(edge, node.target) or node.target
+
+
+def take_foreign_handles(module: GraphModule) -> None:
+    """Let the calls of a graph, and of the graphs that it calls, name operators by the handles of exirkit again."""
+    for node in _operator_calls(module):
+        op = None if isinstance(node.target, EdgeOpOverload) else operator_behind(node.target)
+        if op is not None:
+            node.target = edge_operator(op)
+
+
+def _handle_of(edge: Any, target: EdgeOpOverload) -> Any:
+    schema: Any = target._schema
+    namespace, _, name = schema.name.partition("::")
+    found = edge
+    for part in (namespace, name, schema.overload_name or "default"):
+        found = getattr(found, part, None)
+    return found
+
+
+def _operator_calls(module: GraphModule) -> list[Node]:
+    return [node for one in called_graphs(module) for node in one.graph.nodes if node.op == "call_function"]

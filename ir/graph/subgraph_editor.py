@@ -1,7 +1,8 @@
-"""Editing the bodies of control flow: each is a graph of its own that shares the journal of the program around it.
+"""Editing the subgraphs of control flow: each is a graph of its own that shares the journal of the program around it.
 
-A body gets everything through the operands of the calls that run it. Some operands are handed on as they are, others
-are slices or carried from turn to turn; only the former can be looked through, and a new constant becomes one of them.
+A subgraph gets everything through the operands of the calls that run it. Some operands are passed on as they are,
+others are slices or carried from turn to turn; only the former can be looked through, and a new constant becomes one of
+them.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule, Node
 
+from exirkit.ir.analysis import IGNORED_OPTIONS, LAYOUTS, CallLayout
 from exirkit.ir.diagnostics import Diagnostic, Location, ModelError
 from exirkit.ir.provenance import inherited, locate
 
-from .control_flow import IGNORED_OPTIONS, LAYOUTS, CallLayout
 from .editor import GraphEditor
 from .journal import Moved, Transaction
 
 
-class SealedBodyError(ModelError):
+class SealedSubgraphError(ModelError):
     """A subgraph of control flow cannot be given another operand; not an error of the caller."""
 
 
-class BodyEditor(GraphEditor):
-    """Edits a body of control flow; its transactions are stretches of those of the program around it.
+class SubgraphEditor(GraphEditor):
+    """Edits a subgraph of control flow; its transactions are stretches of those of the program around it.
 
     Attributes:
-        parent: Editor of the graph that calls the body.
-        name: Attribute of that graph's module that holds the body.
-        program: A program of which the body is the graph; it stores nothing.
+        parent: Editor of the graph that calls the subgraph.
+        name: Attribute of that graph's module that holds the subgraph.
+        program: A program of which the subgraph is the graph; it stores nothing.
     """
 
     def __init__(self, parent: GraphEditor, name: str, module: GraphModule) -> None:
@@ -47,12 +48,12 @@ class BodyEditor(GraphEditor):
 
     @property
     def path(self) -> str:
-        """Names of the attributes that lead from the program's module to the body, with dots between them."""
-        return f"{self.parent.path}.{self.name}" if isinstance(self.parent, BodyEditor) else self.name
+        """Names of the attributes that lead from the program's module to the subgraph, with dots between them."""
+        return f"{self.parent.path}.{self.name}" if isinstance(self.parent, SubgraphEditor) else self.name
 
     @property
     def is_isolated(self) -> bool:
-        """Whether what the body returns may share no memory with what it is given."""
+        """Whether what the subgraph returns may share no memory with what it is given."""
         layouts = [_layout_of(call) for call in self._calls()]
         return any(layout is None or layout.is_isolated for layout in layouts)
 
@@ -78,7 +79,7 @@ class BodyEditor(GraphEditor):
         kind: InputKind = InputKind.CONSTANT_TENSOR,
         persistent: bool = True,
     ) -> Node:
-        """Make a tensor a constant, parameter or buffer of the program, and hand it to the body as an operand.
+        """Make a tensor a constant, parameter or buffer of the program, and hand it to the subgraph as an operand.
 
         Args:
             tensor: Real tensor; it is shared, not copied.
@@ -88,10 +89,10 @@ class BodyEditor(GraphEditor):
             persistent: Whether a buffer is part of the state dict.
 
         Returns:
-            The placeholder of the body. The other body of the same call gets one too.
+            The placeholder of the subgraph. The other subgraph of the same call gets one too.
 
         Raises:
-            SealedBodyError: EK120, the calls cannot be given another operand.
+            SealedSubgraphError: EK120, the calls cannot be given another operand.
         """
         call, layout = self._only_call()
         outer = self.parent.add_constant(tensor, name=name, origins=call, kind=kind, persistent=persistent)
@@ -100,13 +101,13 @@ class BodyEditor(GraphEditor):
         if known is not None:
             return self._inputs()[known - len(handed)]
         self.parent._set_arguments(call, _with_operands(call, layout.operands[-1], [*handed, outer]), None)
-        for body in self._siblings(call, layout):
-            if body is not self:
-                body._add_placeholder(name, outer.meta["val"], call)
+        for subgraph in self._siblings(call, layout):
+            if subgraph is not self:
+                subgraph._add_placeholder(name, outer.meta["val"], call)
         return self._add_placeholder(name, outer.meta["val"], origins)
 
     def remove_inputs(self, nodes: Sequence[Node]) -> None:
-        """Remove operands that no body of the call uses; the others stay, since the bodies are called alike."""
+        """Remove operands that no subgraph of the call uses; the others stay, since the subgraphs are called alike."""
         for node in nodes:
             self._check(node)
             self._check_unused(node)
@@ -119,7 +120,7 @@ class BodyEditor(GraphEditor):
             indices: Numbers of inputs that are handed on as they are.
 
         Raises:
-            SealedBodyError: EK120, several calls run the body.
+            SealedSubgraphError: EK120, several calls run the subgraph.
         """
         call, layout = self._only_call()
         inputs = self._inputs()
@@ -135,17 +136,17 @@ class BodyEditor(GraphEditor):
         outer = self.operand_of(node)
         try:
             call, layout = self._only_call()
-        except SealedBodyError:
+        except SealedSubgraphError:
             return
         handed = _operands(call, layout.operands[-1])
         index = self._inputs().index(node) - len(self._inputs())
-        inputs = [(body, body._inputs()[index]) for body in self._siblings(call, layout)]
+        inputs = [(subgraph, subgraph._inputs()[index]) for subgraph in self._siblings(call, layout)]
         if outer is None or any(one.users for _, one in inputs):
             return
         del handed[index]
         self.parent._set_arguments(call, _with_operands(call, layout.operands[-1], handed), None)
-        for body, one in inputs:
-            body.erase(one)
+        for subgraph, one in inputs:
+            subgraph.erase(one)
         if not outer.users and self.parent._is_removable(outer):
             self.parent.remove_inputs([outer])
 
@@ -167,23 +168,23 @@ class BodyEditor(GraphEditor):
         return list(dict.fromkeys(user for attribute in attributes for user in attribute.users))
 
     def _only_call(self) -> tuple[Node, CallLayout]:
-        """Return the one call that runs this body and whatever bodies are run with it."""
+        """Return the one call that runs this subgraph and those that are run with it."""
         calls = self._calls()
         layout = _layout_of(calls[0]) if len(calls) == 1 else None
-        if layout is None or any(len(body._calls()) > 1 for body in self._siblings(calls[0], layout)):
-            raise SealedBodyError(
-                Diagnostic(
-                    code="EK120",
-                    message=f"the body {self.path} cannot be given another operand",
+        if layout is None or any(len(subgraph._calls()) > 1 for subgraph in self._siblings(calls[0], layout)):
+            raise SealedSubgraphError(
+                Diagnostic.of(
+                    "EK120",
+                    f"the subgraph {self.path} cannot be given another operand",
                     location=locate(calls[0]) if calls else Location(),
                 )
             )
         return calls[0], layout
 
-    def _siblings(self, call: Node, layout: CallLayout) -> list[BodyEditor]:
+    def _siblings(self, call: Node, layout: CallLayout) -> list[SubgraphEditor]:
         names = dict.fromkeys(str(call.args[at].target) for at in layout.bodies)  # type: ignore[union-attr]
-        bodies = {body.name: body for body in bodies_of(self.parent)}
-        return [bodies[name] for name in names]
+        subgraphs = {subgraph.name: subgraph for subgraph in subgraph_editors(self.parent)}
+        return [subgraphs[name] for name in names]
 
     def _end(self, transaction: Transaction) -> None:
         super()._end(transaction)
@@ -199,19 +200,19 @@ class BodyEditor(GraphEditor):
             self.parent._forget()
 
 
-def bodies_of(editor: GraphEditor) -> Iterator[BodyEditor]:
+def subgraph_editors(editor: GraphEditor) -> Iterator[SubgraphEditor]:
     """Yield an editor of every graph that the calls of a graph run, each once; theirs are asked for from them."""
     module = editor.program.graph_module
     seen: set[int] = set()
     for node in editor.graph.find_nodes(op="get_attr"):
         name = str(node.target)
-        body = getattr(module, name, None)
-        if not isinstance(body, GraphModule) or id(body) in seen or not node.users:
+        subgraph = getattr(module, name, None)
+        if not isinstance(subgraph, GraphModule) or id(subgraph) in seen or not node.users:
             continue
-        seen.add(id(body))
-        known = editor._bodies.get(name)
-        if not isinstance(known, BodyEditor) or known.program.graph_module is not body:
-            known = editor._bodies[name] = BodyEditor(editor, name, body)
+        seen.add(id(subgraph))
+        known = editor._subgraphs.get(name)
+        if not isinstance(known, SubgraphEditor) or known.program.graph_module is not subgraph:
+            known = editor._subgraphs[name] = SubgraphEditor(editor, name, subgraph)
         yield known
 
 

@@ -17,15 +17,14 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 
-from exirkit.ir.analysis.interface import STORED_KINDS, called_graphs, stored_tensor
+from exirkit.ir.analysis import STORED_KINDS, attribute_of, called_graphs, stored_tensor
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.provenance import locate
 
 from .editor import GraphEditor
 from .journal import open_editor
-from .metadata import attribute_of
-from .signatures import input_specs_by_node
-from .subgraph_editor import BodyEditor
+from .programs import input_specs_by_node
+from .subgraph_editor import SubgraphEditor
 
 _Result = TypeVar("_Result")
 
@@ -198,9 +197,9 @@ def create_constant_placeholder(
     _check_tensor(data, name)
     if kind is InputKind.BUFFER and persistent_buffer is None:
         raise UsageError(
-            Diagnostic(
-                code="EK123",
-                message=f"nothing says whether the buffer {name!r} is persistent",
+            Diagnostic.of(
+                "EK123",
+                f"nothing says whether the buffer {name!r} is persistent",
                 expected="persistent_buffer=True, in the state dict, or False, in the constants of the program",
             )
         )
@@ -251,9 +250,9 @@ def _program_of(program: HasProgram) -> ExportedProgram:
     found = found() if callable(found) and not isinstance(found, ExportedProgram) else found
     if not isinstance(found, ExportedProgram):
         raise UsageError(
-            Diagnostic(
-                code="EK114",
-                message=f"a {type(program).__name__} has no graph with nodes",
+            Diagnostic.of(
+                "EK114",
+                f"a {type(program).__name__} has no graph with nodes",
                 expected="an exported program, its editor, or an EdgeProgramManager",
             )
         )
@@ -263,10 +262,10 @@ def _program_of(program: HasProgram) -> ExportedProgram:
 def _spec_of(program: HasProgram, node: Node, *kinds: InputKind) -> InputSpec | None:
     """Return what the signature says of a node if it is an input of one of the kinds."""
     held = _program_of(program)
-    if node._erased or (node.graph is not held.graph and not _is_body(held, node.graph)):
+    if node._erased or (node.graph is not held.graph and not _is_subgraph(held, node.graph)):
         gone = "is not in the program" if not node._erased else "is no longer in the program"
         hint = "`transform` and lowering copy programs: look nodes up in the graph of the program that is given"
-        raise UsageError(Diagnostic(code="EK114", message=f"%{node.name} {gone}", hint=hint))
+        raise UsageError(Diagnostic.of("EK114", f"%{node.name} {gone}", hint=hint))
     if node.op != "placeholder" or node.graph is not held.graph:
         return None
     editor = _editor_of(program)
@@ -275,7 +274,7 @@ def _spec_of(program: HasProgram, node: Node, *kinds: InputKind) -> InputSpec | 
     return spec if spec is not None and spec.kind in kinds else None
 
 
-def _is_body(program: ExportedProgram, graph: Graph) -> bool:
+def _is_subgraph(program: ExportedProgram, graph: Graph) -> bool:
     return any(module.graph is graph for module in called_graphs(program.graph_module))
 
 
@@ -322,11 +321,7 @@ def _check_tensor(data: object, name: str) -> None:
         return
     what = "a fake tensor, which has a shape and no elements" if isinstance(data, FakeTensor) else type(data).__name__
     hint = "`get_param_tensor` returns the tensor of a node, and `node.meta['val']` only its shape and dtype"
-    raise UsageError(
-        Diagnostic(
-            code="EK125", message=f"what {name} shall store is {what}", expected="a real torch.Tensor", hint=hint
-        )
-    )
+    raise UsageError(Diagnostic.of("EK125", f"what {name} shall store is {what}", hint=hint))
 
 
 def _check_written(editor: GraphEditor, node: Node) -> None:
@@ -338,13 +333,12 @@ def _check_written(editor: GraphEditor, node: Node) -> None:
             held = written.meta["val"]
             if held.dtype != value.dtype or held.shape != value.shape:
                 raise UsageError(
-                    Diagnostic(
-                        code="EK124",
-                        message=f"the program writes %{written.name}, {_form(held)}, to %{node.name}, which would be "
+                    Diagnostic.of(
+                        "EK124",
+                        f"the program writes %{written.name}, {_form(held)}, to %{node.name}, which would be "
                         f"{_form(value)}",
                         location=locate(written),
                         expected=f"a tensor that is {_form(held)}",
-                        hint="change the tensor and what is written to it in one `GraphEditor.transaction`",
                     )
                 )
 
@@ -355,9 +349,9 @@ def _form(value: torch.Tensor) -> str:
 
 def _no_tensor(node: Node) -> UsageError:
     return UsageError(
-        Diagnostic(
-            code="EK116",
-            message=f"%{node.name} has no stored tensor",
+        Diagnostic.of(
+            "EK116",
+            f"%{node.name} has no stored tensor",
             location=locate(node),
             expected="the placeholder of a parameter, buffer or constant",
         )
@@ -365,12 +359,7 @@ def _no_tensor(node: Node) -> UsageError:
 
 
 def _other_graph(editor: GraphEditor, name: str) -> UsageError:
-    where = "body of control flow" if isinstance(editor, BodyEditor) else "program"
+    where = "subgraph of control flow" if isinstance(editor, SubgraphEditor) else "program"
     return UsageError(
-        Diagnostic(
-            code="EK126",
-            message=f"{name!r} shall become an input of a graph that is not the graph of the {where}",
-            expected="the `graph` of the program or editor that is the first argument",
-            hint="a body of control flow has an editor of its own: `for body in exirkit.ir.bodies_of(editor)`",
-        )
+        Diagnostic.of("EK126", f"{name!r} shall become an input of a graph that is not the graph of the {where}")
     )

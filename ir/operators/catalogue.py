@@ -1,24 +1,142 @@
 """The operator catalogue: what exirkit knows of operators beyond their schemas, read from `entries/*.yaml`.
 
 One entry per operator, under its name `aten.add.Tensor`. Every room but the reference interpreter takes its facts from
-here. Which dtypes operators take is measured, and lies in `measured/dtypes.yaml` (see `dtypes.py`).
+here. Which dtypes operators take is measured, and lies in `measured/dtypes.yaml`.
+
+The file is made by running the operators (`python -m tools.dtypes.measure`). A line of it is a rule such as
+`T T -> T; T: floating`: what stands before the arrow are dtypes of arguments, what stands behind it dtypes of results.
+`T` is one dtype wherever it stands in a line; other words are dtypes, names of sets, or several of them between `|`;
+`none` is an argument that is not given. A call is legal if one line admits it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
+import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from torch._ops import OpOverload
+from torch.fx import Node
 
-from .calls import operator_name, out_operator_name
-from .defined_operators import DefinedOperator
-from .handles import find_out_variant, ops, underlying
+from .handles import DefinedOperator, defined_operator, find_out_variant, ops, underlying
+
+_TENSOR_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format"})
+"""Arguments of operators that make tensors; an `out` tensor carries them already."""
+
+
+def operator_name(target: Any) -> str:
+    """Return the name of the operator behind a graph target, `aten.add.Tensor`; empty if there is none."""
+    schema = getattr(underlying(target), "_schema", None)
+    if schema is None:
+        return ""
+    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
+
+
+def out_operator_name(target: object) -> str:
+    """Return the name of the operator behind a graph target, such as `aten::add.out`; empty if there is none."""
+    schema = getattr(underlying(target), "_schema", None)
+    if not isinstance(schema, torch.FunctionSchema):
+        return ""
+    return f"{schema.name}.{schema.overload_name}"
+
+
+def named_arguments(node: Node, schema: torch.FunctionSchema | None = None) -> dict[str, Any]:
+    """Return the arguments that a call gives, by the names that its schema has for them; empty without a schema.
+
+    Args:
+        node: A call.
+        schema: Schema of its operator, if the caller has it.
+    """
+    names = _positional(underlying(node.target)) if schema is None else (one.name for one in schema.arguments)
+    return {} if names is None else {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+@cache
+def _positional(op: Any) -> tuple[str, ...] | None:
+    schema = getattr(op, "_schema", None)
+    return None if schema is None else tuple(one.name for one in schema.arguments if not one.kwarg_only)
+
+
+@cache
+def is_out_variant(op: Any) -> bool:
+    """Return whether an operator writes its results into given tensors."""
+    return any(argument.is_out for argument in op._schema.arguments)
+
+
+@cache
+def returns_view(target: Any) -> bool:
+    """Return whether an operator returns a tensor in the memory of an argument, without writing to it."""
+    aliases = [result.alias_info for result in underlying(target)._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
+
+
+@cache
+def functional_variant(op: Any) -> Any:
+    """Return the operator that computes what an out variant writes, or None.
+
+    It takes the same arguments, except the out arguments and what these carry, and returns as many results.
+    """
+    if isinstance(op, DefinedOperator):
+        return defined_operator(op._schema.name)
+    wanted, results = _kinds(op), len(op._schema.returns)
+    for name in op.overloadpacket.overloads():
+        one = getattr(op.overloadpacket, name)
+        # Variants that fill a list of tensors return nothing.
+        if one._schema.is_mutable or is_out_variant(one) or (results and len(one._schema.returns) != results):
+            continue
+        found = _kinds(one)
+        if found.items() >= wanted.items() and found.keys() - wanted.keys() <= _TENSOR_OPTIONS:
+            return one
+    return None
+
+
+def functional_call(node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any], bool]:
+    """Return what to run to infer the value of a call: operator, arguments, and whether its dtype can be trusted.
+
+    The operator is None for an out variant without a functional variant.
+    """
+    op = underlying(node.target)
+    if not isinstance(op, OpOverload | DefinedOperator) or not is_out_variant(op):
+        return node.target, node.args, dict(node.kwargs), True
+    functional = functional_variant(op)
+    if functional is None:
+        return None, (), {}, False
+    given = named_arguments(node)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for place, argument in enumerate(functional._schema.arguments):
+        if argument.name not in given:
+            continue
+        if argument.kwarg_only or len(args) < place:
+            kwargs[argument.name] = given[argument.name]
+        else:
+            args.append(given[argument.name])
+    lost = _kinds(functional).keys() - {argument.name for argument in op._schema.arguments}
+    return functional, tuple(args), kwargs, "dtype" not in lost
+
+
+def _kinds(op: Any) -> dict[str, str]:
+    return {one.name: str(one.real_type) for one in op._schema.arguments if not one.is_out}
+
+
+@contextmanager
+def without_machine_libraries() -> Iterator[None]:
+    """Keep torch from kernels of oneDNN: they are not core operators, and what they take depends on the processor."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
 
 Operator: TypeAlias = OpOverload | DefinedOperator
 
@@ -225,3 +343,115 @@ def overwritable_arguments(name: str) -> Mapping[str, tuple[str, ...]]:
         name: Such as `aten::add.out`.
     """
     return in_place_operators().get(name, {})
+
+
+_SETS: Mapping[str, tuple[str, ...]] = {
+    "integer": ("uint8", "int8", "int16", "int32", "int64"),
+    "index": ("int32", "int64"),
+    "floating": ("float16", "bfloat16", "float32", "float64"),
+}
+"""Names of sets in rules; `any` and `number` are made of them."""
+
+ALL_DTYPES: tuple[str, ...] = ("bool", *_SETS["integer"], *_SETS["floating"])
+"""Every dtype that was tried, in the order of promotion."""
+
+AS_TORCH = "as torch"
+"""Stands in the file where the runtime takes and returns what torch does."""
+
+_NAMED: Mapping[str, tuple[str, ...]] = {**_SETS, "any": ALL_DTYPES, "number": ALL_DTYPES[1:]}
+
+Dtypes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OperatorDtypes:
+    """What one operator takes and returns.
+
+    Attributes:
+        arguments: Names of the arguments that have, or are, a dtype.
+        rules: Lines of the file.
+        is_sampled: Not all combinations were tried, only those in which at most one argument differs from the others.
+    """
+
+    arguments: tuple[str, ...]
+    rules: tuple[str, ...]
+    is_sampled: bool = False
+
+    @cached_property
+    def results(self) -> Mapping[Dtypes, frozenset[Dtypes]]:
+        """Dtypes that may be returned, by those of the arguments."""
+        found: dict[Dtypes, set[Dtypes]] = {}
+        for rule in self.rules:
+            for given, returned in expand_rule(rule):
+                found.setdefault(given, set()).add(returned)
+        return {given: frozenset(returned) for given, returned in found.items()}
+
+    def is_known(self, given: Dtypes) -> bool:
+        """Return whether it was tried what the operator makes of arguments of these dtypes."""
+        present = [one for one in given if one != "none"]
+        if any(one not in ALL_DTYPES for one in present):
+            return False
+        most = max((present.count(one) for one in present), default=0)
+        return not self.is_sampled or most >= len(present) - 1
+
+
+def dtype_arguments(op: Any) -> tuple[str, ...]:
+    """Return the arguments of an operator that have a dtype, or are one, in the order of its schema."""
+    return tuple(
+        argument.name
+        for argument in op._schema.arguments
+        if "Tensor" in str(argument.real_type) or "ScalarType" in str(argument.real_type)
+    )
+
+
+def expand_rule(rule: str) -> Iterator[tuple[Dtypes, Dtypes]]:
+    """Yield the combinations that a rule admits: dtypes of arguments, dtypes of results."""
+    body, _, bound = rule.partition(";")
+    left, _, right = body.partition("->")
+    given, returned = left.split(), right.split()
+    words = [*given, *returned]
+    variable = bound.partition(":")[2].strip()
+    for value in dtypes_named(variable) if variable else ("",):
+        choices = [(value,) if word == "T" else dtypes_named(word) for word in words]
+        for each in itertools.product(*choices):
+            yield each[: len(given)], each[len(given) :]
+
+
+def dtypes_named(word: str) -> Dtypes:
+    """Return the dtypes that a word of a rule stands for."""
+    return tuple(dtype for part in word.split("|") for dtype in _NAMED.get(part, (part,)))
+
+
+def word_for(dtypes: Sequence[str]) -> str:
+    """Return the shortest word of a rule that stands for these dtypes."""
+    wanted = set(dtypes)
+    for name in ("any", "number", "integer", "floating", "index"):
+        if wanted == set(_NAMED[name]):
+            return name
+    words = []
+    for name in ("number", "integer", "floating"):
+        if wanted >= set(_NAMED[name]):
+            words.append(name)
+            wanted -= set(_NAMED[name])
+    return "|".join([*(one for one in (*ALL_DTYPES, "none") if one in wanted), *words])
+
+
+@cache
+def known_dtypes(runtime: bool = False) -> Mapping[str, OperatorDtypes]:
+    """Return the catalogue, by names such as `aten.add.Tensor`.
+
+    Args:
+        runtime: What the kernels of the ExecuTorch runtime take, instead of what those of torch take.
+    """
+    text = files(__package__).joinpath("measured", "dtypes.yaml").read_text(encoding="utf-8")
+    entries: dict[str, Any] = load_yaml(text)
+    column = "runtime" if runtime else "torch"
+    return {
+        name: OperatorDtypes(
+            tuple(entry["arguments"]),
+            tuple(entry["torch" if entry[column] == AS_TORCH else column]),
+            bool(entry.get("sampled") or (runtime and entry.get("runtime-sampled"))),
+        )
+        for name, entry in entries["operators"].items()
+        if column in entry
+    }

@@ -14,12 +14,12 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import (
-    BodyEditor,
     ControlFlowCall,
     Diagnostic,
     EdgeOpOverload,
     GraphEditor,
     ModelError,
+    SubgraphEditor,
     contiguous_stride,
     control_flow_call,
     dim_order_from_stride,
@@ -384,7 +384,7 @@ def _no_way(node: Node, order: DimOrder) -> Diagnostic:
 class _BodyLegalizer(_Legalizer):
     """Legalizes a body: inputs are laid out as what they are given, and results row-major, alike in all branches."""
 
-    def __init__(self, call: ControlFlowCall, body: BodyEditor, skips: bool) -> None:
+    def __init__(self, call: ControlFlowCall, body: SubgraphEditor, skips: bool) -> None:
         super().__init__(body, skips)
         self._call_of_body = call
 

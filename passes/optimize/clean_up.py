@@ -11,7 +11,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, bodies_of, inherited, same_value, underlying
+from exirkit.ir import GraphEditor, inherited, same_value, subgraph_editors, underlying
 from exirkit.passes.analysis import StoredValues, is_plain_call, place_of
 from exirkit.passes.contract import Pass, ReportingPass
 from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine, unfuse
@@ -120,7 +120,7 @@ class RemoveUnusedInputs(Pass):
 
 def _remove_from_bodies(editor: GraphEditor) -> None:
     """Remove inputs of bodies, those of the innermost first, since they may be the only readers of an outer one."""
-    for body in bodies_of(editor):
+    for body in subgraph_editors(editor):
         _remove_from_bodies(body)
         for node in body.graph.find_nodes(op="placeholder"):
             # The other body of the call has lost its input with that of the first.

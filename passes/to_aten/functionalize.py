@@ -16,18 +16,18 @@ from torch.fx.operator_schemas import normalize_function
 from exirkit.ir import (
     COND,
     WHILE,
-    BodyEditor,
     ControlFlowCall,
     Diagnostic,
     GraphEditor,
     ModelError,
+    SubgraphEditor,
     alias_root,
-    bodies_of,
     control_flow_call,
     fake_like,
     locate,
     results_of_graph,
     same_value,
+    subgraph_editors,
 )
 from exirkit.passes.contract import Pass
 
@@ -358,7 +358,7 @@ def hand_out_writes(
     editor: GraphEditor,
     call: ControlFlowCall,
     operands: Sequence[Any],
-    bodies: Sequence[BodyEditor],
+    bodies: Sequence[SubgraphEditor],
     writes: Writes,
     families: AliasFamilies,
 ) -> None:
@@ -409,7 +409,7 @@ def _carried_and_shared(call: ControlFlowCall, written: Sequence[int]) -> tuple[
     return (*call.carried, *moved), tuple(shared.values())
 
 
-def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Sequence[int], call: Node) -> None:
+def _return_also(body: SubgraphEditor, values: Sequence[Node | None], indices: Sequence[int], call: Node) -> None:
     """Give a body more results: new values of inputs, or copies of those that it leaves alone.
 
     Copies have the debug handle of the call: the inputs of a body have none.
@@ -424,7 +424,7 @@ def _return_also(body: BodyEditor, values: Sequence[Node | None], indices: Seque
 
 
 def seal_shared_results(
-    call: ControlFlowCall, bodies: Sequence[BodyEditor], operands: Sequence[Any], families: AliasFamilies
+    call: ControlFlowCall, bodies: Sequence[SubgraphEditor], operands: Sequence[Any], families: AliasFamilies
 ) -> None:
     """Reject writes to results of a call that may be its operands, or one value: it would be seen through both."""
     rejection = _rejection(call, "a value is written to that a branch may have returned under another name")
@@ -499,14 +499,14 @@ class Functionalize(Pass):
 
 
 def _has_writes(editor: GraphEditor) -> bool:
-    return any(map(is_in_place, editor.graph.nodes)) or any(map(_has_writes, bodies_of(editor)))
+    return any(map(is_in_place, editor.graph.nodes)) or any(map(_has_writes, subgraph_editors(editor)))
 
 
 def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
     """Make one graph and the bodies it runs functional; return what is written to that was not made here."""
     families = AliasFamilies(editor)
     replaced: list[Node] = []
-    bodies = {body.program.graph_module: body for body in bodies_of(editor)}
+    bodies = {body.program.graph_module: body for body in subgraph_editors(editor)}
     for node in list(editor.graph.nodes):
         if is_in_place(node):
             _replace(editor, node, families)
@@ -526,7 +526,7 @@ def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
     return {base: value for base, value in families.written().items() if base.op in ("placeholder", "get_attr")}
 
 
-def _functionalize_body(body: BodyEditor) -> dict[int, Node]:
+def _functionalize_body(body: SubgraphEditor) -> dict[int, Node]:
     """Make a body functional; return what its inputs hold in the end, where that is something new, by their number."""
     if not _has_writes(body):
         return {}

@@ -27,7 +27,6 @@ from exirkit.ir import (
     TensorSpec,
     UsageError,
     alloc,
-    bodies_of,
     control_flow_call,
     dim_order_from_stride,
     find_out_variant,
@@ -36,6 +35,7 @@ from exirkit.ir import (
     locate,
     ops,
     results_of_graph,
+    subgraph_editors,
     underlying,
 )
 from exirkit.passes.contract import Pass
@@ -262,7 +262,7 @@ class SeparateBodyResults(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies into all bodies, at any depth."""
         calls = {body: call for node in editor.graph.nodes if (call := control_flow_call(node)) for body in call.bodies}
-        for body in bodies_of(editor):
+        for body in subgraph_editors(editor):
             call = calls.get(body.program.graph_module)
             if call is not None:
                 with body.transaction(self.name, records_effect=False):

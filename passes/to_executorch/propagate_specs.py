@@ -17,16 +17,16 @@ from exirkit.ir import (
     COND,
     MAP,
     SCAN,
-    BodyEditor,
     ControlFlowCall,
     GraphEditor,
+    SubgraphEditor,
     TensorShapeDynamism,
     TensorSpec,
-    bodies_of,
     control_flow_call,
     ops,
     results_of_graph,
     same_argument,
+    subgraph_editors,
     underlying,
     view,
 )
@@ -39,9 +39,9 @@ Destinations = Mapping[tuple[Node, int | None], Any]
 """Specs that nodes of a body have to have, by node and place in its list of results."""
 
 
-def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, BodyEditor]]:
+def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, SubgraphEditor]]:
     """Yield each call of control flow of a graph with an editor of each of its bodies."""
-    editors = {id(body.program.graph_module): body for body in bodies_of(editor)}
+    editors = {id(body.program.graph_module): body for body in subgraph_editors(editor)}
     for node in list(editor.graph.nodes):
         call = control_flow_call(node)
         if call is not None:
@@ -51,11 +51,11 @@ def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, BodyEd
 def all_editors(editor: GraphEditor) -> Iterator[GraphEditor]:
     """Yield the editor of a graph, and those of the bodies of its control flow at any depth."""
     yield editor
-    for body in bodies_of(editor):
+    for body in subgraph_editors(editor):
         yield from all_editors(body)
 
 
-def share_input_specs(call: ControlFlowCall, body: BodyEditor) -> None:
+def share_input_specs(call: ControlFlowCall, body: SubgraphEditor) -> None:
     """Give the inputs of a body the specs of what they stand for; the rows of sliced tensors keep their own.
 
     What a loop carries lies in the memory of the loop's results.
@@ -75,7 +75,7 @@ def share_input_specs(call: ControlFlowCall, body: BodyEditor) -> None:
             body.set_meta(node, "spec", spec)
 
 
-def destinations(call: ControlFlowCall, body: BodyEditor) -> Destinations:
+def destinations(call: ControlFlowCall, body: SubgraphEditor) -> Destinations:
     """Return the specs of the results that a branch writes right into the memory of the call's results."""
     if call.kind != COND:
         return {}
@@ -179,7 +179,7 @@ def _mark_rows(node: Node) -> None:
         spec.shape_dynamism = max(spec.shape_dynamism, TensorShapeDynamism.DYNAMIC_BOUND)
 
 
-def _set_row_specs(call: ControlFlowCall, body: BodyEditor) -> None:
+def _set_row_specs(call: ControlFlowCall, body: SubgraphEditor) -> None:
     inputs = body.graph.find_nodes(op="placeholder")
     for node in inputs[len(call.carried) : len(call.carried) + len(call.sliced)]:
         _set_spec(body, node, TensorSpec.from_tensor(node.meta["val"]))
@@ -322,7 +322,7 @@ class _Owners:
         self._roots: dict[Node, Node] = {node: node.all_input_nodes[0] for node in views}
         self._written = set(mutated_outputs(editor.program).values())
         # Results of a body are written where the graph around it wants them, or copied before the next round.
-        is_body = isinstance(editor, BodyEditor)
+        is_body = isinstance(editor, SubgraphEditor)
         self._inputs = {
             node
             for node, spec in zip(placeholders, signature.input_specs, strict=not is_body)

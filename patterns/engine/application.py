@@ -14,11 +14,11 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
-    BodyEditor,
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
-    SealedBodyError,
+    SealedSubgraphError,
+    SubgraphEditor,
     edge_operator,
     handles_like,
     has_effect,
@@ -392,7 +392,7 @@ class RuleApplication:
         except _ShapeEnvGuardError as error:
             raise RejectedError(f"a size that varies would become fixed: {error}") from error
         except DiagnosticError as error:
-            is_fault = not isinstance(error, SealedBodyError)
+            is_fault = not isinstance(error, SealedSubgraphError)
             raise RejectedError(error.diagnostics[0].message, is_fault=is_fault) from error
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
@@ -421,7 +421,7 @@ class RuleApplication:
             if root is not None
         ]
         self._check_news(pairs, state, builder)
-        is_isolated = isinstance(self.editor, BodyEditor) and self.editor.is_isolated
+        is_isolated = isinstance(self.editor, SubgraphEditor) and self.editor.is_isolated
         shared = shared_results(self.editor.graph) if is_isolated else 0
         for root, new in pairs:
             self._check_word(rule, root, new)

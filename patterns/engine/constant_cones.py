@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import BodyEditor, is_module_program, is_pure, underlying
+from exirkit.ir import SubgraphEditor, is_module_program, is_pure, underlying
 
 DEFAULT_BUDGET_NBYTES = 1 << 30
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -214,7 +214,7 @@ class BodyConstants(ConstantValues):
         outer: Constants of the graph that calls it.
     """
 
-    def __init__(self, editor: BodyEditor, outer: ConstantValues) -> None:
+    def __init__(self, editor: SubgraphEditor, outer: ConstantValues) -> None:
         super().__init__(editor.program, budget_nbytes=outer.budget_nbytes)
         self.editor = editor
         self.outer = outer

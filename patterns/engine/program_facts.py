@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import BodyEditor, GraphEditor, is_pure, underlying
+from exirkit.ir import GraphEditor, SubgraphEditor, is_pure, underlying
 from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.operators.seen_through import is_remark
 from exirkit.patterns.operators.table import name_of
@@ -40,7 +40,7 @@ class ProgramFacts:
         outer: ProgramFacts | None = None,
     ) -> None:
         self.editor = editor
-        if isinstance(editor, BodyEditor) and outer is not None:
+        if isinstance(editor, SubgraphEditor) and outer is not None:
             self.constants: ConstantValues = BodyConstants(editor, outer.constants)
         else:
             self.constants = ConstantValues(editor.program)

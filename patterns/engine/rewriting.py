@@ -17,14 +17,14 @@ from typing import Any
 from torch.fx import Node
 
 from exirkit.ir import (
-    BodyEditor,
     ContractError,
     Diagnostic,
     GraphEditor,
     Location,
-    bodies_of,
+    SubgraphEditor,
     is_module_program,
     locate,
+    subgraph_editors,
 )
 from exirkit.patterns.engine.application import RejectedError, RuleApplication, is_wanted
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
@@ -148,7 +148,7 @@ class RuleEngine:
         run = _Run(self, editor, options, report, outer)
         run.history = history
         run.run()
-        for body in bodies_of(editor):
+        for body in subgraph_editors(editor):
             if report.is_limited:
                 break
             self._run_all(body, options, report, history, run.facts)
@@ -170,7 +170,7 @@ class _Run:
         self.options = options
         self.facts = ProgramFacts(editor, options.options, options.target, outer)
         self.report = report
-        self.graph = editor.path if isinstance(editor, BodyEditor) else ""
+        self.graph = editor.path if isinstance(editor, SubgraphEditor) else ""
         self.first = len(report.journal)
         self.history: RewriteHistory | None = None
         self.application = RuleApplication(editor, self.facts)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from exirkit.runtime_ref.interpreter.cells import StepFailure, TensorCell
+from exirkit.runtime_ref.interpreter.values import StepFailure, TensorCell
 
 from .kernel import Kernel, KernelKind, make_kernel
 

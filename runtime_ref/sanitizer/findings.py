@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from exirkit.emit import ExecutionPlan, Tensor
-from exirkit.runtime_ref.interpreter.cells import StepFailure
+from exirkit.runtime_ref.interpreter.values import StepFailure
 
-from .memory import Owner, ShadowArena, ShadowMemory
-from .pointers import Pointer, find_damage
+from .memory import Owner, Pointer, ShadowArena, ShadowMemory, find_damage
 
 _HINT: Final = "plan the memory again, or find what moved or removed an instruction after it was planned"
 

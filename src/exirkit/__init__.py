@@ -99,7 +99,6 @@ if TYPE_CHECKING:
     from exirkit.patterns import normalized_arguments as normalized_arguments
     from exirkit.patterns import predicate as predicate
     from exirkit.patterns import unfuse as unfuse
-    from exirkit.pictures import generate_memory_trace as generate_memory_trace
     from exirkit.program import AddMulPartitionerDemo as AddMulPartitionerDemo
     from exirkit.program import BackendWithCompilerDemo as BackendWithCompilerDemo
     from exirkit.program import EdgeProgramManager as EdgeProgramManager
@@ -113,6 +112,7 @@ if TYPE_CHECKING:
     from exirkit.verifiers import EXIRBackendDialectVerifier as EXIRBackendDialectVerifier
     from exirkit.verifiers import EXIREdgeDialectVerifier as EXIREdgeDialectVerifier
     from exirkit.verifiers import check_program as check_program
+    from exirkit.visualization import generate_memory_trace as generate_memory_trace
 
 __version__ = "0.1.0"
 
@@ -182,7 +182,7 @@ _HOMES: dict[str, str] = {
     "exact": "passes",
     "format_delegated_graph": "passes",
     "generate_grouped_partitions_from_list_of_nodes": "passes",
-    "generate_memory_trace": "pictures",
+    "generate_memory_trace": "visualization",
     "generate_partitions_from_list_of_nodes": "passes",
     "generate_pattern_op_partitions": "passes",
     "get_buffer": "ir",

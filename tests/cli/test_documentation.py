@@ -70,11 +70,13 @@ def row(start: str) -> str:
     return [line for line in PAGE.splitlines() if line.startswith(f"| {start}")][-1]
 
 
-def test_every_command_is_on_the_page() -> None:
+def test_the_commands_of_the_page_exist() -> None:
+    """The page has how commands belong together; the page of all commands and options is generated."""
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    assert set(group.commands) == {name.split()[0] for name in DOCUMENTS}
-    for name in group.commands:
+    documented = {name.split()[0] for name in DOCUMENTS}
+    assert documented <= set(group.commands)
+    for name in documented:
         assert re.search(rf"^\| `exirkit {name}[ `]", PAGE, re.MULTILINE)
 
 

@@ -54,7 +54,7 @@ def survives(data: bytes) -> bool:
 
 def read_flat(data: bytes) -> Program:
     """Read a flatbuffer whose segments are missing."""
-    from exirkit.emit.container.reader import decode_program
+    from exirkit.emit.container import decode_program
 
     return decode_program(memoryview(data))
 

@@ -216,7 +216,7 @@ class TestInputsAndOutputs:
         program = torch.export.export(Nested(), (torch.rand(2),), {"y": torch.rand(2)})
         from torch.utils._pytree import treespec_dumps
 
-        from exirkit.emit.emitter.values import container_text
+        from exirkit.emit.values import container_text
 
         for spec in (program.call_spec.in_spec, program.call_spec.out_spec):
             assert container_text(spec) == treespec_dumps(spec)

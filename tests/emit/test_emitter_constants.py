@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
-from exirkit.emit.emitter.method import _frames as frames
-from exirkit.emit.emitter.pools import ConstantPool, contents, is_all_zero
+from exirkit.emit.emitter import _frames as frames
+from exirkit.emit.values import ConstantPool, contents, is_all_zero
 from exirkit.ir import ModelError
 
 

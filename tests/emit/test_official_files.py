@@ -23,7 +23,7 @@ from exirkit.emit import (
     restore_named_data,
     write_file,
 )
-from exirkit.emit.container.reader import decode_program
+from exirkit.emit.container import decode_program
 
 pytestmark = pytest.mark.executorch
 

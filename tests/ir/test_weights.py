@@ -31,7 +31,7 @@ from exirkit import (
     set_param_tensor,
     to_edge,
 )
-from exirkit.ir import bodies_of
+from exirkit.ir import subgraph_editors
 
 INPUTS = (torch.randn(3, 4), torch.randn(3, 4))
 
@@ -78,11 +78,11 @@ class TestReading:
             assert [each.code for each in caught.value.diagnostics] == ["EK114"]
 
 
-def test_attributes_and_nodes_of_bodies() -> None:
+def test_attributes_and_nodes_of_subgraphs() -> None:
     program = sample("choice")
     editor = GraphEditor(program)
     with editor.transaction("look"):
-        body = next(iter(bodies_of(editor)))
+        body = next(iter(subgraph_editors(editor)))
         inner = next(iter(body.graph.nodes))
     assert inner.op == "placeholder"
     assert not is_param(program, inner), "an operand"
@@ -257,7 +257,7 @@ class TestCreating:
         program = sample("choice")
         editor = GraphEditor(program)
         with editor.transaction("pass"):
-            body = next(iter(bodies_of(editor)))
+            body = next(iter(subgraph_editors(editor)))
             made = create_constant_placeholder(body, body.graph, "quarter", InputKind.PARAMETER, torch.full((4,), 0.5))
             assert made.graph is body.graph
         assert torch.equal(program.state_dict["quarter"], torch.full((4,), 0.5))

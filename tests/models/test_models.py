@@ -32,10 +32,10 @@ from exirkit import (
     to_edge,
 )
 from exirkit.passes import MemoryPlanningPass, naive, shipped_text
-from exirkit.pictures import PicturedValue, picture_manager
 from exirkit.runtime_ref import Runtime
 from exirkit.verifiers import EXIREdgeDialectVerifier, check_memory_plan
 from exirkit.verifiers.program_check import DialectName
+from exirkit.visualization import MappedValue, memory_map_of_manager
 
 Answers = dict[str, list[list[Value]]]
 
@@ -178,14 +178,14 @@ def arena_sizes(manager: ExecutorchProgramManager) -> list[int]:
 
 
 def bytes_have_one_owner(manager: ExecutorchProgramManager) -> None:
-    (method,) = picture_manager(manager).methods
+    (method,) = memory_map_of_manager(manager).methods
     for index, one in enumerate(method.values):
         for other in method.values[index + 1 :]:
             if one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes:
                 assert not steps_of(one) & steps_of(other), (one, other)
 
 
-def steps_of(value: PicturedValue) -> set[int]:
+def steps_of(value: MappedValue) -> set[int]:
     return {step for first, last in value.spans for step in range(first, last + 1)}
 
 

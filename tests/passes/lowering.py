@@ -55,7 +55,9 @@ def run(program: ExportedProgram, inputs: Sequence[Any], state: dict[str, torch.
         values[node] = next(pending) if spec.target is None else tables[spec.target]
     with torch.no_grad():
         for node in program.graph.nodes:
-            if node.op == "call_function":
+            if node.op == "get_attr":
+                values[node] = getattr(program.graph_module, str(node.target))
+            elif node.op == "call_function":
                 values[node] = _call(node, values)
     results: Any = program.graph.output_node().args[0]
     return [values[one] if isinstance(one, Node) else one for one in results]

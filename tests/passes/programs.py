@@ -25,6 +25,18 @@ class Function(torch.nn.Module):
         return self.function(*args)
 
 
+class Holder(Function):
+    """A function of a module with stored tensors."""
+
+    def __init__(self, function: Callable[..., Any], **tensors: torch.Tensor) -> None:
+        super().__init__(function)
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
 def exported(model: torch.nn.Module | Callable[..., Any], *args: Any, **options: Any) -> ExportedProgram:
     """Trace a module or function in inference mode."""
     module = model if isinstance(model, torch.nn.Module) else Function(model)

@@ -10,7 +10,7 @@ from torch.fx import Node
 from exirkit.fuzz.generation import generate
 from exirkit.fuzz.programs import build
 from exirkit.ir import Inference, fake_mode_of, sample_sizes, symbols_within, with_sizes
-from exirkit.verifiers.metadata.recorded_values import Agreement, agreement
+from exirkit.verifiers.recorded_values import Agreement, agreement
 
 SEEDS = range(12)
 

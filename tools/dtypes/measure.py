@@ -32,7 +32,7 @@ _MOST_FREE = 3
 _MOST_FOR_RUNTIME = 130
 _HEAD = """\
 # Which dtypes operators take and return. Made by `python -m tools.dtypes.measure`, not by hand; how to read it:
-# ir/operators/dtypes.py. `torch`: kernels of torch; `runtime`: kernels of the official runtime, for what
+# ir/operators/catalogue.py. `torch`: kernels of torch; `runtime`: kernels of the official runtime, for what
 # torch takes; an empty list there means that it has none, and no entry that it was not asked.
 # `sampled`: not all combinations were tried.
 """

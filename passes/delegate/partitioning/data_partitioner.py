@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import CompileSpec, Diagnostic, GraphEditor, Location, bodies_of, locate
+from exirkit.ir import CompileSpec, Diagnostic, GraphEditor, Location, locate, subgraph_editors
 from exirkit.passes.delegate.backend import TAG, DelegationSpec, Partitioner, PartitionResult
 from exirkit.passes.delegate.insertion import tag_kept_state
 from exirkit.patterns import OperatorTable, ProgramFacts, SourceText, compile_condition
@@ -293,7 +293,7 @@ def _graphs(program: ExportedProgram) -> Iterator[tuple[str, GraphEditor, Progra
     while pending:
         path, editor, facts = pending.pop(0)
         yield path, editor, facts
-        pending += [(body.path, body, ProgramFacts(body, outer=facts)) for body in bodies_of(editor)]
+        pending += [(body.path, body, ProgramFacts(body, outer=facts)) for body in subgraph_editors(editor)]
 
 
 def _delegation_spec(partition: FoundPartition) -> DelegationSpec:

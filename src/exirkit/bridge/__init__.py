@@ -3,20 +3,10 @@
 `import exirkit.bridge` needs the extra `executorch`; nothing else in exirkit imports it.
 """
 
-from .backends import official_backend
-from .delegate_checks import check_delegates
-from .incoming import edge_from_official
-from .memory_planning import OfficialMemoryPlanning
-from .official_edge import officially_lowered
-from .operators import official_program
-from .partitioners import OfficialPartitioner
-
-__all__ = [
-    "OfficialMemoryPlanning",
-    "OfficialPartitioner",
-    "check_delegates",
-    "edge_from_official",
-    "official_backend",
-    "official_program",
-    "officially_lowered",
-]
+from .backends import official_backend as official_backend
+from .delegate_checks import check_delegates as check_delegates
+from .incoming import edge_from_official as edge_from_official
+from .memory_planning import OfficialMemoryPlanning as OfficialMemoryPlanning
+from .official_edge import officially_lowered as officially_lowered
+from .operators import official_program as official_program
+from .partitioners import OfficialPartitioner as OfficialPartitioner

@@ -30,11 +30,8 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
     theirs = imported.get(backend_id)
     if theirs is None:
         raise UsageError(
-            Diagnostic(
-                code="EK751",
-                message=f"the official package knows no backend {backend_id!r}",
-                expected=", ".join(sorted(imported)),
-                hint="import the module that defines it",
+            Diagnostic.of(
+                "EK751", f"the official package knows no backend {backend_id!r}", expected=", ".join(sorted(imported))
             )
         )
 

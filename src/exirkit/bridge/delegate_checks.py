@@ -43,15 +43,14 @@ def check_delegates(manager: EdgeProgramManager) -> list[str]:
                     continue
                 calls = [node for node in delegate.original_module.graph.nodes if node.op == "call_function"]
                 findings.append(
-                    Diagnostic(
-                        code="EK756",
-                        message=f"the official runtime cannot initialise a delegate of {delegate.backend_id}",
+                    Diagnostic.of(
+                        "EK756",
+                        f"the official runtime cannot initialise a delegate of {delegate.backend_id}",
                         location=locate(calls[0] if calls else call).model_copy(update={"method": method}),
                         notes=(
                             f"calls in it: {', '.join(str(node.name) for node in calls)}",
                             *failure.text.strip().splitlines()[-3:],
                         ),
-                        hint="leave these calls to other kernels, with an option of the partitioner",
                     )
                 )
     if findings:

@@ -45,11 +45,10 @@ def _int4_of_odd_width(program: ExportedProgram) -> Iterator[Diagnostic]:
         for product in _products_of(node):
             rows = prod(product.meta["val"].shape[:-1])
             if width % 2 and rows != 1:
-                yield Diagnostic(
-                    code="EK755",
-                    message=f"XNNPACK computes wrong numbers for int4 weights with {width} input channels",
+                yield Diagnostic.of(
+                    "EK755",
+                    f"XNNPACK computes wrong numbers for int4 weights with {width} input channels",
                     location=locate(product),
-                    expected="an even number of input channels, or a single row of input",
                     hint=f"pad input and weight with zeros to {width + 1} channels, or quantise this layer to int8",
                 )
 

@@ -74,14 +74,7 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
         ours = other.module(graph_module)
         self._planner.run(ours, graph_signature)
         if ours.meta.get("non_const_buffer_device"):
-            raise ModelError(
-                Diagnostic(
-                    code="EK753",
-                    message="the memory policy has pools on devices",
-                    expected="pools in the memory of the CPU, as the official package plans those of devices itself",
-                    hint="leave `device` away, or lower with exirkit's `to_executorch`",
-                )
-            )
+            raise ModelError(Diagnostic.of("EK753", "the memory policy has pools on devices"))
         other.write_back(graph_module, ours)
         self._methods.append((graph_module, other, _Method(ours, graph_signature)))
         return PassResult(graph_module, True)
@@ -100,11 +93,10 @@ def _reject_control_flow(module: GraphModule) -> None:
         if isinstance(getattr(module, str(node.target)), GraphModule):
             call = next(iter(node.users))
             raise ModelError(
-                Diagnostic(
-                    code="EK754",
-                    message=f"%{call.name} is control flow, whose memory the official package plans otherwise",
+                Diagnostic.of(
+                    "EK754",
+                    f"%{call.name} is control flow, whose memory the official package plans otherwise",
                     location=locate(call),
-                    hint="lower programs with control flow with exirkit's `to_executorch`",
                 )
             )
 

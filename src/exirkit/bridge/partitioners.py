@@ -43,9 +43,9 @@ class OfficialPartitioner(Partitioner):
         tagged = list(called_graphs(result.tagged_exported_program.graph_module))
         if _names(mine) != _names(tagged):
             raise ContractError(
-                Diagnostic(
-                    code="EK742",
-                    message=f"partitioner {type(self._partitioner).__name__} changed the graph",
+                Diagnostic.of(
+                    "EK742",
+                    f"partitioner {type(self._partitioner).__name__} changed the graph",
                     expected="a PartitionResult with the given program, with entries added to `meta` and nothing else",
                 )
             )

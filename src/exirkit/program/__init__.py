@@ -3,48 +3,36 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .entry import to_edge, to_edge_transform_and_lower
+from .entry import to_edge as to_edge
+from .entry import to_edge_transform_and_lower as to_edge_transform_and_lower
 
 if TYPE_CHECKING:
-    from .cheap_tracing import cheap_tracing
-    from .delegation import LoweredBackendModule, to_backend
-    from .demo_backend import AddMulPartitionerDemo, BackendWithCompilerDemo
-    from .edge import EdgeProgramManager
-    from .executorch import ExecutorchProgramManager
-    from .lowering import lower_to_backends, to_edge_keeping_whole
-    from .optimizing import kernels_of
-    from .reference_backend import ReferenceBackend
+    from .cheap_tracing import cheap_tracing as cheap_tracing
+    from .delegation import LoweredBackendModule as LoweredBackendModule
+    from .delegation import to_backend as to_backend
+    from .demo_backend import AddMulPartitionerDemo as AddMulPartitionerDemo
+    from .demo_backend import BackendWithCompilerDemo as BackendWithCompilerDemo
+    from .demo_backend import ReferenceBackend as ReferenceBackend
+    from .lowering import lower_to_backends as lower_to_backends
+    from .lowering import to_edge_keeping_whole as to_edge_keeping_whole
+    from .managers import EdgeProgramManager as EdgeProgramManager
+    from .managers import ExecutorchProgramManager as ExecutorchProgramManager
+    from .managers import kernels_of as kernels_of
 
 # Fetched on first use: what lowers imports every other room.
 _HOMES = {
     "AddMulPartitionerDemo": "demo_backend",
     "BackendWithCompilerDemo": "demo_backend",
-    "EdgeProgramManager": "edge",
-    "ExecutorchProgramManager": "executorch",
+    "EdgeProgramManager": "managers",
+    "ExecutorchProgramManager": "managers",
     "LoweredBackendModule": "delegation",
-    "ReferenceBackend": "reference_backend",
+    "ReferenceBackend": "demo_backend",
     "cheap_tracing": "cheap_tracing",
-    "kernels_of": "optimizing",
+    "kernels_of": "managers",
     "lower_to_backends": "lowering",
     "to_backend": "delegation",
     "to_edge_keeping_whole": "lowering",
 }
-
-__all__ = [
-    "AddMulPartitionerDemo",
-    "BackendWithCompilerDemo",
-    "EdgeProgramManager",
-    "ExecutorchProgramManager",
-    "LoweredBackendModule",
-    "ReferenceBackend",
-    "cheap_tracing",
-    "kernels_of",
-    "lower_to_backends",
-    "to_backend",
-    "to_edge",
-    "to_edge_keeping_whole",
-    "to_edge_transform_and_lower",
-]
 
 
 def __getattr__(name: str) -> Any:

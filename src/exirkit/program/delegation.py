@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch.export import ExportedProgram
@@ -33,7 +33,8 @@ from exirkit.passes import (
     subprogram_of,
 )
 
-from .executorch import ExecutorchProgramManager
+if TYPE_CHECKING:
+    from .managers import ExecutorchProgramManager
 
 
 class LoweredBackendModule(torch.nn.Module):
@@ -124,7 +125,7 @@ class LoweredBackendModule(torch.nn.Module):
 
     def _alone(self) -> ExecutorchProgramManager:
         # Managers of Edge programs delegate, too.
-        from .edge import EdgeProgramManager
+        from .managers import EdgeProgramManager
 
         config = EdgeCompileConfig(_check_ir_validity=False)
         return EdgeProgramManager(_calling(self), compile_config=config).to_executorch()
@@ -139,9 +140,9 @@ def _lowered(
 ) -> LoweredBackendModule:
     if not isinstance(made, PreprocessResult) or not isinstance(made.processed_bytes, bytes):
         raise ContractError(
-            Diagnostic(
-                code="EK741",
-                message=f"preprocess of {backend.__name__} returned {type(made).__name__}",
+            Diagnostic.of(
+                "EK741",
+                f"preprocess of {backend.__name__} returned {type(made).__name__}",
                 expected="a PreprocessResult whose `processed_bytes` are bytes",
             )
         )
@@ -201,9 +202,8 @@ def to_backend(args: Any, edge_program: Any, compile_specs: Sequence[CompileSpec
 
 
 def _backend(name: str) -> type[BackendDetails]:
-    """Return a backend; those of exirkit register when their modules are imported, which need this one."""
-    for module in ("demo_backend", "reference_backend"):
-        import_module(f".{module}", __package__)
+    """Return a backend; those of exirkit register when their module is imported, which needs this one."""
+    import_module(".demo_backend", __package__)
     return find_backend(name)
 
 
@@ -273,9 +273,9 @@ def _results(backend: type[BackendDetails], results: Any, method: str, count: in
     found = results.get(method) if isinstance(results, Mapping) else None
     if not isinstance(found, list) or len(found) != count:
         raise ContractError(
-            Diagnostic(
-                code="EK741",
-                message=f"preprocess_multimethod of {backend.__name__} returned {found!r} for {method}",
+            Diagnostic.of(
+                "EK741",
+                f"preprocess_multimethod of {backend.__name__} returned {found!r} for {method}",
                 expected=f"a list of {count} PreprocessResult, one for each program",
             )
         )
@@ -296,9 +296,9 @@ def tagged(program: ExportedProgram, partitioner: Partitioner) -> tuple[Mapping[
     if result is None or _described(result) != before:
         what = "changed the graph" if result is not None else f"returned {type(found).__name__}"
         raise ContractError(
-            Diagnostic(
-                code="EK742",
-                message=f"partitioner {name} {what}",
+            Diagnostic.of(
+                "EK742",
+                f"partitioner {name} {what}",
                 expected="a PartitionResult with the program it was given, tags in `meta` added and nothing else",
             )
         )
@@ -307,9 +307,9 @@ def tagged(program: ExportedProgram, partitioner: Partitioner) -> tuple[Mapping[
             tag = node.meta.get(DELEGATION_TAG)
             if tag is not None and tag not in found.partition_tags:
                 raise ContractError(
-                    Diagnostic(
-                        code="EK742",
-                        message=f"%{node.name} has the tag {tag!r}, of which {name} does not say where it goes",
+                    Diagnostic.of(
+                        "EK742",
+                        f"%{node.name} has the tag {tag!r}, of which {name} does not say where it goes",
                         expected=f"one of {', '.join(sorted(found.partition_tags)) or 'the tags of partition_tags'}",
                     )
                 )

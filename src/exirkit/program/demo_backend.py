@@ -1,4 +1,4 @@
-"""The backend and the partitioner with which the documentation of ExecuTorch explains delegation.
+"""Backends without hardware: the reference backend, and the one of ExecuTorch's documentation on delegation.
 
 The names are those of the documentation; format and runtime are ours. The backend writes the calls of a program as
 text, and its runtime reads them and calls torch.
@@ -23,12 +23,44 @@ from exirkit.passes import (
     CapabilityBasedPartitioner,
     DelegateMappingBuilder,
     DelegationSpec,
+    EdgeCompileConfig,
+    ExecutorchBackendConfig,
     Partitioner,
     PartitionResult,
     PreprocessResult,
 )
 from exirkit.patterns import name_of
 from exirkit.runtime_ref import DelegateContext, LoadedDelegate, Runtime
+
+from .managers import EdgeProgramManager
+
+
+class ReferenceBackend(BackendDetails):
+    """Lowers what it is given to a `.pte` of its own, which it runs: any partition becomes executable."""
+
+    @staticmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        """Lower a partition like a program."""
+        del compile_specs
+        manager = EdgeProgramManager(edge_program, compile_config=EdgeCompileConfig(_check_ir_validity=False))
+        lowered = manager.to_executorch(ExecutorchBackendConfig(target=None))
+        return PreprocessResult(processed_bytes=bytes(lowered.buffer))
+
+
+class _ReferenceDelegate(LoadedDelegate):
+    def __init__(self, context: DelegateContext) -> None:
+        self._method = Runtime.get().load_program(context.processed).load_method("forward")
+
+    @property
+    def result_count(self) -> int:
+        return self._method.metadata.num_outputs()
+
+    def execute(self, inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
+        return self._method.execute(inputs, numbers_vary=True)
+
+
+Runtime.get().backend_registry.register(ReferenceBackend.__name__, _ReferenceDelegate)
+
 
 _OPERATORS: Mapping[str, Callable[..., Tensor]] = {
     "aten.add.Tensor": torch.add,
@@ -74,12 +106,11 @@ def _written(node: Node, numbers: Mapping[Node, int]) -> dict[str, Any]:
     plain = all(isinstance(one, Node | int | float) for one in (*node.args, *node.kwargs.values()))
     if name not in _OPERATORS or not plain:
         raise ModelError(
-            Diagnostic(
-                code="EK744",
-                message=f"BackendWithCompilerDemo cannot compile %{node.name} ({name})",
+            Diagnostic.of(
+                "EK744",
+                f"BackendWithCompilerDemo cannot compile %{node.name} ({name})",
                 location=locate(node),
                 expected=f"calls of {', '.join(sorted(_OPERATORS))}",
-                hint="tag nothing else for it, and no parameters",
             )
         )
 

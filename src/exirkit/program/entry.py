@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline
 
-    from .arguments import Programs, Progress
-    from .edge import EdgeProgramManager
+    from .managers import EdgeProgramManager, Programs, Progress
 
 
 def to_edge(
@@ -37,8 +36,8 @@ def to_edge(
 
     Source: `to_edge` of the ExecuTorch documentation.
     """
-    from .arguments import reject
     from .lowering import edge_manager
+    from .managers import reject
 
     reject(generate_etrecord, "generate_etrecord")
     return edge_manager(programs, constant_methods, compile_config, pipeline=pipeline, progress=progress)
@@ -68,8 +67,8 @@ def to_edge_transform_and_lower(
 
     Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
     """
-    from .arguments import reject
     from .lowering import lower_to_backends
+    from .managers import reject
 
     reject(generate_etrecord, "generate_etrecord")
 

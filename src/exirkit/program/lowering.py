@@ -12,8 +12,7 @@ from torch.export import ExportedProgram
 from exirkit.ir import Diagnostic, ModelError, called_graphs, locate, underlying
 from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, expose_operators, keep_whole
 
-from .arguments import Programs, Progress, by_method, method_of, pipeline_between, say
-from .edge import EdgeProgramManager
+from .managers import EdgeProgramManager, Programs, Progress, by_method, method_of, pipeline_between, say
 
 
 def edge_manager(
@@ -120,12 +119,10 @@ def _kept_whole(
 def _check_taken(programs: Mapping[str, ExportedProgram], kept: Mapping[str, Sequence[Any]]) -> None:
     """Reject programs in which calls are left that were kept whole for a backend."""
     findings = [
-        Diagnostic(
-            code="EK743",
-            message=f"{node.target} was kept whole for a partitioner, which did not take it",
+        Diagnostic.of(
+            "EK743",
+            f"{node.target} was kept whole for a partitioner, which did not take it",
             location=locate(node).model_copy(update={"method": name}),
-            expected="a partitioner that takes what its ops_to_not_decompose asks for",
-            hint="let the check function of ops_to_not_decompose say no to this call, or decompose it beforehand",
         )
         for name, program in programs.items()
         for module in called_graphs(program.graph_module)

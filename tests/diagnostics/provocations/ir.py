@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit import GraphEditor, create_constant_placeholder, ops, set_param_tensor
-from exirkit.ir import bodies_of, copy_program, dim_order_from_memory_format, stride_from_dim_order
+from exirkit.ir import copy_program, dim_order_from_memory_format, stride_from_dim_order, subgraph_editors
 
 
 @provokes("EK101")
@@ -95,7 +95,7 @@ def constant_for_a_body_that_two_calls_run(_: Path) -> None:
     call = next(node for node in editor.graph.nodes if node.name == "cond")
     with editor.transaction("twice"):
         editor.call(call.target, call.args, before=call.next, origins=call, val=call.meta["val"])
-        next(bodies_of(editor)).add_constant(torch.ones(3), name="ones")
+        next(subgraph_editors(editor)).add_constant(torch.ones(3), name="ones")
 
 
 @provokes("EK121")

@@ -9,13 +9,12 @@ import torch
 from tests.fuzz.programs.program_texts import TEXTS
 from torch.fx import Node
 
-from exirkit.emit.emitter import arguments as emitter_arguments
-from exirkit.emit.emitter import method as emitter_plan
+from exirkit.emit import emitter, values
 from exirkit.fuzz.oracles import memory_plan
 from exirkit.ir import GraphEditor, TensorSpec, ops
 from exirkit.passes import MemoryAlgoResult, Pass, PromoteTypes, SpecAllocResult
 from exirkit.passes.memory import planning_pass
-from exirkit.runtime_ref.interpreter import steps
+from exirkit.runtime_ref.interpreter import interpreter
 
 EXAMPLE = TEXTS["example"]
 
@@ -96,7 +95,7 @@ def break_wrong_metadata(patch: Patch) -> None:
 
 def break_in_the_emitter(patch: Patch) -> None:
     """Let the emitter swap the operands of a subtraction."""
-    call_values = emitter_arguments.call_values
+    call_values = values.call_values
 
     def wrong(node: Node, op: Any) -> Any:
         found = call_values(node, op)
@@ -105,7 +104,7 @@ def break_in_the_emitter(patch: Patch) -> None:
             return [(first, other), (second, one), *rest]
         return found
 
-    patch.setattr(emitter_plan, "call_values", wrong)
+    patch.setattr(emitter, "call_values", wrong)
 
 
 def break_blindness(patch: Patch) -> None:
@@ -116,7 +115,7 @@ def break_blindness(patch: Patch) -> None:
 
 def break_in_the_interpreter(patch: Patch) -> None:
     """Let the interpreter swap the operands of a subtraction."""
-    make = steps.OutStep.__init__
+    make = interpreter.OutStep.__init__
 
     def wrong(self: Any, environment: Any, kernel: Any, args: Any) -> None:
         make(self, environment, kernel, args)
@@ -124,7 +123,7 @@ def break_in_the_interpreter(patch: Patch) -> None:
             call: Callable[..., Any] = self._call
             self._call = lambda one, other, *rest, **named: call(other, one, *rest, **named)
 
-    patch.setattr(steps.OutStep, "__init__", wrong)
+    patch.setattr(interpreter.OutStep, "__init__", wrong)
 
 
 def install(name: str) -> None:

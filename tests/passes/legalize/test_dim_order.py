@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 import torch
 from tests.official.oracle import OfficialRuntime
-from tests.passes.lowering import after, call_nodes, edge_program, executorch_program, run
+from tests.passes.lowering import call_nodes, edge_program, executorch_program, run
 from tests.passes.programs import apply
 from torch.export import ExportedProgram
 from torch.nn import functional
 
 from exirkit.emit import emit_program, lay_out
-from exirkit.ir import ModelError, dim_order_from_stride, ops
-from exirkit.passes import LegalizeDimOrder, MemoryPlanningPass, PropagateSpecs, WriteBackMutations
+from exirkit.ir import dim_order_from_stride, ops
+from exirkit.passes import LegalizeDimOrder, MemoryPlanningPass
 from exirkit.passes.legalize.dim_order import ELEMENTWISE
 
 COPY = ops.edge.dim_order_ops._to_dim_order_copy.default
+
+
 LAST = torch.channels_last
 
 
@@ -43,113 +45,6 @@ def legalized(model: Any, *args: torch.Tensor) -> ExportedProgram:
 
 def copies(program: ExportedProgram) -> list[list[int]]:
     return [node.kwargs["dim_order"] for node in call_nodes(program, COPY)]
-
-
-def test_row_major_graphs_are_left_alone() -> None:
-    made = edge_program(lambda x: (x + 1.0).sum(0), torch.rand(2, 3))
-    assert not LegalizeDimOrder().apply(made)[1].modified
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, y: x.relu() + y,
-        lambda x, y: torch.where(x > y, x, y),
-        lambda x, y: functional.max_pool2d(functional.conv2d(x, torch.ones(2, 4, 2, 2)), 2),
-        lambda x, y: x * 2.0 - y / 3.0,
-        lambda x, y: 1.0 + x,
-    ],
-)
-def test_what_kernels_take_needs_no_copy(function: Callable[..., torch.Tensor]) -> None:
-    made = legalized(function, X, Y)
-    assert copies(made) == []
-
-
-def test_constant_numbers_have_no_layout() -> None:
-    made = legalized(lambda x: x * 2.0 + 1.0, X)
-    assert call_nodes(made, ops.edge.aten.mul.Scalar)
-    assert [spec.kind.name for spec in made.graph_signature.input_specs] == ["USER_INPUT"]
-
-
-def test_reductions_want_row_major_input() -> None:
-    assert copies(legalized(lambda x: x.sum(1), X)) == [[0, 1, 2, 3]]
-
-
-def test_one_copy_serves_all_readers() -> None:
-    assert copies(legalized(lambda x: x.sum(1) + x.amax(1), X)) == [[0, 1, 2, 3]]
-
-
-def test_results_keep_their_layout() -> None:
-    made = legalized(lambda x: torch.flip(x, [1]), X)
-    assert copies(made) == [[0, 1, 2, 3], [0, 2, 3, 1]]
-
-
-def test_mixed_operands_agree() -> None:
-    assert copies(legalized(lambda x, y: x + y, X, Y.contiguous())) == [[0, 2, 3, 1]]
-
-
-def test_operands_that_broadcast_are_row_major() -> None:
-    made = legalized(lambda x, y: x * y, X, picture(1, 4, 1, 1))
-    assert [0, 1, 2, 3] in copies(made)
-
-
-def test_constants_are_laid_out_when_lowering() -> None:
-    class Offset(torch.nn.Module):
-        offset: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("offset", torch.rand(2, 4, 3, 5))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + self.offset
-
-    made = legalized(Offset(), X)
-    assert copies(made) == []
-    assert [spec.target for spec in made.graph_signature.input_specs if "offset" in str(spec.target)] != ["offset"]
-
-
-def test_channels_last_weights_make_channels_last_convolutions() -> None:
-    convolution = torch.nn.Conv2d(4, 2, 2)
-    convolution.weight.data = convolution.weight.data.to(memory_format=LAST)
-    assert copies(legalized(convolution, X.contiguous())) == [[0, 2, 3, 1]]
-
-
-def test_inputs_of_other_layouts_are_row_major_inputs() -> None:
-    made = legalized(lambda x: x + 1.0, torch.rand(3, 4).t())
-    (x,) = [node for node in made.graph.find_nodes(op="placeholder") if "scalar" not in node.name]
-    assert x.meta["val"].stride() == (3, 1)
-
-
-def test_write_backs_have_the_layout_of_what_they_write() -> None:
-    class Keep(torch.nn.Module):
-        last: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("last", torch.zeros(2, 4, 3, 5))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.last.copy_(x)
-            return x.relu()
-
-    made = after(edge_program(Keep(), X), WriteBackMutations(), LegalizeDimOrder())
-    (write,) = call_nodes(made, torch.ops.aten.copy_.default)
-    orders = [dim_order_from_stride(arg.meta["val"].stride()) for arg in write.all_input_nodes]
-    assert orders[0] == orders[1]
-
-
-def test_without_dim_order_operators_none_is_introduced() -> None:
-    made = edge_program(lambda x: x.relu().clone(memory_format=torch.channels_last).clone() + x, X)
-    LegalizeDimOrder(skip_dim_order=True).apply(made)
-    assert copies(made) == []
-
-
-def test_without_dim_order_operators_no_kernel_reads_in_the_wrong_order() -> None:
-    for model in (lambda x: x.sum(1), lambda x: x.contiguous().relu() + x):
-        with pytest.raises(ModelError) as caught:
-            LegalizeDimOrder(skip_dim_order=True).apply(edge_program(model, X))
-        assert caught.value.code == "EK428"
 
 
 def executed(runtime: OfficialRuntime, model: Any, *args: torch.Tensor) -> list[Any]:
@@ -236,12 +131,3 @@ def test_the_runtime_agrees_on_channels_last_inputs(
     expected = torch.utils._pytree.tree_leaves(function(X))
     for ours, theirs in zip(answers, expected, strict=True):
         torch.testing.assert_close(ours.contiguous(), theirs.contiguous())
-
-
-def test_specs_follow_the_layouts() -> None:
-    made = after(edge_program(lambda x: x.sum(1), X), LegalizeDimOrder(), PropagateSpecs())
-    assert [node.meta["spec"].dim_order for node in made.graph.nodes if "spec" in node.meta] == [
-        [0, 2, 3, 1],
-        [0, 1, 2, 3],
-        [0, 1, 2],
-    ]

@@ -55,20 +55,3 @@ def test_the_official_runtime_takes_it(varies: bool) -> None:
         for pad in PADS:
             buffer = to_edge(exported(padded(pad, 1.5), x, dynamic_shapes=shapes)).to_executorch().buffer
             assert torch.equal(runtime.run(buffer, [[x]]).unwrap()[0][0], padded(pad, 1.5)(x)), pad  # type: ignore[arg-type]
-
-
-def test_bodies_of_control_flow() -> None:
-    def branch(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, padded((-1, 2)), padded((1, 0)), (x,))
-
-    x = torch.ones(3, 4)
-    program = to_edge(exported(branch, x))
-    for each in (x, -x):
-        torch.testing.assert_close(results_of(program.to_executorch().buffer, each), branch(each))
-
-
-def test_nothing_is_padded_any_more() -> None:
-    edge = to_edge(exported(padded((-1, -1)), torch.ones(3, 4))).transform([LegalizePadding()])
-    assert not calls(edge.exported_program(), "constant_pad_nd")
-    (cut,) = calls(edge.exported_program(), "slice_copy")
-    assert cut.args[1:] == (-1, 1, -1)

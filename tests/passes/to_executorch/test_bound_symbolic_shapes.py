@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import pytest
 import torch
-from tests.passes.lowering import after, call_nodes, edge_program
-from tests.passes.programs import apply
+from tests.passes.lowering import after, edge_program
 from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, constrain_range
 
-from exirkit.ir import ModelError, TensorShapeDynamism, TensorSpec, body_calls, ops, results_of_graph
+from exirkit.ir import ModelError, TensorShapeDynamism
 from exirkit.passes import (
     BoundSymbolicShapes,
-    LegalizeDimOrder,
     Pass,
     PropagateSpecs,
     RemoveAsserts,
-    WriteBackMutations,
 )
 from exirkit.passes.to_executorch.bound_symbolic_shapes import SizeBounds
 
@@ -40,76 +36,7 @@ def made_of(x: torch.Tensor) -> ExportedProgram:
     return edge_program(lambda x: x + 1.0, x)
 
 
-class TestSpecs:
-    def test_one_object_is_one_piece_of_memory(self) -> None:
-        class Split(torch.nn.Module):
-            state: torch.Tensor
-            fixed: torch.Tensor
-
-            def __init__(self) -> None:
-                super().__init__()
-                self.register_buffer("state", torch.zeros(4))
-                self.register_buffer("fixed", torch.zeros(4))
-
-            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                first, second = torch.split(x, 2)
-                self.state.add_(x)
-                return first * 2, second + self.fixed[:2]
-
-        made = after(edge_program(Split(), torch.ones(4)), WriteBackMutations(), PropagateSpecs())
-        split = named(made, "split")
-        for node in call_nodes(made, operator.getitem):
-            assert node.meta["spec"] is split.meta["spec"][node.args[1]]
-        (write,) = call_nodes(made, torch.ops.aten.copy_.default)
-        assert write.meta["spec"] is named(made, "b_state").meta["spec"]
-        assert not named(made, "b_state").meta["spec"].const
-        assert named(made, "b_fixed").meta["spec"].const
-        assert not made.graph.find_nodes(op="placeholder")[-1].meta["spec"].const
-
-    def test_a_second_run_keeps_the_specs(self) -> None:
-        made = edge_program(lambda x: torch.topk(x, 2), torch.ones(4))
-        apply(PropagateSpecs(), made)
-
-    def test_channels_last_values_have_channels_last_specs(self) -> None:
-        picture = torch.ones(1, 2, 3, 4).to(memory_format=torch.channels_last)
-        made = after(edge_program(lambda x: x.relu(), picture), PropagateSpecs())
-        assert named(made, "relu").meta["spec"].dim_order == [0, 2, 3, 1]
-
-    def test_what_kernels_write_row_major_is_row_major(self) -> None:
-        made = edge_program(lambda x: x.nonzero() * 2, torch.ones(3, 4))
-        made = after(made, LegalizeDimOrder(), RemoveAsserts(), PropagateSpecs(), BoundSymbolicShapes())
-        for part in ("nonzero", "mul"):
-            spec: TensorSpec = named(made, part).meta["spec"]
-            assert (spec.dim_order, spec.shape, spec.stride) == ([0, 1], [12, 2], [2, 1])
-
-    def test_inputs_and_results_of_branches_have_the_specs_of_the_call(self) -> None:
-        def branch(x: torch.Tensor) -> Any:
-            return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-        made = after(edge_program(branch, torch.ones(3)), PropagateSpecs())
-        (call,) = body_calls(made.graph_module)
-        for body in call.bodies:
-            (given,) = body.graph.find_nodes(op="placeholder")
-            assert given.meta["spec"] is call.shared[0].meta["spec"]
-            assert [result.meta["spec"] for result in results_of_graph(body)] == call.node.meta["spec"]
-
-
 class TestBounds:
-    def test_input_and_what_follows_from_it(self) -> None:
-        class Rows(torch.nn.Module):
-            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                return torch.cat([x, x]), x.sum(0)
-
-        made = bounded(Rows(), torch.ones(5, 3), dynamic_shapes=({0: Dim("rows", max=40)},))
-        specs = [named(made, name).meta["spec"] for name in ("x", "cat", "sum")]
-        assert [(spec.shape, spec.shape_dynamism) for spec in specs] == [
-            ([40, 3], BOUND),
-            ([80, 3], BOUND),
-            ([3], STATIC),
-        ]
-        assert all(type(size) is int for spec in specs for size in spec.shape)
-        assert named(made, "x").meta["val"].shape[0].node.expr.free_symbols
-
     @pytest.mark.parametrize(
         ("expression", "largest"),
         [
@@ -160,28 +87,6 @@ class TestBounds:
 
 
 class TestSizesThatDataDecide:
-    @pytest.mark.parametrize(
-        ("function", "size"),
-        [
-            (lambda x: x.nonzero() * 2, 12),
-            (lambda x: x.masked_select(x > 0) * 2, 12),
-            (lambda x: x[x > 0] * 2, 12),
-            (lambda x: x[(x > 0).any(1)].sum(1), 3),
-        ],
-    )
-    def test_counts_are_bounded_by_what_is_counted(self, function: Any, size: int) -> None:
-        made = bounded(function, torch.ones(3, 4), passes=(LegalizeDimOrder(),))
-        (result,) = made.graph.output_node().all_input_nodes
-        assert (result.meta["spec"].shape[0], result.meta["spec"].shape_dynamism) == (size, BOUND)
-
-    def test_counts_in_something_dynamic(self) -> None:
-        class Count(torch.nn.Module):
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return x.nonzero().sum(0) + x.nonzero().shape[0]
-
-        made = bounded(Count(), torch.ones(5, 2), dynamic_shapes=({0: Dim("rows", max=7)},))
-        assert named(made, "nonzero").meta["spec"].shape == [14, 2]
-
     def test_a_checked_number_is_bounded(self) -> None:
         def ones(n: torch.Tensor) -> torch.Tensor:
             count = n.item()
@@ -216,14 +121,3 @@ class TestSizesThatDataDecide:
         with pytest.raises(ModelError):
             after(made, BoundSymbolicShapes())
         assert [node.meta.get("spec") for node in made.graph.nodes] == before
-
-
-def test_a_second_run_finds_nothing() -> None:
-    class Id(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + 1
-
-    made = edge_program(Id(), torch.ones(5), dynamic_shapes=({0: Dim("size", max=8)},))
-    made = after(made, PropagateSpecs())
-    assert apply(BoundSymbolicShapes(), made).modified
-    assert ops.edge.aten.add.Tensor in [node.target for node in made.graph.nodes]

@@ -2,65 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import pytest
 import torch
-from tests.passes.lowering import after, call_nodes, edge_program, executorch_program, run
-from tests.passes.programs import apply
-from torch.export import ExportedProgram
+from tests.passes.lowering import after, call_nodes, edge_program, executorch_program
 
-from exirkit.ir import EdgeOpOverload, GraphEditor, ModelError, alloc
+from exirkit.ir import GraphEditor, ModelError, alloc
 from exirkit.passes import ConvertToOutVariants, PropagateSpecs
 
 ATEN = torch.ops.aten
-
-
-def converted(model: Any, *args: torch.Tensor) -> ExportedProgram:
-    made = edge_program(model, *args)
-    expected = run(made, args)
-    lowered = after(made, PropagateSpecs())
-    apply(ConvertToOutVariants(), lowered)
-    for ours, theirs in zip(run(lowered, args), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-    assert not any(isinstance(node.target, EdgeOpOverload) for node in lowered.graph.nodes)
-    return lowered
-
-
-def test_one_result() -> None:
-    made = converted(lambda x: x + x, torch.ones(2, 3))
-    made_alloc, add = (node for node in made.graph.nodes if node.op == "call_function")
-    assert made_alloc.args == (((2, 3), torch.float32),)
-    assert (add.target, add.kwargs) == (ATEN.add.out, {"out": made_alloc})
-    assert add.meta["spec"] is made_alloc.meta["spec"]
-
-
-def test_several_results() -> None:
-    made = converted(lambda x: torch.topk(x, 2, dim=1), torch.rand(3, 4))
-    (node,) = call_nodes(made, ATEN.topk.values)
-    allocs = call_nodes(made, alloc)
-    assert node.kwargs == {"values": allocs[0], "indices": allocs[1]}
-    assert [one.meta["spec"] for one in allocs] == node.meta["spec"]
-    assert [one.meta["spec"].dtype for one in allocs] == [torch.float32, torch.int64]
-
-
-def test_a_list_of_results() -> None:
-    made = converted(lambda x: torch.split(x, [1, 2, 1], dim=1), torch.rand(2, 4))
-    (node,) = call_nodes(made, ATEN.split_with_sizes_copy.out)
-    assert node.kwargs["out"] == call_nodes(made, alloc)
-    assert [one.meta["spec"] for one in call_nodes(made, operator.getitem)] == node.meta["spec"]
-
-
-def test_arguments_that_a_given_tensor_carries_are_dropped() -> None:
-    made = converted(lambda x: torch.full((2,), 3.0, dtype=torch.float32) + x, torch.rand(2))
-    (node,) = call_nodes(made, ATEN.full.out)
-    assert set(node.kwargs) == {"out"}
-
-
-def test_casts_keep_their_dtype_in_the_alloc() -> None:
-    made = converted(lambda x: x.to(torch.int32), torch.rand(2))
-    assert call_nodes(made, alloc)[0].args[0][1] is torch.int32
 
 
 @pytest.fixture(scope="module")

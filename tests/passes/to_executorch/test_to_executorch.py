@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from tests.passes.lowering import after, call_nodes, edge_program, executorch_program, run
-from tests.passes.programs import apply
+from tests.passes.lowering import call_nodes, edge_program, executorch_program, run
 from torch.export import Dim
 
-from exirkit.ir import DefinedOperator, GraphEditor, alloc, ops, view
+from exirkit.ir import DefinedOperator, alloc, ops, view
 from exirkit.passes import (
     ExecutorchBackendConfig,
     MemoryPlanningPass,
     Pipeline,
-    SeparateOutputs,
     ToOutVarPass,
     executorch_settings,
-    to_executorch_passes,
 )
 
 CLONE = ops.edge.dim_order_ops._clone_dim_order.default
@@ -82,13 +79,6 @@ def test_a_lowered_graph_computes_the_same(name: str, options: dict[str, bool]) 
             assert isinstance(node.target, torch._ops.OpOverload | DefinedOperator) or "getitem" in node.name
 
 
-def test_a_second_run_finds_nothing() -> None:
-    made = edge_program(Attention(), *MODELS["attention"][1])
-    editor = GraphEditor(made)
-    assert [one.name for one in to_executorch_passes() if one.run(editor).modified]
-    assert [one.name for one in to_executorch_passes() if one.run(editor).modified] == []
-
-
 def test_the_edge_program_stays_as_it_was() -> None:
     made = edge_program(Attention(), *MODELS["attention"][1])
     before = [(node.name, str(node.target), str(node.args)) for node in made.graph.nodes]
@@ -150,46 +140,3 @@ def test_without_dim_order_operators_none_is_introduced() -> None:
     lowered = executorch_program(made, skip_dim_order=True, alloc_graph_output=False)
     assert len(call_nodes(lowered, torch.ops.aten.clone.out)) == 2
     assert not any("dim_order" in str(node.target) for node in lowered.graph.nodes)
-
-
-class TestSeparateOutputs:
-    class Many(torch.nn.Module):
-        fixed: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("fixed", torch.ones(3))
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            y = x * 2.0
-            return x, self.fixed, y, y, x
-
-    @pytest.mark.parametrize(
-        ("inputs", "outputs", "copied"),
-        [(True, True, []), (False, True, [0, 4]), (True, False, [0, 1, 3, 4]), (False, False, [0, 1, 3, 4])],
-    )
-    def test_what_is_copied(self, inputs: bool, outputs: bool, copied: list[int]) -> None:
-        made = edge_program(self.Many(), torch.rand(3))
-        changed = after(made, SeparateOutputs(alloc_graph_input=inputs, alloc_graph_output=outputs))
-        results: Any = changed.graph.output_node().args[0]
-        assert [place for place, node in enumerate(results) if node.target is CLONE] == copied
-        assert len(call_nodes(changed, CLONE)) == len(copied)
-        x = torch.rand(3)
-        for ours, theirs in zip(run(changed, [x]), run(made, [x]), strict=True):
-            torch.testing.assert_close(ours, theirs)
-
-    def test_a_second_run_finds_nothing(self) -> None:
-        made = edge_program(self.Many(), torch.rand(3))
-        assert apply(SeparateOutputs(alloc_graph_output=False), made).modified
-
-    def test_the_copies_survive_the_elimination_of_views(self) -> None:
-        lowered = executorch_program(
-            edge_program(self.Many(), torch.rand(3)), alloc_graph_input=False, alloc_graph_output=False
-        )
-        results: Any = lowered.graph.output_node().args[0]
-        assert len(set(results)) == len(results)
-        assert not any(node.op == "placeholder" for node in results)
-
-    def test_numbers_and_none_are_left_alone(self) -> None:
-        made = edge_program(lambda x: (x + 1.0, 3, None), torch.rand(3))
-        assert not SeparateOutputs(alloc_graph_output=False).apply(made)[1].modified

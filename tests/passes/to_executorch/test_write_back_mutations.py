@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.passes.lowering import after, call_nodes, edge_program, run
-from tests.passes.programs import apply
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 
@@ -16,7 +15,11 @@ from exirkit.ir import copy_program, ops
 from exirkit.passes import WriteBackMutations
 
 CLONE = ops.edge.dim_order_ops._clone_dim_order.default
+
+
 COPY = torch.ops.aten.copy_.default
+
+
 BUFFERS = ("first", "second", "third", "fourth")
 
 
@@ -107,63 +110,3 @@ def cycles(writes: dict[str, str]) -> list[set[str]]:
         if owner == start and all(start not in cycle for cycle in found):
             found.append(set(walked))
     return found
-
-
-def test_swapped_buffers_need_one_copy() -> None:
-    lowered = check({"first": "second", "second": "first"}, [])
-    assert len(call_nodes(lowered, CLONE)) == 1
-
-
-def test_a_chain_needs_order_and_no_copy() -> None:
-    lowered = check({"first": "second", "second": "third", "third": "x"}, [])
-    assert not call_nodes(lowered, CLONE)
-    assert [node.args[0].name for node in call_nodes(lowered, COPY)] == ["b_first", "b_second", "b_third"]
-
-
-def test_an_old_value_is_copied_once_for_all_its_outputs() -> None:
-    lowered = check({"first": "x"}, ["first", "first", "second"])
-    assert len(call_nodes(lowered, CLONE)) == 1
-
-
-def test_the_copy_of_an_output_also_opens_a_cycle() -> None:
-    lowered = check({"first": "second", "second": "first"}, ["second"])
-    assert len(call_nodes(lowered, CLONE)) == 1
-
-
-def test_write_backs_become_the_outputs() -> None:
-    lowered = check({"third": "x*"}, ["x*"])
-    (write,) = call_nodes(lowered, COPY)
-    assert lowered.graph.output_node().args[0][0] is write
-    assert lowered.graph_signature.output_specs[0].arg.name == write.name
-
-
-def test_a_second_run_finds_nothing() -> None:
-    assert apply(WriteBackMutations(), program({"first": "second", "second": "first", "x": "y*"}, ["first"])).modified
-
-
-def test_nothing_to_write_is_no_edit() -> None:
-    assert not apply(WriteBackMutations(), program({"first": "first"}, ["x*"])).modified
-
-
-def test_buffers_that_a_real_model_swaps() -> None:
-    class Swap(torch.nn.Module):
-        a: torch.Tensor
-        b: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("a", torch.tensor([1.0]))
-            self.register_buffer("b", torch.tensor([2.0]))
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            old: torch.Tensor = self.a.clone()
-            self.a.copy_(self.b.view(1, 1).view(1))
-            self.b.copy_(old)
-            return old, self.b + x
-
-    lowered = after(edge_program(Swap(), torch.zeros(1)), WriteBackMutations())
-    state = {"a": torch.tensor([1.0]), "b": torch.tensor([2.0])}
-    for first, second in ((1.0, 2.0), (2.0, 1.0)):
-        answers = run(lowered, [torch.zeros(1)], state)
-        assert [float(one) for one in answers[-2:]] == [first, first]
-        assert (float(state["a"]), float(state["b"])) == (second, first)

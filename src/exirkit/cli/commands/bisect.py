@@ -17,7 +17,7 @@ from exirkit.cli.commands.compare import (
     runs_text,
 )
 from exirkit.cli.console import Steps, counted, output_to_stderr, print_json, print_line
-from exirkit.cli.model import ModelSource, export_target, parse_source
+from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import (
     Atol,
     Json,
@@ -33,6 +33,7 @@ from exirkit.cli.options import (
     Seed,
     Strict,
 )
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.fuzz import LoweringSteps, Tolerances, WrongStep
@@ -61,6 +62,7 @@ class BisectReport:
     diagnostics: list[Diagnostic]
 
 
+@app.command()
 def bisect(
     target: ModelTarget,
     rules: Rules = None,
@@ -82,62 +84,25 @@ def bisect(
     torch and compared with the exported program. Without any, the passes of exirkit are tried.
     """
     source = parse_source(target)
-    lowering = Lowering(optimize, rules, pipeline, passes, runtime)
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
-            from exirkit.fuzz import Tolerances
-        report = bisect_source(
-            source, lowering, steps, method=method, strict=strict, runs=runs, seed=seed,
-            tolerances=Tolerances(rtol, atol),
-        )  # fmt: skip
-    if json:
-        print_json(report)
-    else:
-        print_line(f"{report.target}, against the exported program; {runs_text(report.inputs)}")
-        print_findings(report.diagnostics)
-        for one in report.methods:
-            verdict = "none of them wrong" if one["ok"] else "see above"
-            count = len(one["steps"])
-            print_line(f"{one['name']}: {counted(count, 'step')} that change the program, {verdict}")
-    raise typer.Exit(0 if report.ok else 1)
-
-
-def bisect_source(
-    source: ModelSource,
-    lowering: Lowering,
-    steps: Steps,
-    *,
-    method: str | None,
-    strict: bool,
-    runs: int,
-    seed: int,
-    tolerances: Tolerances,
-) -> BisectReport:
-    """Lower a model step by step and find the first one after which it computes something else.
-
-    Raises:
-        CommandError: EK711, there is no such method; EK713 to EK718, the target gives no exported program.
-        DiagnosticError: A step raised, and no step before it left anything wrong behind.
-        OSError: A file cannot be read.
-    """
-    from exirkit.fuzz import lower_in_steps
-
-    # Files are read before the model is exported, which may take long.
-    choices = lowering.choices()
-    target = export_target(source, steps, strict=strict)
-    chosen = target.only(method)
-    with steps.phase("lower", "lowering, with a snapshot after every pass"), output_to_stderr():
-        lowered = lower_in_steps(target.programs, choices)
-    found: dict[str, WrongStep | None] = {}
-    with output_to_stderr():
-        for name in sorted(chosen.programs):
-            steps(f"running every step of {name}")
-            found[name] = _first_wrong(name, lowered, runs, seed, tolerances)
-    if lowered.failure is not None and not any(found.values()):
-        raise lowered.failure
+            from exirkit.fuzz import Tolerances, lower_in_steps
+        # Files are read before the model is exported, which may take long.
+        choices = Lowering(optimize, rules, pipeline, passes, runtime).choices()
+        exported = export_target(source, steps, strict=strict)
+        chosen = exported.only(method)
+        with steps.phase("lower", "lowering, with a snapshot after every pass"), output_to_stderr():
+            lowered = lower_in_steps(exported.programs, choices)
+        found: dict[str, WrongStep | None] = {}
+        with output_to_stderr():
+            for name in sorted(chosen.programs):
+                steps(f"running every step of {name}")
+                found[name] = _first_wrong(name, lowered, runs, seed, Tolerances(rtol, atol))
+        if lowered.failure is not None and not any(found.values()):
+            raise lowered.failure
     findings = [describe_step(one) for one in found.values() if one is not None]
     findings += [] if lowered.failure is None else lowered.failure.diagnostics
-    return BisectReport(
+    report = BisectReport(
         ok=not any(found.values()),
         target=source.text,
         inputs=input_texts(runs, seed),
@@ -146,13 +111,23 @@ def bisect_source(
             {
                 "name": name,
                 "ok": one is None,
-                "steps": [each.stage for each in lowered.snapshots(name)[1:]],
+                "steps": [step.stage for step in lowered.snapshots(name)[1:]],
                 "step": WrongStepReport.of(one),
             }
             for name, one in found.items()
         ],
         diagnostics=findings,
     )
+    if json:
+        print_json(report)
+    else:
+        print_line(f"{report.target}, against the exported program; {runs_text(report.inputs)}")
+        print_findings(report.diagnostics)
+        for each in report.methods:
+            verdict = "none of them wrong" if each["ok"] else "see above"
+            count = len(each["steps"])
+            print_line(f"{each['name']}: {counted(count, 'step')} that change the program, {verdict}")
+    raise typer.Exit(0 if report.ok else 1)
 
 
 def _first_wrong(name: str, lowered: LoweringSteps, runs: int, seed: int, tolerances: Tolerances) -> WrongStep | None:

@@ -13,7 +13,7 @@ import typer
 from exirkit.cli.choices import Lowering
 from exirkit.cli.console import Steps, output_to_stderr, print_json, print_line, print_table, print_text
 from exirkit.cli.errors import CommandError
-from exirkit.cli.model import ExportedTarget, ModelSource, example_leaves, export_target, parse_source
+from exirkit.cli.model import ExportedTarget, example_leaves, export_target, parse_source
 from exirkit.cli.options import (
     Atol,
     Json,
@@ -29,6 +29,7 @@ from exirkit.cli.options import (
     Seed,
     Strict,
 )
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -140,6 +141,7 @@ class CompareReport:
     diagnostics: list[Diagnostic]
 
 
+@app.command()
 def compare(
     target: ModelTarget,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.pte]", show_default=False)] = None,
@@ -162,60 +164,28 @@ def compare(
     named, or the first instruction at which a runtime departs. The official runtime runs in a process of its own.
     """
     source = parse_source(target)
-    lowering = Lowering(optimize, rules, pipeline, passes, runtime)
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
-            from exirkit.fuzz import Tolerances
-        compared, report = compare_source(
-            source, lowering, steps, file=file, method=method, strict=strict, runs=runs, seed=seed,
-            tolerances=Tolerances(rtol, atol),
-        )  # fmt: skip
-    if json:
-        print_json(report)
-    else:
-        _print_compared(report, compared)
-    raise typer.Exit(0 if report.ok else 1)
-
-
-def compare_source(
-    source: ModelSource,
-    lowering: Lowering,
-    steps: Steps,
-    *,
-    file: Path | None,
-    method: str | None,
-    strict: bool,
-    runs: int,
-    seed: int,
-    tolerances: Tolerances,
-) -> tuple[list[MethodComparison], CompareReport]:
-    """Lower a model, run it on everything that there is, and find where results differ.
-
-    Raises:
-        CommandError: EK711, there is no such method; EK713 to EK718, the target gives no exported program.
-        DiagnosticError: The program cannot be lowered.
-        OSError: A file cannot be read.
-    """
-    from exirkit.fuzz import ComparedFile, Official, is_own_file, lower_in_steps
-
-    # Files are read before the model is exported, which may take long.
-    choices = lowering.choices()
-    given = None if file is None else file.read_bytes()
-    target = export_target(source, steps, strict=strict)
-    chosen = target.only(method)
-    with steps.phase("lower", "lowering, with a snapshot after every pass"), output_to_stderr():
-        lowered = lower_in_steps(target.programs, choices)
-    if lowered.failure is not None:
-        raise lowered.failure
-    assert lowered.manager is not None, "it did not fail"
-    data = lowered.manager.buffer if given is None else given
-    program_file = ComparedFile(data, given is None or is_own_file(data, lowered))
-    compared: list[MethodComparison] = []
-    with Official() as official, output_to_stderr():
-        for name in sorted(chosen.programs):
-            steps(f"comparing {name}")
-            calls = calls_of(target.programs[name], name, runs, seed)
-            compared.append(_compared(name, target, lowered, program_file, official, calls, tolerances))
+            from exirkit.fuzz import ComparedFile, Official, Tolerances, is_own_file, lower_in_steps
+        # Files are read before the model is exported, which may take long.
+        choices = Lowering(optimize, rules, pipeline, passes, runtime).choices()
+        given = None if file is None else file.read_bytes()
+        exported = export_target(source, steps, strict=strict)
+        chosen = exported.only(method)
+        with steps.phase("lower", "lowering, with a snapshot after every pass"), output_to_stderr():
+            lowered = lower_in_steps(exported.programs, choices)
+        if lowered.failure is not None:
+            raise lowered.failure
+        assert lowered.manager is not None, "it did not fail"
+        data = lowered.manager.buffer if given is None else given
+        program_file = ComparedFile(data, given is None or is_own_file(data, lowered))
+        compared: list[MethodComparison] = []
+        with Official() as official, output_to_stderr():
+            for name in sorted(chosen.programs):
+                steps(f"comparing {name}")
+                calls = calls_of(exported.programs[name], name, runs, seed)
+                tolerances = Tolerances(rtol, atol)
+                compared.append(_compared(name, exported, lowered, program_file, official, calls, tolerances))
     report = CompareReport(
         ok=all(one.ok for one in compared),
         target=source.text,
@@ -226,7 +196,11 @@ def compare_source(
         methods=[_document(one) for one in compared],
         diagnostics=[one for each in compared for one in _findings(each)],
     )
-    return compared, report
+    if json:
+        print_json(report)
+    else:
+        _print_compared(report, compared)
+    raise typer.Exit(0 if report.ok else 1)
 
 
 def calls_of(program: ExportedProgram, method: str, runs: int, seed: int) -> list[Sequence[Any]]:
@@ -327,9 +301,9 @@ def describe_step(step: WrongStep) -> Diagnostic:
     if applied is not None:
         where = f" ({step.rule_place})" if step.rule_place else ""
         author = f"application {applied.number} of rule {applied.rule}{where}, in pass {step.stage}"
-    return Diagnostic(
-        code="EK735",
-        message=f"{does} {author}" + (f": {step.failure}" if step.failure else ""),
+    return Diagnostic.of(
+        "EK735",
+        f"{does} {author}" + (f": {step.failure}" if step.failure else ""),
         location=_location(step.method, place),
         notes=tuple(notes),
         hint=f"`exirkit rule check` tries rule {applied.rule} by itself" if applied else None,
@@ -347,9 +321,9 @@ def describe_runtime(method: str, found: RuntimeDifference) -> Diagnostic:
         notes.append(text)
         if found.node.module:
             notes.append(f"module: {found.node.module}")
-    return Diagnostic(
-        code="EK736",
-        message=f"the {found.executor} departs from {found.against} at {at.operator}",
+    return Diagnostic.of(
+        "EK736",
+        f"the {found.executor} departs from {found.against} at {at.operator}",
         location=_location(method, found.node, text),
         notes=tuple(notes),
     )
@@ -359,24 +333,14 @@ def describe_failure(method: str, executor: str, failure: str) -> Diagnostic:
     """Return EK737: a runtime does not run the file."""
     from exirkit.ir import Diagnostic
 
-    return Diagnostic(
-        code="EK737",
-        message=f"the {executor} does not run the file: {failure}",
-        location=_location(method, None),
-        hint="`exirkit verify` reports what is wrong with a file as far as that can be known without running it",
-    )
+    return Diagnostic.of("EK737", f"the {executor} does not run the file: {failure}", location=_location(method, None))
 
 
 def describe_missing(executor: str, reason: str) -> Diagnostic:
     """Return EK738: a runtime was not asked."""
     from exirkit.ir import Diagnostic
 
-    return Diagnostic(
-        code="EK738",
-        severity="warning",
-        message=f"the {executor} was NOT compared: {reason}",
-        hint="install it to compare with the runtime that devices have",
-    )
+    return Diagnostic.of("EK738", f"the {executor} was NOT compared: {reason}", severity="warning")
 
 
 def _location(method: str, place: NodePlace | None, node: str | None = None) -> Location:

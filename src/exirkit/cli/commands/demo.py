@@ -16,6 +16,7 @@ from exirkit.cli.errors import INTERNAL_ERROR, CommandError
 from exirkit.cli.files import check_writable
 from exirkit.cli.model import export_methods
 from exirkit.cli.options import Json
+from exirkit.cli.root import app
 
 # Float32 sums, taken in another order and carried through 53 layers.
 TOLERANCE = 1e-4
@@ -44,6 +45,7 @@ class DemoReport:
     ok: bool = True
 
 
+@app.command()
 def demo(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="MODEL.pte", help="Keep the program file.")

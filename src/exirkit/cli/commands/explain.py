@@ -14,6 +14,7 @@ import typer
 from exirkit.cli.console import print_json, print_line, print_table, print_text
 from exirkit.cli.errors import WRONG_USAGE, CommandError
 from exirkit.cli.options import Json
+from exirkit.cli.root import app
 
 _FILE_NAME = "codes.yaml"
 
@@ -35,6 +36,7 @@ class ExplainReport:
     ok: bool = True
 
 
+@app.command()
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="[CODE]", show_default=False)] = None, json: Json = False
 ) -> None:

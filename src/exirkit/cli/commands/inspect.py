@@ -8,11 +8,13 @@ import typer
 
 from exirkit.cli.console import nbytes_text, print_json, print_line, print_table, shape_text
 from exirkit.cli.options import Json, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.cli.program_file import InspectReport, MethodReport, ValueReport
 
 
+@app.command()
 def inspect(
     file: ProgramFile,
     method: MethodName = None,

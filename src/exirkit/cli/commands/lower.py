@@ -19,6 +19,7 @@ from exirkit.cli.console import Steps, nbytes_text, output_to_stderr, print_json
 from exirkit.cli.files import check_writable, expand_books, write_text
 from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, ModelTarget, Planner, Strict
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -82,6 +83,7 @@ class LowerReport:
     ok: bool = True
 
 
+@app.command()
 def lower(
     target: ModelTarget,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.pte", show_default=False)],

@@ -16,10 +16,11 @@ from exirkit.cli.errors import WRONG_USAGE, CommandError
 from exirkit.cli.files import check_writable, write_text
 from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, MethodName, Planner
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.passes import MemoryPlanningPass, MemoryPolicy
-    from exirkit.pictures import MemoryPicture, MethodPicture, PicturedArena, PicturedValue
+    from exirkit.visualization import ArenaMap, MappedValue, MemoryMap, MethodMap
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class PoolReport:
     source: str | None
 
     @classmethod
-    def of(cls, method: MethodPicture, arena: PicturedArena, name: str | None) -> PoolReport:
+    def of(cls, method: MethodMap, arena: ArenaMap, name: str | None) -> PoolReport:
         """Return the document of an arena, which a policy may have given a name."""
         step = method.steps[arena.at] if method.steps else None
         return cls(
@@ -116,7 +117,7 @@ class LargeValueReport:
     source: str | None
 
     @classmethod
-    def of(cls, method: MethodPicture, value: PicturedValue, peak: int) -> LargeValueReport:
+    def of(cls, method: MethodMap, value: MappedValue, peak: int) -> LargeValueReport:
         """Return the document of a value; `peak` is where its arena needs most."""
         return cls(
             name=value.name,
@@ -190,6 +191,7 @@ class MemoryReport:
     ok: bool = True
 
 
+@app.command()
 def memory(
     target: Annotated[str, typer.Argument(metavar="MODEL.pte|FILE.pt2|MODULE:FACTORY", show_default=False)],
     method: MethodName = None,
@@ -233,23 +235,23 @@ def memory(
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
             from exirkit.passes import load_memory_policy
-            from exirkit.pictures import picture_page, picture_svg, picture_trace
+            from exirkit.visualization import memory_map_page, memory_map_svg, memory_map_trace
 
         pools = None if policy is None else load_memory_policy(policy)
         numbered = () if pools is None else pools.numbered_pools()
         limits = {number: pool.limit for number, pool in numbered if pool.limit is not None}
         if target.endswith(".pte"):
-            picture = _picture_of_file(target, rules, limits, steps)
+            memory_map = _memory_map_of_file(target, rules, limits, steps)
         else:
             planning = planning_pass(planner, pools, in_place=in_place, schedule=schedule)
-            picture = _picture_of_model(target, planning, optimize, rules, limits, steps)
-        picture = _only(picture, method)
-    for path, draw in ((svg, picture_svg), (html, picture_page), (trace, picture_trace)):
+            memory_map = _memory_map_of_model(target, planning, optimize, rules, limits, steps)
+        memory_map = _only(memory_map, method)
+    for path, draw in ((svg, memory_map_svg), (html, memory_map_page), (trace, memory_map_trace)):
         if path is not None:
-            write_text(path, draw(picture))
-    methods = [_method(one, top, pools) for one in picture.methods]
+            write_text(path, draw(memory_map))
+    methods = [_method(one, top, pools) for one in memory_map.methods]
     report = MemoryReport(
-        target=picture.title,
+        target=memory_map.title,
         methods=methods,
         together=_together(methods) if len(methods) > 1 else [],
         svg=None if svg is None else os.fspath(svg),
@@ -262,41 +264,41 @@ def memory(
         print_memory(report)
 
 
-def _only(picture: MemoryPicture, method: str | None) -> MemoryPicture:
-    """Return the picture of one method, or of all.
+def _only(memory_map: MemoryMap, method: str | None) -> MemoryMap:
+    """Return the memory map of one method, or of all.
 
     Raises:
         CommandError: EK723, there is no such method.
     """
-    chosen = tuple(one for one in picture.methods if method in (None, one.name))
+    chosen = tuple(one for one in memory_map.methods if method in (None, one.name))
     if method is not None and not chosen:
-        names = ", ".join(one.name for one in picture.methods) or "none"
+        names = ", ".join(one.name for one in memory_map.methods) or "none"
         message = f"no method {method!r} with planned memory"
         raise CommandError(code="EK723", message=message, hint=f"methods: {names}", exit_code=WRONG_USAGE)
-    return picture.model_copy(update={"methods": chosen})
+    return memory_map.model_copy(update={"methods": chosen})
 
 
-def _picture_of_file(target: str, books: Sequence[str] | None, limits: dict[int, int], steps: Steps) -> MemoryPicture:
+def _memory_map_of_file(target: str, books: Sequence[str] | None, limits: dict[int, int], steps: Steps) -> MemoryMap:
     from exirkit.cli.program_file import register_operators
-    from exirkit.pictures import picture_file
+    from exirkit.visualization import memory_map_of_file
 
     register_operators(books)
     with steps.phase("read", f"reading {target}"):
-        return picture_file(target, limits=limits)
+        return memory_map_of_file(target, limits=limits)
 
 
-def _picture_of_model(
+def _memory_map_of_model(
     target: str,
     planning: MemoryPlanningPass,
     level: int,
     books: Sequence[str] | None,
     limits: dict[int, int],
     steps: Steps,
-) -> MemoryPicture:
+) -> MemoryMap:
     from exirkit.passes import ApplyRules, ExecutorchBackendConfig
     from exirkit.patterns import read_target
-    from exirkit.pictures import picture_manager
     from exirkit.program import to_edge
+    from exirkit.visualization import memory_map_of_manager
 
     exported = export_target(parse_source(target), steps).programs
     config = ExecutorchBackendConfig(
@@ -310,10 +312,10 @@ def _picture_of_model(
             edge = edge.transform([ApplyRules(rules_of(books))])
     with steps.phase("to_executorch"):
         manager = edge.to_executorch(config, progress=steps)
-    return picture_manager(manager, title=target, limits=limits)
+    return memory_map_of_manager(manager, title=target, limits=limits)
 
 
-def _method(method: MethodPicture, top: int, policy: MemoryPolicy | None) -> MethodMemory:
+def _method(method: MethodMap, top: int, policy: MemoryPolicy | None) -> MethodMemory:
     names = {} if policy is None else {number: pool.name for number, pool in policy.numbered_pools()}
     at = {arena.number: arena.at for arena in method.arenas}
     largest = sorted(method.values, key=lambda value: (-value.nbytes, value.spans[0][0], value.value))[:top]

@@ -16,6 +16,7 @@ import typer
 from exirkit.cli.console import print_json, print_line
 from exirkit.cli.errors import WRONG_USAGE, CommandError
 from exirkit.cli.options import Json
+from exirkit.cli.root import app
 
 _FILES = {
     "pyproject.toml": "pyproject.toml",
@@ -51,6 +52,7 @@ class NewBackendReport:
     ok: bool = True
 
 
+@app.command("new-backend")
 def new_backend(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A class name, such as TinyNpu.", show_default=False)],
     output: Annotated[

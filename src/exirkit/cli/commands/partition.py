@@ -22,6 +22,7 @@ from exirkit.cli.console import (
 from exirkit.cli.errors import unknown_name
 from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, MethodName, ModelTarget, Strict
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.passes import PartitionAccount, WhyNot
@@ -100,6 +101,7 @@ class PartitionReport:
     ok: bool = True
 
 
+@app.command()
 def partition(
     target: ModelTarget,
     partitioner: Annotated[Path, typer.Option("--partitioner", metavar="FILE.yaml", help="What a backend takes.")],

@@ -24,6 +24,7 @@ from exirkit.cli.options import (
     Rules,
     Strict,
 )
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -76,6 +77,7 @@ class PrintReport:
     ok: bool = True
 
 
+@app.command("print")
 def print_program(
     target: ModelTarget,
     dialect: Annotated[PrintedDialect, typer.Option(help="How far to lower it.")] = PrintedDialect.EDGE,

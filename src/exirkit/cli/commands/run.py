@@ -17,6 +17,7 @@ from exirkit.cli.console import Steps, print_json, print_line, print_table, shap
 from exirkit.cli.errors import usage_error
 from exirkit.cli.files import check_writable, write_whole
 from exirkit.cli.options import Json, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.cli.input_files import Fill
@@ -61,6 +62,7 @@ class RunReport:
     ok: bool = True
 
 
+@app.command()
 def run(
     file: ProgramFile,
     method: MethodName = None,
@@ -91,95 +93,51 @@ def run(
     check_writable(save, ".npz")
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.cli.program_file import register_operators
+        import torch
 
+        from exirkit.cli.input_files import make_inputs, read_inputs
+        from exirkit.cli.program_file import chosen_plans, register_operators
+        from exirkit.emit import open_program
+        from exirkit.runtime_ref import Runtime
+
+        # The runtime knows the shipped backends when their module is imported.
+        import_module("exirkit.program.demo_backend")
         register_operators(rules)
-        report = run_file(
-            file,
-            steps,
-            method=method,
-            inputs=inputs or (),
-            fill="ones" if ones else "random",
-            seed=seed,
-            repeat=repeat,
-            save=save,
-            sanitize=sanitize or knowing,
-            in_place=in_place,
-        )
+        steps(f"loading {file}")
+        with open_program(file) as opened:
+            names = [plan.name for plan in opened.program.execution_plan]
+            name = method or (names[0] if len(names) == 1 else "forward")
+            plan = chosen_plans(opened.program, name)[0]
+            program = Runtime.get().load_program(opened, sanitize=sanitize or knowing, in_place=in_place)
+            loaded = program.load_method(name)
+            fill: Fill | None = None if inputs or not plan.inputs else "ones" if ones else "random"
+            values = (
+                read_inputs(inputs or ())
+                if fill is None
+                else make_inputs(plan, fill, torch.Generator().manual_seed(seed))
+            )
+            steps(f"running {name}")
+            seconds: list[float] = []
+            outputs: list[Any] = []
+            for _ in range(repeat):
+                start = time.perf_counter()
+                outputs = loaded.execute(values)
+                seconds.append(time.perf_counter() - start)
+        if save is not None:
+            _save_outputs(save, outputs)
+    report = RunReport(
+        file=os.fspath(file),
+        method=name,
+        inputs=[os.fspath(each) for each in inputs or ()] if fill is None else [fill],
+        seed=seed if fill == "random" else None,
+        outputs=[_output(index, value) for index, value in enumerate(outputs)],
+        seconds=seconds,
+        saved=None if save is None else os.fspath(save),
+    )
     if json:
         print_json(report)
     else:
         print_run(report)
-
-
-def run_file(
-    path: Path,
-    steps: Steps,
-    *,
-    method: str | None,
-    inputs: Sequence[Path],
-    fill: Fill,
-    seed: int,
-    repeat: int,
-    save: Path | None,
-    sanitize: bool,
-    in_place: bool,
-) -> RunReport:
-    """Load a program file, run one method and report its outputs.
-
-    Args:
-        path: The file.
-        steps: Progress.
-        method: Name of the method; by default `forward`, or the only one there is.
-        inputs: Files with inputs; made up if there are none.
-        fill: How inputs are made up.
-        seed: Of random inputs.
-        repeat: How often to run; a method with state continues from the run before.
-        save: File for the outputs of the last run, `.npz`.
-        sanitize: Whether every access to planned memory is checked.
-        in_place: Whether results may overwrite dead arguments, where operators allow that.
-
-    Raises:
-        ModelError: The file cannot be loaded or run, or the memory sanitizer finds a wrong access.
-        UsageError: EK640 to EK645, the inputs do not fit the method.
-        CommandError: EK721 to EK723, inputs cannot be read or made up, or there is no such method.
-    """
-    import torch
-
-    from exirkit.cli.input_files import make_inputs, read_inputs
-    from exirkit.cli.program_file import chosen_plans
-    from exirkit.emit import open_program
-    from exirkit.runtime_ref import Runtime
-
-    # The runtime knows a backend when its module is imported.
-    for backend in ("demo_backend", "reference_backend"):
-        import_module(f"exirkit.program.{backend}")
-    steps(f"loading {path}")
-    with open_program(path) as file:
-        names = [plan.name for plan in file.program.execution_plan]
-        name = method or (names[0] if len(names) == 1 else "forward")
-        plan = chosen_plans(file.program, name)[0]
-        loaded = Runtime.get().load_program(file, sanitize=sanitize, in_place=in_place).load_method(name)
-        made_up = not inputs and bool(plan.inputs)
-        values = read_inputs(inputs) if inputs else make_inputs(plan, fill, torch.Generator().manual_seed(seed))
-        steps(f"running {name}")
-        seconds: list[float] = []
-        outputs: list[Any] = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            outputs = loaded.execute(values)
-            seconds.append(time.perf_counter() - start)
-    if save is not None:
-        _save_outputs(save, outputs)
-    return RunReport(
-        file=os.fspath(path),
-        method=name,
-        inputs=[fill] if made_up else [os.fspath(each) for each in inputs],
-        seed=seed if made_up and fill == "random" else None,
-        outputs=[_output(index, value) for index, value in enumerate(outputs)],
-        seconds=seconds,
-        saved=os.fspath(save) if save is not None else None,
-    )
 
 
 def _save_outputs(path: Path, outputs: Sequence[Any]) -> None:

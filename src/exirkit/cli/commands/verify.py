@@ -12,6 +12,7 @@ import typer
 
 from exirkit.cli.console import counted, print_json, print_line, print_text
 from exirkit.cli.options import Json, OperatorBooks, ProgramFile
+from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.emit import ExecutionPlan, PteFile
@@ -29,6 +30,7 @@ class VerifyReport:
     diagnostics: list[Diagnostic]
 
 
+@app.command()
 def verify(
     file: ProgramFile,
     target: Annotated[
@@ -122,9 +124,9 @@ def _unknown_kernels(file: PteFile, registry: OperatorRegistry) -> list[Diagnost
                 continue
             near = registry.suggest(name)
             found.append(
-                Diagnostic(
-                    code="EK731",
-                    message=f"no kernel is called {name}",
+                Diagnostic.of(
+                    "EK731",
+                    f"no kernel is called {name}",
                     location=Location(method=plan.name, node=f"operator {index}"),
                     hint=f"did you mean {near}?" if near else UNKNOWN_KERNEL_HINT,
                 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from exirkit.cli.root import app
+
 from .campaign import fuzz
 from .mutants import mutants
 from .results import merge, report, show
@@ -14,5 +16,7 @@ fuzz_app.command()(report)
 fuzz_app.command()(show)
 fuzz_app.command()(merge)
 fuzz_app.command()(mutants)
+
+app.add_typer(fuzz_app, name="fuzz")
 
 __all__ = ["fuzz_app"]

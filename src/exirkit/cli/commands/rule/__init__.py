@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from exirkit.cli.root import app
+
 from .books import docs, list_rules, schema, words
 from .check import check
 from .explain import explain
@@ -17,5 +19,7 @@ rule_app.command()(schema)
 rule_app.command()(docs)
 rule_app.command("from-trace")(from_trace)
 rule_app.command()(words)
+
+app.add_typer(rule_app, name="rule")
 
 __all__ = ["rule_app"]

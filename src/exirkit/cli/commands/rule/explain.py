@@ -11,7 +11,7 @@ import typer
 from exirkit.cli.console import Steps, counted, output_to_stderr, print_json, print_line, print_text
 from exirkit.cli.errors import usage_error
 from exirkit.cli.files import expand_books
-from exirkit.cli.model import ModelSource, export_target, parse_source
+from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, Libraries, ModelTarget, Strict
 
 if TYPE_CHECKING:
@@ -111,23 +111,6 @@ class RuleExplainReport:
     ok: bool = True
 
 
-@dataclass(frozen=True)
-class Where:
-    """In which program a rule is explained.
-
-    Attributes:
-        method: Name of a method; otherwise all.
-        after_others: After the other rules of the books were applied.
-        official: In what the official exporter lowers to Edge.
-        exported: In the exported program.
-    """
-
-    method: str | None
-    after_others: bool
-    official: bool
-    exported: bool
-
-
 def explain(
     model: ModelTarget,
     books: Annotated[list[str], typer.Option("--rules", metavar="BOOK", help="A file, or a shipped book; repeatable.")],
@@ -150,64 +133,43 @@ def explain(
     For a node: the part of the rule that stops the match, what it asks for, and what the program has there. MODEL is
     what `exirkit lower` takes; rules are explained in the Edge program, where `lower --rules` applies them.
     """
+    if official and exported:
+        raise usage_error("--official and --exported exclude each other")
     source = parse_source(model)
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.patterns import import_libraries
+        from exirkit.ir import GraphEditor, copy_program
+        from exirkit.patterns import import_libraries, load_book
 
         import_libraries(libraries or ())
-        report = explain_source(
-            source, books, rule, node, Where(method, after_others, official, exported), strict, steps
-        )
+        loaded = [load_book(name).require_valid() for name in expand_books(books)]
+        compiled = [one for book in loaded for one in book.rules]
+        wanted = _rule_of(loaded, rule)
+        target = export_target(source, steps, strict=strict)
+        chosen = sorted(target.only(method).programs)
+        programs = target.programs if exported else _edge_programs(target.programs, steps, official=official)
+        if after_others:
+            steps("rewriting")
+            programs = {name: _after_others(wanted, compiled, programs[name]) for name in chosen}
+        steps(f"explaining {wanted.id}")
+        editors = {name: GraphEditor(copy_program(programs[name])) for name in chosen}
+        explained = _explained(editors, wanted, compiled, node)
+    methods = [
+        ExplainedMethod(name, one.tried, one.firing, [ExplainedNode.of(each) for each in one.nodes])
+        for name, one in explained.items()
+    ]
+    report = RuleExplainReport(source.text, wanted.id, next(iter(explained.values())).operators, methods)
     if json:
         print_json(report)
     else:
         _print_explained(report)
 
 
-def explain_source(
-    source: ModelSource, names: Sequence[str], rule_id: str, node: str | None, where: Where, strict: bool, steps: Steps
-) -> RuleExplainReport:
-    """Explain a rule in the Edge program of a model, where `exirkit lower --rules` applies it, or in another one.
-
-    Raises:
-        CommandError: EK714 to EK718, the target gives no exported program; EK711, there is no such method, or the
-            options exclude each other, or the official exporter is not installed.
-        UsageError: EK206, no book has the rule; EK262, no method has the node.
-        ModelError: A book has errors, or the model cannot be handled.
-        OSError: A book cannot be read.
-    """
-    from exirkit.ir import GraphEditor, copy_program
-    from exirkit.patterns import load_book
-
-    books = [load_book(name).require_valid() for name in expand_books(names)]
-    rules = [rule for book in books for rule in book.rules]
-    rule = _rule_of(books, rule_id)
-    target = export_target(source, steps, strict=strict)
-    chosen = sorted(target.only(where.method).programs)
-    programs = _programs(target.programs, where, steps)
-    if where.after_others:
-        steps("rewriting")
-        programs = {name: _after_others(rule, rules, programs[name]) for name in chosen}
-    steps(f"explaining {rule.id}")
-    editors = {name: GraphEditor(copy_program(programs[name])) for name in chosen}
-    explained = _explained(editors, rule, rules, node)
-    methods = [
-        ExplainedMethod(name, one.tried, one.firing, [ExplainedNode.of(each) for each in one.nodes])
-        for name, one in explained.items()
-    ]
-    return RuleExplainReport(source.text, rule.id, next(iter(explained.values())).operators, methods)
-
-
-def _programs(exported: dict[str, ExportedProgram], where: Where, steps: Steps) -> dict[str, ExportedProgram]:
-    """Return the programs in which a rule is explained."""
+def _edge_programs(exported: dict[str, ExportedProgram], steps: Steps, *, official: bool) -> dict[str, ExportedProgram]:
+    """Return the Edge programs in which a rule is explained."""
     from exirkit.program import to_edge
 
-    if where.official and where.exported:
-        raise usage_error("--official and --exported exclude each other")
-    if where.exported:
-        return exported
-    if where.official:
+    if official:
         steps("lowering with the official exporter")
         try:
             from exirkit.bridge import officially_lowered

@@ -109,71 +109,27 @@ def from_trace(
         raise CommandError(code="EK713", message="a rule is made of functions", exit_code=WRONG_USAGE)
     with Steps() as steps:
         steps("loading torch")
-        import torch  # noqa: F401 - its import is the step
+        from exirkit.patterns import trace_rule
 
-        report = trace_source(
-            source, replace, examples or (), decide or (), rule, dialect is TraceDialect.EDGE, output, steps
-        )
-    if json:
-        print_json(report)
-        return
-    if report.file is None:
-        typer.echo(report.book, nl=False)
-    else:
-        typer.echo(f"{report.file}: rule {report.rule}")
-    if report.undecided:
-        typer.echo(f"to be decided: {', '.join(report.undecided)}", err=report.file is None)
-
-
-def trace_source(
-    source: ModelSource,
-    replace: str | None,
-    examples: Sequence[str],
-    decide: Sequence[str],
-    rule: str | None,
-    is_edge: bool,
-    output: Path | None,
-    steps: Steps,
-) -> RuleTraceReport:
-    """Trace two functions and write the rule.
-
-    Args:
-        source: The function that computes the pattern.
-        replace: Name of the function that computes the replacement.
-        examples: `name=value`, in the order of the arguments.
-        decide: `name=way`.
-        rule: Id of the rule.
-        is_edge: Trace the Edge program; what `torch.export` gives otherwise.
-        output: Where to write the book.
-        steps: Progress.
-
-    Raises:
-        CommandError: EK711 or EK713, the options do not fit; EK712, the file cannot be written; EK714 to EK716, the
-            target gives no functions.
-        UsageError: EK265 or EK266, no rule can be made like this.
-        OSError: The file cannot be written.
-    """
-    from exirkit.patterns import trace_rule
-
-    name = str(source.factory)
-    decisions = _pairs(decide, "--decide")
-    given = {name: _example(name, text) for name, text in _pairs(examples, "--example").items()}
-    with output_to_stderr():
-        steps(f"loading {source.text}")
-        pattern, replacement, inputs = _functions(source, replace, {name: one[0] for name, one in given.items()})
-        steps("tracing")
-        traced = trace_rule(
-            pattern,
-            replacement,
-            inputs,
-            rule_id=rule or f"traced.{name.strip('_').replace('_', '-')}",
-            doc=_first_sentence(pattern),
-            decide=decisions,
-            qualifiers={name: kind for name, (_, kind) in given.items() if kind is not None},
-            lower=_lowered if is_edge else None,
-        )
-    if output is not None:
-        write_text(output, traced.text)
+        name = source.factory
+        decisions = _pairs(decide or (), "--decide")
+        given = {key: _example(key, text) for key, text in _pairs(examples or (), "--example").items()}
+        with output_to_stderr():
+            steps(f"loading {source.text}")
+            pattern, replacement, inputs = _functions(source, replace, {key: one[0] for key, one in given.items()})
+            steps("tracing")
+            traced = trace_rule(
+                pattern,
+                replacement,
+                inputs,
+                rule_id=rule or f"traced.{name.strip('_').replace('_', '-')}",
+                doc=_first_sentence(pattern),
+                decide=decisions,
+                qualifiers={key: kind for key, (_, kind) in given.items() if kind is not None},
+                lower=_lowered if dialect is TraceDialect.EDGE else None,
+            )
+        if output is not None:
+            write_text(output, traced.text)
     literals = [
         TracedLiteral(
             name=one.name,
@@ -185,7 +141,16 @@ def trace_source(
         for one in traced.literals
     ]
     file = os.fspath(output) if output is not None else None
-    return RuleTraceReport(traced.rule.id, file, traced.text, literals, list(traced.undecided))
+    report = RuleTraceReport(traced.rule.id, file, traced.text, literals, list(traced.undecided))
+    if json:
+        print_json(report)
+        return
+    if file is None:
+        typer.echo(report.book, nl=False)
+    else:
+        typer.echo(f"{file}: rule {report.rule}")
+    if report.undecided:
+        typer.echo(f"to be decided: {', '.join(report.undecided)}", err=file is None)
 
 
 def _functions(

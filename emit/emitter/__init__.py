@@ -1,1 +1,0 @@
-"""Lowered methods become one program."""

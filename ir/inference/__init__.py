@@ -1,1 +1,0 @@
-"""What calls return: values inferred from recorded ones, by kernels, fake tensors or sample sizes."""

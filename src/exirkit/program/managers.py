@@ -1,0 +1,623 @@
+"""The managers of Edge and of ExecuTorch programs, and the way from one to the other.
+
+A method is lowered as fast as its memory allows: optimized, lowered, planned, and what that takes is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from exirkit.emit import EmitterOutput, Program, PteImage, data_file, emit_program, lay_out, print_program, write_file
+from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, ModelError, UsageError
+from exirkit.passes import (
+    EdgeCompileConfig,
+    ExecutorchBackendConfig,
+    MemoryPlanningPass,
+    Partitioner,
+    Pipeline,
+    apply_user_passes,
+    edge_settings,
+    executorch_settings,
+    finalize_methods,
+    has_library_operators,
+    live_nbytes,
+    needs_legalizing,
+    peak_nbytes,
+    planned_nbytes,
+    reject_readers_of_shared_buffers,
+)
+from exirkit.patterns import Target, read_target
+from exirkit.verifiers import KernelTable, check_edge_program, check_kernels
+
+from .delegation import delegated_methods
+
+Programs = ExportedProgram | Mapping[str, ExportedProgram]
+Progress = Callable[[str], None]
+
+
+def by_method(programs: Programs) -> dict[str, ExportedProgram]:
+    """Return programs by method name; one program alone is `forward` (raises EK702 for anything else)."""
+    named = dict(programs) if isinstance(programs, Mapping) else {"forward": programs}
+    for name, program in named.items():
+        if not isinstance(program, ExportedProgram) or not isinstance(name, str):
+            raise UsageError(
+                Diagnostic.of(
+                    "EK702",
+                    f"method {name!r} is a {type(program).__name__}",
+                    expected="a torch.export.ExportedProgram",
+                    hint="export the module first: torch.export.export(module, example_inputs)",
+                )
+            )
+    return named
+
+
+def method_of(programs: Mapping[str, ExportedProgram], name: str) -> ExportedProgram:
+    """Return the program of a method (raises EK703 if there is none)."""
+    if name not in programs:
+        known = ", ".join(sorted(programs))
+        raise UsageError(Diagnostic.of("EK703", f"there is no method {name}", notes=(f"methods: {known}",)))
+    return programs[name]
+
+
+def reject(value: Any, option: str) -> None:
+    """Raise EK701 if an option that is not supported yet was given a value."""
+    if value:
+        raise not_yet(option)
+
+
+def not_yet(what: str) -> UsageError:
+    """Return the error EK701: documented, and not supported yet."""
+    return UsageError(Diagnostic.of("EK701", f"{what} is not supported yet"))
+
+
+def say(progress: Progress | None, line: str) -> None:
+    """Tell the caller what comes next, if it wants to know."""
+    if progress is not None:
+        progress(line)
+
+
+def pipeline_between(given: Pipeline | None, usual: str) -> Pipeline:
+    """Return a pipeline for a step of the chain.
+
+    Args:
+        given: What the caller wants; the one that comes with exirkit when absent.
+        usual: Name of that.
+
+    Raises:
+        UsageError: EK705, it takes or makes another dialect than the step.
+    """
+    shipped = Pipeline.shipped(usual)
+    if given is None:
+        return shipped
+    if given.model.dialect != shipped.model.dialect:
+        here, wanted = given.model.dialect, shipped.model.dialect
+        raise UsageError(
+            Diagnostic.of(
+                "EK705",
+                f"pipeline {given.name} leads from {here.from_} to {here.to}",
+                expected=f"one from {wanted.from_} to {wanted.to} for {usual}",
+            )
+        )
+    return given
+
+
+_ATTEMPTS = 5
+"""How often an optimization is repeated with less memory. Each time the excess is taken off, so few are needed."""
+
+
+_SPLITTING = ("aten::split_copy.Tensor_out", "aten::unbind_copy.int_out")
+
+
+def check_optimization(config: ExecutorchBackendConfig) -> None:
+    """Reject choices that contradict each other.
+
+    Raises:
+        UsageError: EK706, a level, aim or limit that is none.
+    """
+    problems = (
+        (config.optimization_level not in (0, 1, 2), "optimization_level", "0, 1 or 2"),
+        (config.optimize_for not in ("speed", "size"), "optimize_for", "'speed' or 'size'"),
+        (config.arena_limit is not None and config.arena_limit < 0, "arena_limit", "a number of bytes"),
+    )
+    for is_wrong, name, expected in problems:
+        if is_wrong:
+            message = f"ExecutorchBackendConfig.{name} is {getattr(config, name)!r}"
+            raise UsageError(Diagnostic.of("EK706", message, expected=expected))
+
+
+def target_of(config: ExecutorchBackendConfig) -> Target:
+    """Return the description of the target that is lowered for.
+
+    Raises:
+        UsageError: EK209, it is not a description.
+        OSError: It cannot be read.
+    """
+    if isinstance(config.target, Target):
+        return config.target
+    return read_target("any" if config.target is None else config.target)
+
+
+def kernels_of(target: Target) -> KernelTable | None:
+    """Return the kernels of a target, or None where nothing is known of them."""
+    if target.registry is None:
+        return None
+    # Targets are values; making a table takes longer than checking a small program.
+    key = (target.name, target.registry.model_dump_json())
+    if key not in _TABLES:
+        _TABLES[key] = KernelTable(target.name, target.registry.conditions())
+    return _TABLES[key]
+
+
+_TABLES: dict[tuple[str, str], KernelTable] = {}
+
+
+class MethodLowering:
+    """Lowers programs of one method from Edge to ExecuTorch.
+
+    Args:
+        method: Its name.
+        pipeline: Lowers.
+        planner: Plans memory.
+        settings: For the pipeline.
+        progress: Called with a line of text before each long step.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        pipeline: Pipeline,
+        planner: MemoryPlanningPass,
+        settings: Mapping[str, Any],
+        progress: Progress | None,
+    ) -> None:
+        self.method = method
+        self.pipeline = pipeline
+        self.planner = planner
+        self.settings = settings
+        self.progress = progress
+
+    def optimized(self, program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
+        """Return the program optimized, lowered and planned.
+
+        Raises:
+            ModelError: EK707, memory does not suffice; or what lowering raises.
+        """
+        level = config.optimization_level
+        program = self._legalized(program, target_of(config))
+        limit = math.inf if config.arena_limit is None else float(config.arena_limit)
+        if level == 2 and config.optimize_for == "size":
+            limit = min(limit, planned_nbytes(self._lowered(program)))
+        if level == 2:
+            target = target_of(config)
+            found = self._within(program, target, limit)
+            if found is not None:
+                return found
+        sizes = []
+        for lower_level in range(min(level, 1), -1, -1):
+            lowered = self._lowered(self._exactly(program) if lower_level else program)
+            sizes.append(planned_nbytes(lowered))
+            if sizes[-1] <= limit:
+                return lowered
+        raise ModelError(
+            Diagnostic.of(
+                "EK707",
+                f"planned memory of {min(sizes):,} bytes is more than arena_limit allows",
+                location=Location(method=self.method),
+                expected=f"at most {config.arena_limit:,} bytes",
+            )
+        )
+
+    def _legalized(self, program: ExportedProgram, target: Target) -> ExportedProgram:
+        """Return the program without operators for which the target has no kernel, where others can do their work."""
+        kernels = kernels_of(target)
+        if kernels is None or not needs_legalizing(program):
+            return program
+        features = {name: target.has(name) for name in ("volumes", "integers")}
+        splits = all(kernels.resizes(name) for name in _SPLITTING)
+        settings = {**self.settings, **features, "sorts": kernels.has("aten::sort.values"), "splits": splits}
+        return Pipeline.shipped("legalize").run(program, settings=settings, progress=self._say).program
+
+    def _exactly(self, program: ExportedProgram) -> ExportedProgram:
+        """Return the program optimized without any change of results, and without need of more memory."""
+        most = peak_nbytes(program)
+        for share_results in (True, False):
+            made = self._at_level(program, 1, share_results=share_results)
+            # A result that is kept for a second user is alive for longer.
+            if peak_nbytes(made) <= most:
+                return made
+        return program
+
+    def _within(self, program: ExportedProgram, target: Target, limit: float) -> ExportedProgram | None:
+        """Return the program optimized for a target with at most so much memory, or None if that does not do."""
+        allowed = limit
+        for _ in range(_ATTEMPTS):
+            made = self._at_level(program, 2, target=target, allowed=allowed)
+            lowered = self._lowered(made)
+            excess = planned_nbytes(lowered) - limit
+            if excess <= 0:
+                return lowered
+            # What is live at once is only a lower bound of what a plan takes.
+            allowed -= excess
+            if allowed <= 0:
+                break
+        return None
+
+    def _at_level(
+        self,
+        program: ExportedProgram,
+        level: int,
+        *,
+        target: Target | None = None,
+        allowed: float = math.inf,
+        share_results: bool = True,
+    ) -> ExportedProgram:
+        settings: dict[str, Any] = {"target": target, "share-results": share_results}
+        if allowed < math.inf:
+            settings["scratch-room"] = _room(allowed, frozenset(program.graph_signature.user_inputs))
+        return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
+
+    def _lowered(self, program: ExportedProgram) -> ExportedProgram:
+        made = self.pipeline.run(program, settings=self.settings, progress=self._say).program
+        self._say("planning memory")
+        self.planner.run(made.graph_module, made.graph_signature)
+        return made
+
+    def _say(self, title: str) -> None:
+        say(self.progress, f"{self.method}: {title}")
+
+
+def _room(allowed: float, inputs: Container[Any]) -> Callable[[Node], float]:
+    """Return what says how many bytes a rewrite may use at a node, beside what is alive there anyway."""
+    return lambda node: allowed - live_nbytes(node, inputs)
+
+
+class ExecutorchProgramManager:
+    """Programs of the ExecuTorch dialect and the emitted program.
+
+    Args:
+        execution_programs: Lowered and planned programs by method name.
+        config_methods: Values by method name.
+        backend_config: Choices of emission and serialisation.
+
+    Source: `ExecutorchProgramManager` of the ExecuTorch documentation.
+    """
+
+    def __init__(
+        self,
+        execution_programs: Mapping[str, ExportedProgram],
+        config_methods: Mapping[str, Any] | None = None,
+        backend_config: ExecutorchBackendConfig | None = None,
+    ) -> None:
+        self._programs = dict(execution_programs)
+        self._config_methods = dict(config_methods or {})
+        self._config = backend_config or ExecutorchBackendConfig()
+        self._output: EmitterOutput = emit_program(
+            self._programs,
+            emit_stacktrace=self._config.emit_stacktrace,
+            emit_mutable_buffer_names=self._config.emit_mutable_buffer_names,
+            config_methods=self._config_methods,
+        )
+        self._image: PteImage | None = None
+
+    @property
+    def methods(self) -> set[str]:
+        """Names of the methods that are programs."""
+        return set(self._programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """Names of the methods that return constants."""
+        return set(self._config_methods)
+
+    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
+        """Return the lowered program of one method.
+
+        Raises:
+            UsageError: EK703, there is no such method.
+        """
+        return method_of(self._programs, method_name)
+
+    @property
+    def executorch_program(self) -> Program:
+        """The emitted program; its constants are views of the weights."""
+        return self._output.program
+
+    @property
+    def debug_handle_map(self) -> dict[str, dict[int, int | tuple[int, ...]]]:
+        """For each method, the debug handles of its instructions by index."""
+        return self._output.debug_handle_map
+
+    @property
+    def delegate_map(self) -> dict[str, dict[int, Any]]:
+        """For each method, what delegates report about their instructions."""
+        return self._output.method_to_delegate_debug_id_map
+
+    @property
+    def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
+        """For each method, how many results its instructions have, by index."""
+        return self._output.instruction_id_to_num_outs_map
+
+    @property
+    def view_bases(self) -> dict[str, dict[int, int]]:
+        """For each method, the value whose memory a view shows that needs no instruction, by the view's value.
+
+        The file does not say it; `Runtime.load_program(..., sanitize=True, views=...)` takes it.
+        """
+        return self._output.view_bases
+
+    @property
+    def buffer(self) -> bytes:
+        """The file as bytes: one copy of everything. To write a file, `write_to_file` needs no copy."""
+        return self._laid_out().to_bytes()
+
+    def write_to_file(self, open_file: BinaryIO) -> None:
+        """Stream the file into an open binary file; weights go there directly."""
+        self._laid_out().write_to(open_file)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the file; after a failure there is no half file.
+
+        Raises:
+            UsageError: EK704, the path does not end in `.pte`.
+            OSError: The file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix != ".pte":
+            raise UsageError(Diagnostic.of("EK704", f"{path} does not end in .pte", hint=f"save to {path.stem}.pte"))
+        write_file(path, self._laid_out())
+
+    @property
+    def tensor_data(self) -> dict[str, bytes]:
+        """Data files that delegates need beside the program: their bytes by name, without the suffix `.ptd`."""
+        alignment = self._config.segment_alignment
+        return {
+            name: data_file(entries, segment_alignment=alignment)
+            for name, entries in self._output.external_data.items()
+        }
+
+    def write_tensor_data_to_file(self, outdir: str | PathLike[str]) -> None:
+        """Write the data files that delegates need beside the program: `NAME.ptd` for each.
+
+        Args:
+            outdir: Folder, which must exist.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        for name, data in self.tensor_data.items():
+            Path(outdir, f"{name}.ptd").write_bytes(data)
+
+    def dump_executorch_program(self, verbose: bool = False, out: Any = None) -> None:
+        """Print the emitted program.
+
+        Args:
+            verbose: Print every field of the schema instead of a listing.
+            out: Text stream; standard output when absent.
+        """
+        print_program(self._output.program, verbose=verbose, out=out)
+
+    def get_etrecord(self) -> Any:
+        """Raise: there is no record.
+
+        Raises:
+            UsageError: EK701, records are not supported yet.
+        """
+        raise not_yet("get_etrecord")
+
+    def _laid_out(self) -> PteImage:
+        if self._image is None:
+            self._image = lay_out(
+                self._output.program,
+                mutable_data=self._output.mutable_data,
+                named_data=self._output.named_data,
+                segment_alignment=self._config.segment_alignment,
+                constant_tensor_alignment=self._config.constant_tensor_alignment,
+                delegate_alignment=self._config.delegate_alignment,
+                extract_delegate_segments=self._config.extract_delegate_segments,
+            )
+        return self._image
+
+
+class EdgeProgramManager:
+    """Programs of the Edge dialect by method name, and the way from there to ExecuTorch.
+
+    No method changes the manager or its programs: each returns something new.
+
+    Args:
+        edge_programs: One program (`forward`), or programs by method name.
+        constant_methods: Values by method name.
+        compile_config: Choices that later steps respect.
+        core_aten_ops_exception_list: Overloads accepted although they are not core ATen.
+        preserve_ops: Overloads that were not decomposed.
+
+    Source: `EdgeProgramManager` of the ExecuTorch documentation.
+    """
+
+    def __init__(
+        self,
+        edge_programs: Programs,
+        constant_methods: Mapping[str, Any] | None = None,
+        compile_config: EdgeCompileConfig | None = None,
+        core_aten_ops_exception_list: Sequence[Any] | None = None,
+        preserve_ops: Sequence[Any] | None = None,
+    ) -> None:
+        self.compile_config = compile_config or EdgeCompileConfig()
+        self._core_aten_ops_exception_list = list(core_aten_ops_exception_list or ())
+        self._preserve_ops = list(preserve_ops or ())
+        self._programs = by_method(edge_programs)
+        self._config_methods = dict(constant_methods or {})
+        clash = set(self._programs) & set(self._config_methods)
+        if clash:
+            raise UsageError(Diagnostic.of("EK702", f"{sorted(clash)[0]} names both a program and a constant method"))
+        if self.compile_config._check_ir_validity:
+            _check_edge(self._programs)
+
+    @property
+    def methods(self) -> set[str]:
+        """Names of the methods that are programs."""
+        return set(self._programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """Names of the methods that return constants."""
+        return set(self._config_methods)
+
+    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
+        """Return the program of one method.
+
+        Raises:
+            UsageError: EK703, there is no such method.
+        """
+        return method_of(self._programs, method_name)
+
+    def transform(
+        self,
+        passes: Sequence[Any] | Mapping[str, Sequence[Any]] | Any,
+        compile_config: EdgeCompileConfig | None = None,
+    ) -> EdgeProgramManager:
+        """Run passes on copies of the programs.
+
+        Args:
+            passes: A list of passes for all methods, a mapping from method names to lists, or a `PassManager`.
+            compile_config: Choices for the result; the manager's own when absent.
+
+        Raises:
+            ContractError: A pass broke its word; see `exirkit.passes.apply_user_passes`.
+            UsageError: EK703, the mapping names a method that is not there.
+        """
+        config = compile_config or self.compile_config
+        if isinstance(passes, Mapping):
+            for name in passes:
+                method_of(self._programs, name)
+            chosen = {name: passes.get(name, ()) for name in self._programs}
+        else:
+            chosen = dict.fromkeys(self._programs, passes)
+        changed = {name: apply_user_passes(program, chosen[name]) for name, program in self._programs.items()}
+        return EdgeProgramManager(
+            changed, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
+        )
+
+    def to_backend(self, partitioner: Partitioner | Mapping[str, Partitioner]) -> EdgeProgramManager:
+        """Delegate parts of the programs to backends.
+
+        Args:
+            partitioner: One for all methods, or partitioners by method; programs of other methods stay as they are.
+
+        Raises:
+            ContractError: EK491 to EK493, EK741, EK742, a partitioner or a backend broke its word.
+            UsageError: EK490, there is no such backend; EK703, the mapping names a method that is not there.
+        """
+        chosen = partitioner if isinstance(partitioner, Mapping) else dict.fromkeys(self._programs, partitioner)
+        for name in chosen:
+            method_of(self._programs, name)
+        made = delegated_methods(self._programs, chosen)
+        config = replace(self.compile_config, _check_ir_validity=False)
+        return EdgeProgramManager(
+            made, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
+        )
+
+    def to_executorch(
+        self,
+        config: ExecutorchBackendConfig | None = None,
+        *,
+        pipeline: Pipeline | None = None,
+        progress: Progress | None = None,
+    ) -> ExecutorchProgramManager:
+        """Lower to the ExecuTorch dialect, plan memory and emit.
+
+        Calling it again gives the same bytes again.
+
+        Args:
+            config: Choices; see `ExecutorchBackendConfig`.
+            pipeline: What to do instead of the pipeline `to_executorch` that comes with exirkit.
+            progress: Called with a line of text before each long step.
+
+        Raises:
+            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, calls that no
+                kernel of the target takes (EK359, EK360), ... What can be known of all methods before work begins is
+                listed at once.
+            ContractError: A pass or a planner broke its word.
+            UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch.
+        """
+        config = config or ExecutorchBackendConfig()
+        for option in (
+            "external_constants",
+            "external_mutable_weights",
+            "do_quant_fusion_and_const_prop",
+            "run_reinplace_pass",
+            "reinplace_extra_ops",
+        ):
+            reject(getattr(config, option), f"ExecutorchBackendConfig.{option}")
+        check_optimization(config)
+        kernels = kernels_of(target_of(config))
+        pipeline = pipeline_between(pipeline, "to_executorch")
+        programs = {
+            name: apply_user_passes(program, config.passes) if config.passes else program
+            for name, program in self._programs.items()
+        }
+        planners = {name: _planner(config, name) for name in programs}
+        settings = {
+            name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
+            for name, planner in planners.items()
+        }
+        programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
+        for planner, names in _by_planner(planners).items():
+            if planner.share_mutable_buffers:
+                reject_readers_of_shared_buffers({name: programs[name] for name in names})
+        findings = {name: pipeline.leading_findings(programs[name], settings[name]) for name in programs}
+        _raise_all(ModelError, findings)
+        lowered: dict[str, ExportedProgram] = {}
+        for name, program in programs.items():
+            lowering = MethodLowering(name, pipeline, planners[name], settings[name], progress)
+            lowered[name] = lowering.optimized(program, config)
+        if kernels is not None:
+            _raise_all(ModelError, {name: check_kernels(program, kernels) for name, program in lowered.items()})
+        finalize_methods(lowered, planners)
+        for planner in _by_planner(planners):
+            planner.run_multimethod()
+        return ExecutorchProgramManager(lowered, self._config_methods, config)
+
+
+def _without_library_operators(program: ExportedProgram, settings: Mapping[str, Any]) -> ExportedProgram:
+    """Return a program in which the composite operators of libraries that have no out variant are decomposed."""
+    if settings["ignore-missing-out-variants"] or not has_library_operators(program):
+        return program
+    return Pipeline.shipped("library_operators").run(program, settings=settings).program
+
+
+def _planner(config: ExecutorchBackendConfig, method: str) -> MemoryPlanningPass:
+    planner = config.memory_planning_pass
+    if isinstance(planner, dict):
+        return planner.get(method) or MemoryPlanningPass()
+    return planner
+
+
+def _by_planner(planners: Mapping[str, MemoryPlanningPass]) -> dict[MemoryPlanningPass, list[str]]:
+    """Return the planners, each once, with the methods that it plans."""
+    found: dict[MemoryPlanningPass, list[str]] = {}
+    for name, planner in planners.items():
+        found.setdefault(planner, []).append(name)
+    return found
+
+
+def _check_edge(programs: Mapping[str, ExportedProgram]) -> None:
+    _raise_all(ContractError, {name: check_edge_program(program) for name, program in programs.items()})
+
+
+def _raise_all(kind: type[DiagnosticError], findings: Mapping[str, Sequence[Diagnostic]]) -> None:
+    """Raise the findings of all methods at once, each with the name of its method."""
+    named = [
+        finding.model_copy(update={"location": finding.location.model_copy(update={"method": name})})
+        for name, found in findings.items()
+        for finding in found
+    ]
+    if named:
+        raise kind(named)

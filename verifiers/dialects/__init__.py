@@ -1,1 +1,0 @@
-"""Invariants of the dialects: which operators are legal, and with which dtypes."""

@@ -1,1 +1,0 @@
-"""Invariants of graphs: structure, arguments, signature, symbols, debug handles."""

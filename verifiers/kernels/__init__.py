@@ -1,1 +1,0 @@
-"""Calls against the conditions of the kernels that run them."""

@@ -1,1 +1,0 @@
-"""Invariants of specs and memory plans."""

@@ -1,1 +1,0 @@
-"""Recorded values agree with what the operators compute."""
