@@ -45,7 +45,6 @@ from .diagnostics import UsageError as UsageError
 from .diagnostics import choices_hint as choices_hint
 from .dialects import ATEN as ATEN
 from .dialects import BACKEND as BACKEND
-from .dialects import DIALECTS as DIALECTS
 from .dialects import EDGE as EDGE
 from .dialects import EXECUTORCH as EXECUTORCH
 from .dialects import Dialect as Dialect
@@ -150,6 +149,7 @@ from .operators.catalogue import overwritable_arguments as overwritable_argument
 from .operators.catalogue import returns_view as returns_view
 from .operators.catalogue import without_machine_libraries as without_machine_libraries
 from .operators.catalogue import word_for as word_for
+from .operators.catalogue import written_by_position as written_by_position
 from .operators.handles import AllocSpec as AllocSpec
 from .operators.handles import BackendOpOverload as BackendOpOverload
 from .operators.handles import DefinedOperator as DefinedOperator

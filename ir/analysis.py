@@ -234,14 +234,18 @@ class ProgramInterface:
     @cached_property
     def mutations(self) -> list[tuple[Node, Any, OutputSpec]]:
         """New values of inputs, in the order of the results: input, new value, entry in the signature."""
-        owners = {_input_key(node, spec): node for node, spec in self.inputs.items()}
         pairs = [(value, spec) for value, spec in self.results if spec is not None and spec.kind in MUTATION_KINDS]
+        if not pairs:
+            return []
+        owners = {_input_key(node, spec): node for node, spec in self.inputs.items()}
         found = [(owners.get(_result_key(spec)), value, spec) for value, spec in pairs]
         return [(owner, value, spec) for owner, value, spec in found if owner is not None]
 
     @cached_property
     def written(self) -> frozenset[Node]:
         """The inputs that the program writes to; several may stand for one stored tensor."""
+        if not self.mutations:
+            return frozenset()
         keys = {_result_key(spec) for _, _, spec in self.mutations}
         return frozenset(node for node, spec in self.inputs.items() if _input_key(node, spec) in keys)
 

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -186,15 +186,34 @@ def choices_hint(wanted: str, known: Iterable[str], what: str = "there is") -> s
     return (f"did you mean {close[0]}? " if close else "") + f"{what} {shown}"
 
 
+class FindingFields(TypedDict, total=False):
+    """The fields of a `Diagnostic`, to raise an error with one finding."""
+
+    code: str
+    message: str
+    severity: Severity
+    location: Location
+    expected: str | None
+    notes: tuple[str, ...]
+    hint: str | None
+
+
 class DiagnosticError(Exception):
     """Base of the exceptions that carry diagnostics; catch one of its four subclasses.
+
+    Args:
+        diagnostics: The findings.
+        finding: Fields of the only finding, if no findings are given.
 
     Attributes:
         diagnostics: All findings, never empty, in the order in which they were found.
     """
 
-    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
-        found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+    def __init__(
+        self, diagnostics: Diagnostic | Iterable[Diagnostic] | None = None, **finding: Unpack[FindingFields]
+    ) -> None:
+        given = Diagnostic.of(**finding) if diagnostics is None else diagnostics
+        found = (given,) if isinstance(given, Diagnostic) else tuple(given)
         assert found, "an error without a diagnostic"
         self.diagnostics: Sequence[Diagnostic] = found
         super().__init__("\n\n".join(diagnostic.render() for diagnostic in found))

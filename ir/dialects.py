@@ -34,5 +34,3 @@ ATEN = Dialect(name="aten", targets=frozenset({"torch"}), has_views=True, takes_
 EDGE = Dialect(name="edge", targets=frozenset({"edge"}))
 BACKEND = Dialect(name="backend", targets=frozenset({"edge", "backend"}))
 EXECUTORCH = Dialect(name="executorch", targets=frozenset({"torch", "backend", "out", "memory"}), is_functional=False)
-
-DIALECTS: dict[DialectName, Dialect] = {dialect.name: dialect for dialect in (ATEN, EDGE, BACKEND, EXECUTORCH)}

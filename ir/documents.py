@@ -210,7 +210,7 @@ def _plain(node: yaml.Node, path: YamlPath, source: YamlSource, count: list[int]
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*path, index), source, count) for index, item in enumerate(node.value)]
     try:
-        return yaml.SafeLoader("").construct_object(node)
+        return yaml.constructor.SafeConstructor().construct_object(node)
     except (yaml.YAMLError, ValueError, OverflowError):
         raise YamlError(f"{node.value[:40]!r} is not a value that is read here", *_at(node.start_mark)) from None
 

@@ -1,193 +1,170 @@
-"""What happens to a program: the pass contract, one file per pass, memory planning, and the passes people bring."""
+"""What happens to a program: the pass contract, passes by step, memory planning, and the passes people bring."""
 
 from typing import TYPE_CHECKING
 
 from exirkit.ir import deprecated_names
 
-from .analysis import graph_call_findings, live_nbytes, peak_nbytes, planned_nbytes
-from .config.lowering_config import (
-    ConstraintBasedSymShapeEvalPass,
-    DynamicMemoryPlanningMode,
-    EdgeCompileConfig,
-    ExecutorchBackendConfig,
-    ToOutVarPass,
-)
-from .config.policies import NbytesRange
-from .contract import Pass, PassOptions, PassReport, RegisteredPass, run_passes
-from .delegate.backend import TAG as DELEGATION_TAG
-from .delegate.backend import (
-    BackendDetails,
-    DelegateMappingBuilder,
-    DelegationSpec,
-    Partitioner,
-    PartitionResult,
-    PreprocessResult,
-    find_backend,
-    keep_whole,
+from .analysis import live_nbytes as live_nbytes
+from .analysis import peak_nbytes as peak_nbytes
+from .analysis import planned_nbytes as planned_nbytes
+from .config.lowering_config import ConstraintBasedSymShapeEvalPass as ConstraintBasedSymShapeEvalPass
+from .config.lowering_config import DynamicMemoryPlanningMode as DynamicMemoryPlanningMode
+from .config.lowering_config import EdgeCompileConfig as EdgeCompileConfig
+from .config.lowering_config import ExecutorchBackendConfig as ExecutorchBackendConfig
+from .config.lowering_config import ToOutVarPass as ToOutVarPass
+from .config.policies import NbytesRange as NbytesRange
+from .contract import Pass as Pass
+from .contract import PassOptions as PassOptions
+from .contract import PassReport as PassReport
+from .contract import RegisteredPass as RegisteredPass
+from .contract import run_passes as run_passes
+from .delegate.backend import DELEGATION_TAG as DELEGATION_TAG
+from .delegate.backend import BackendDetails as BackendDetails
+from .delegate.backend import DelegateMappingBuilder as DelegateMappingBuilder
+from .delegate.backend import DelegationSpec as DelegationSpec
+from .delegate.backend import Partitioner as Partitioner
+from .delegate.backend import PartitionResult as PartitionResult
+from .delegate.backend import PreprocessResult as PreprocessResult
+from .delegate.backend import find_backend as find_backend
+from .delegate.backend import keep_whole as keep_whole
+from .delegate.canonical_partitioners import AllNodePartitioner as AllNodePartitioner
+from .delegate.canonical_partitioners import CapabilityBasedPartitioner as CapabilityBasedPartitioner
+from .delegate.canonical_partitioners import GroupBasedPartitioner as GroupBasedPartitioner
+from .delegate.canonical_partitioners import (
+    generate_grouped_partitions_from_list_of_nodes as generate_grouped_partitions_from_list_of_nodes,
 )
 from .delegate.canonical_partitioners import (
-    AllNodePartitioner,
-    CapabilityBasedPartitioner,
-    GroupBasedPartitioner,
-    generate_grouped_partitions_from_list_of_nodes,
-    generate_partitions_from_list_of_nodes,
-    generate_pattern_op_partitions,
+    generate_partitions_from_list_of_nodes as generate_partitions_from_list_of_nodes,
 )
-from .delegate.delegation_info import (
-    DelegationBreakdown,
-    DelegationInfo,
-    format_delegated_graph,
-    get_delegates,
-    get_delegation_info,
-    get_non_lowered_nodes,
-    print_delegated_graph,
-    print_delegation_info,
-)
-from .delegate.growing import Partition, cycles_among, grown_partitions, partitions_of
-from .delegate.insertion import (
-    Subprogram,
-    insert_calls,
-    leave_inputs,
-    leave_writes,
-    sort_for_delegates,
-    subprogram_of,
-    tag_constant_data,
-    tag_kept_state,
-    tag_mutated_buffer,
-)
-from .delegate.partitioning.data_partitioner import (
-    DataPartitioner,
-    PartitionAccount,
-    TakenPartition,
-    WhyNot,
-    account_of,
-    load_partitioner,
-)
-from .delegate.partitioning.deciding import why_not_delegable
-from .delegate.partitioning.model import (
-    Maximum,
-    Minimum,
-    Partitioning,
-    RankRange,
-    TakingRule,
-    WholeOperators,
-    load_partitioning,
-    parse_partitioning,
-    partitioning_schema,
-    partitioning_schema_text,
-)
-from .export_pass.export_pass import ExportPass
-from .export_pass.values import NodeMetadata, ProxyValue, map_args
-from .legalize.dim_order import LegalizeDimOrder
-from .legalize.dtypes import (
-    DtypeEntry,
-    DtypePolicy,
-    LegalizeDtypes,
-    LegalizeReport,
-    parse_dtype_policy,
-    read_dtype_policy,
-)
-from .legalize.operators import (
-    DecomposeLibraryOperators,
-    LegalizeEmpties,
-    LegalizeIntegers,
-    LegalizePadding,
-    LegalizeSorts,
-    LegalizeSplits,
-    has_library_operators,
-    needs_legalizing,
-)
-from .legalize.volumes import LegalizeVolumes
-from .memory.graph.value_uses import ValueUse, value_uses
+from .delegate.canonical_partitioners import generate_pattern_op_partitions as generate_pattern_op_partitions
+from .delegate.delegation_info import DelegationBreakdown as DelegationBreakdown
+from .delegate.delegation_info import DelegationInfo as DelegationInfo
+from .delegate.delegation_info import format_delegated_graph as format_delegated_graph
+from .delegate.delegation_info import get_delegates as get_delegates
+from .delegate.delegation_info import get_delegation_info as get_delegation_info
+from .delegate.delegation_info import get_non_lowered_nodes as get_non_lowered_nodes
+from .delegate.delegation_info import print_delegated_graph as print_delegated_graph
+from .delegate.delegation_info import print_delegation_info as print_delegation_info
+from .delegate.growing import Partition as Partition
+from .delegate.growing import cycles_among as cycles_among
+from .delegate.growing import grown_partitions as grown_partitions
+from .delegate.growing import partitions_of as partitions_of
+from .delegate.insertion import Subprogram as Subprogram
+from .delegate.insertion import insert_calls as insert_calls
+from .delegate.insertion import leave_inputs as leave_inputs
+from .delegate.insertion import leave_writes as leave_writes
+from .delegate.insertion import sort_for_delegates as sort_for_delegates
+from .delegate.insertion import subprogram_of as subprogram_of
+from .delegate.insertion import tag_constant_data as tag_constant_data
+from .delegate.insertion import tag_kept_state as tag_kept_state
+from .delegate.insertion import tag_mutated_buffer as tag_mutated_buffer
+from .delegate.partitioning.data_partitioner import DataPartitioner as DataPartitioner
+from .delegate.partitioning.data_partitioner import PartitionAccount as PartitionAccount
+from .delegate.partitioning.data_partitioner import WhyNot as WhyNot
+from .delegate.partitioning.data_partitioner import account_of as account_of
+from .delegate.partitioning.data_partitioner import load_partitioner as load_partitioner
+from .delegate.partitioning.deciding import why_not_delegable as why_not_delegable
+from .delegate.partitioning.model import Minimum as Minimum
+from .delegate.partitioning.model import Partitioning as Partitioning
+from .delegate.partitioning.model import TakingRule as TakingRule
+from .delegate.partitioning.model import parse_partitioning as parse_partitioning
+from .delegate.partitioning.model import partitioning_schema as partitioning_schema
+from .delegate.partitioning.model import partitioning_schema_text as partitioning_schema_text
+from .export_pass.export_pass import ExportPass as ExportPass
+from .export_pass.values import NodeMetadata as NodeMetadata
+from .export_pass.values import ProxyValue as ProxyValue
+from .export_pass.values import map_args as map_args
+from .legalize.dim_order import LegalizeDimOrder as LegalizeDimOrder
+from .legalize.dtypes import DtypePolicy as DtypePolicy
+from .legalize.dtypes import LegalizeDtypes as LegalizeDtypes
+from .legalize.dtypes import LegalizeReport as LegalizeReport
+from .legalize.dtypes import parse_dtype_policy as parse_dtype_policy
+from .legalize.dtypes import read_dtype_policy as read_dtype_policy
+from .legalize.operators import LegalizePadding as LegalizePadding
+from .legalize.operators import LegalizeSplits as LegalizeSplits
+from .legalize.operators import has_library_operators as has_library_operators
+from .legalize.operators import needs_legalizing as needs_legalizing
+from .memory.graph.value_uses import ValueUse as ValueUse
+from .memory.graph.value_uses import value_uses as value_uses
 from .memory.methods import finalize_methods as finalize_methods
 from .memory.methods import pool_of_arenas as pool_of_arenas
-from .memory.methods import reject_readers as reject_readers_of_shared_buffers
-from .memory.packing.pools import PooledPlan, PoolRequest, plan_pools
-from .memory.packing.search import exact_placement
-from .memory.planners import (
-    PLANNERS,
-    MemoryAlgoResult,
-    MemoryPlanningAlgorithmSuite,
-    SpecAllocResult,
-    exact,
-    greedy,
-    naive,
-    portfolio,
-)
-from .memory.planners import solve as solve_planning_problem
-from .memory.planning_pass import MemoryPlanningPass
-from .memory.policy.model import (
-    MemoryPolicy,
-    MemoryPool,
-    PlacementRule,
-    load_memory_policy,
-    memory_policy_schema,
-    memory_policy_schema_text,
-    parse_memory_policy,
-)
-from .memory.problem import Body, PlannedValue, PlanningProblem, PlanningResult, Pool
-from .optimize.clean_up import (
-    ApplyRules,
-    EliminateDeadCode,
-    MergeEqualNodes,
-    MergeReport,
-    RemoveUnusedInputs,
-    UnfuseOperators,
-)
-from .optimize.fold_constants import FoldConstants, FoldReport
-from .pipelines.model import edge_settings, executorch_settings
-from .pipelines.pipeline import (
-    Pipeline,
-    PipelineResult,
-    StageEvent,
-    StageReport,
-    Watcher,
-    decomposition_passes,
-    shipped_pipelines,
-    shipped_text,
-    to_edge_passes,
-    to_executorch_passes,
-    watching,
-)
-from .to_aten.decompose_counting import DecomposeCounting
-from .to_aten.decompose_to_core import (
-    DecomposeToCore,
-    DecomposeWholeGraph,
-    WholeGraphNeededError,
-    beyond_core,
-    expose_operators,
-)
-from .to_aten.functionalize import Functionalize, InlineGradRegions
-from .to_aten.generate_debug_handles import GenerateDebugHandles
-from .to_edge.edge_operators import (
-    ConvertToEdgeOperators,
-    LiftConstants,
-    PromoteTypes,
-    ScalarsToTensors,
-    SymbolsToTensors,
-    UseDimOrderOperators,
-)
-from .to_edge.views import RemoveNoops, ReplaceViewsWithCopies
-from .to_executorch.bound_symbolic_shapes import BoundSymbolicShapes, FreeUnbounded
-from .to_executorch.out_variants import (
-    ConvertToOutVariants,
-    OutVariantTable,
-    SeparateBodyResults,
-    SeparateOutputs,
-    WriteBackMutations,
-    missing_out_variants,
-)
-from .to_executorch.propagate_specs import EliminateViews, PropagateSpecs
-from .to_executorch.symbolic_arithmetic import LowerSymbolicArithmetic, RemoveAsserts, RemoveMetadataAsserts
-from .user_passes.base import (
-    ExportedProgramPassBase,
-    ExportedProgramPassResult,
-    PassBase,
-    PassManager,
-    PassResult,
-    PassType,
-)
-from .user_passes.running import CompleteMetadata, apply_user_passes
+from .memory.methods import reject_readers_of_shared_buffers as reject_readers_of_shared_buffers
+from .memory.packing.pools import PooledPlan as PooledPlan
+from .memory.packing.pools import PoolRequest as PoolRequest
+from .memory.packing.pools import plan_pools as plan_pools
+from .memory.packing.search import exact_placement as exact_placement
+from .memory.planners import PLANNERS as PLANNERS
+from .memory.planners import MemoryAlgoResult as MemoryAlgoResult
+from .memory.planners import MemoryPlanningAlgorithmSuite as MemoryPlanningAlgorithmSuite
+from .memory.planners import SpecAllocResult as SpecAllocResult
+from .memory.planners import exact as exact
+from .memory.planners import greedy as greedy
+from .memory.planners import naive as naive
+from .memory.planners import portfolio as portfolio
+from .memory.planners import solve_planning_problem as solve_planning_problem
+from .memory.planning_pass import MemoryPlanningPass as MemoryPlanningPass
+from .memory.policy.model import MemoryPolicy as MemoryPolicy
+from .memory.policy.model import MemoryPool as MemoryPool
+from .memory.policy.model import PlacementRule as PlacementRule
+from .memory.policy.model import load_memory_policy as load_memory_policy
+from .memory.policy.model import memory_policy_schema as memory_policy_schema
+from .memory.policy.model import memory_policy_schema_text as memory_policy_schema_text
+from .memory.policy.model import parse_memory_policy as parse_memory_policy
+from .memory.problem import Body as Body
+from .memory.problem import PlannedValue as PlannedValue
+from .memory.problem import PlanningProblem as PlanningProblem
+from .memory.problem import PlanningResult as PlanningResult
+from .memory.problem import Pool as Pool
+from .optimize.clean_up import ApplyRules as ApplyRules
+from .optimize.clean_up import EliminateDeadCode as EliminateDeadCode
+from .optimize.clean_up import MergeEqualNodes as MergeEqualNodes
+from .optimize.clean_up import MergeReport as MergeReport
+from .optimize.clean_up import RemoveUnusedInputs as RemoveUnusedInputs
+from .optimize.clean_up import UnfuseOperators as UnfuseOperators
+from .optimize.fold_constants import FoldConstants as FoldConstants
+from .optimize.fold_constants import FoldReport as FoldReport
+from .pipelines.model import edge_settings as edge_settings
+from .pipelines.model import executorch_settings as executorch_settings
+from .pipelines.pipeline import Pipeline as Pipeline
+from .pipelines.pipeline import StageEvent as StageEvent
+from .pipelines.pipeline import decomposition_passes as decomposition_passes
+from .pipelines.pipeline import shipped_pipelines as shipped_pipelines
+from .pipelines.pipeline import shipped_text as shipped_text
+from .pipelines.pipeline import to_edge_passes as to_edge_passes
+from .pipelines.pipeline import to_executorch_passes as to_executorch_passes
+from .pipelines.pipeline import watching as watching
+from .to_aten.decompose_to_core import DecomposeToCore as DecomposeToCore
+from .to_aten.decompose_to_core import DecomposeWholeGraph as DecomposeWholeGraph
+from .to_aten.decompose_to_core import GenerateDebugHandles as GenerateDebugHandles
+from .to_aten.decompose_to_core import WholeGraphNeededError as WholeGraphNeededError
+from .to_aten.decompose_to_core import beyond_core as beyond_core
+from .to_aten.decompose_to_core import expose_operators as expose_operators
+from .to_aten.functionalize import Functionalize as Functionalize
+from .to_edge.edge_operators import ConvertToEdgeOperators as ConvertToEdgeOperators
+from .to_edge.edge_operators import LiftConstants as LiftConstants
+from .to_edge.edge_operators import PromoteTypes as PromoteTypes
+from .to_edge.edge_operators import RemoveNoops as RemoveNoops
+from .to_edge.edge_operators import ReplaceViewsWithCopies as ReplaceViewsWithCopies
+from .to_edge.edge_operators import ScalarsToTensors as ScalarsToTensors
+from .to_edge.edge_operators import UseDimOrderOperators as UseDimOrderOperators
+from .to_executorch.out_variants import ConvertToOutVariants as ConvertToOutVariants
+from .to_executorch.out_variants import OutVariantTable as OutVariantTable
+from .to_executorch.out_variants import SeparateBodyResults as SeparateBodyResults
+from .to_executorch.out_variants import SeparateOutputs as SeparateOutputs
+from .to_executorch.out_variants import WriteBackMutations as WriteBackMutations
+from .to_executorch.out_variants import missing_out_variants as missing_out_variants
+from .to_executorch.propagate_specs import EliminateViews as EliminateViews
+from .to_executorch.propagate_specs import PropagateSpecs as PropagateSpecs
+from .to_executorch.symbolic_shapes import BoundSymbolicShapes as BoundSymbolicShapes
+from .to_executorch.symbolic_shapes import LowerSymbolicArithmetic as LowerSymbolicArithmetic
+from .to_executorch.symbolic_shapes import RemoveAsserts as RemoveAsserts
+from .to_executorch.symbolic_shapes import RemoveMetadataAsserts as RemoveMetadataAsserts
+from .user_passes.base import ExportedProgramPassBase as ExportedProgramPassBase
+from .user_passes.base import ExportedProgramPassResult as ExportedProgramPassResult
+from .user_passes.base import PassBase as PassBase
+from .user_passes.base import PassManager as PassManager
+from .user_passes.base import PassResult as PassResult
+from .user_passes.running import apply_user_passes as apply_user_passes
 
 if not TYPE_CHECKING:
     __getattr__ = deprecated_names(
@@ -200,184 +177,3 @@ if not TYPE_CHECKING:
             "settle_methods": "exirkit.passes:finalize_methods",
         },
     )
-
-__all__ = [
-    "DELEGATION_TAG",
-    "PLANNERS",
-    "AllNodePartitioner",
-    "ApplyRules",
-    "BackendDetails",
-    "Body",
-    "BoundSymbolicShapes",
-    "CapabilityBasedPartitioner",
-    "CompleteMetadata",
-    "ConstraintBasedSymShapeEvalPass",
-    "ConvertToEdgeOperators",
-    "ConvertToOutVariants",
-    "DataPartitioner",
-    "DecomposeCounting",
-    "DecomposeLibraryOperators",
-    "DecomposeToCore",
-    "DecomposeWholeGraph",
-    "DelegateMappingBuilder",
-    "DelegationBreakdown",
-    "DelegationInfo",
-    "DelegationSpec",
-    "DtypeEntry",
-    "DtypePolicy",
-    "DynamicMemoryPlanningMode",
-    "EdgeCompileConfig",
-    "EliminateDeadCode",
-    "EliminateViews",
-    "ExecutorchBackendConfig",
-    "ExportPass",
-    "ExportedProgramPassBase",
-    "ExportedProgramPassResult",
-    "FoldConstants",
-    "FoldReport",
-    "FreeUnbounded",
-    "Functionalize",
-    "GenerateDebugHandles",
-    "GroupBasedPartitioner",
-    "InlineGradRegions",
-    "LegalizeDimOrder",
-    "LegalizeDtypes",
-    "LegalizeEmpties",
-    "LegalizeIntegers",
-    "LegalizePadding",
-    "LegalizeReport",
-    "LegalizeSorts",
-    "LegalizeSplits",
-    "LegalizeVolumes",
-    "LiftConstants",
-    "LowerSymbolicArithmetic",
-    "Maximum",
-    "MemoryAlgoResult",
-    "MemoryPlanningAlgorithmSuite",
-    "MemoryPlanningPass",
-    "MemoryPolicy",
-    "MemoryPool",
-    "MergeEqualNodes",
-    "MergeReport",
-    "Minimum",
-    "NbytesRange",
-    "NodeMetadata",
-    "OutVariantTable",
-    "Partition",
-    "PartitionAccount",
-    "PartitionResult",
-    "Partitioner",
-    "Partitioning",
-    "Pass",
-    "PassBase",
-    "PassManager",
-    "PassOptions",
-    "PassReport",
-    "PassResult",
-    "PassType",
-    "Pipeline",
-    "PipelineResult",
-    "PlacementRule",
-    "PlannedValue",
-    "PlanningProblem",
-    "PlanningResult",
-    "Pool",
-    "PoolRequest",
-    "PooledPlan",
-    "PreprocessResult",
-    "PromoteTypes",
-    "PropagateSpecs",
-    "ProxyValue",
-    "RankRange",
-    "RegisteredPass",
-    "RemoveAsserts",
-    "RemoveMetadataAsserts",
-    "RemoveNoops",
-    "RemoveUnusedInputs",
-    "ReplaceViewsWithCopies",
-    "ScalarsToTensors",
-    "SeparateBodyResults",
-    "SeparateOutputs",
-    "SpecAllocResult",
-    "StageEvent",
-    "StageReport",
-    "Subprogram",
-    "SymbolsToTensors",
-    "TakenPartition",
-    "TakingRule",
-    "ToOutVarPass",
-    "UnfuseOperators",
-    "UseDimOrderOperators",
-    "ValueUse",
-    "Watcher",
-    "WholeGraphNeededError",
-    "WholeOperators",
-    "WhyNot",
-    "WriteBackMutations",
-    "account_of",
-    "apply_user_passes",
-    "beyond_core",
-    "cycles_among",
-    "decomposition_passes",
-    "edge_settings",
-    "exact",
-    "exact_placement",
-    "executorch_settings",
-    "expose_operators",
-    "finalize_methods",
-    "find_backend",
-    "format_delegated_graph",
-    "generate_grouped_partitions_from_list_of_nodes",
-    "generate_partitions_from_list_of_nodes",
-    "generate_pattern_op_partitions",
-    "get_delegates",
-    "get_delegation_info",
-    "get_non_lowered_nodes",
-    "graph_call_findings",
-    "greedy",
-    "grown_partitions",
-    "has_library_operators",
-    "insert_calls",
-    "keep_whole",
-    "leave_inputs",
-    "leave_writes",
-    "live_nbytes",
-    "load_memory_policy",
-    "load_partitioner",
-    "load_partitioning",
-    "map_args",
-    "memory_policy_schema",
-    "memory_policy_schema_text",
-    "missing_out_variants",
-    "naive",
-    "needs_legalizing",
-    "parse_dtype_policy",
-    "parse_memory_policy",
-    "parse_partitioning",
-    "partitioning_schema",
-    "partitioning_schema_text",
-    "partitions_of",
-    "peak_nbytes",
-    "plan_pools",
-    "planned_nbytes",
-    "pool_of_arenas",
-    "portfolio",
-    "print_delegated_graph",
-    "print_delegation_info",
-    "read_dtype_policy",
-    "reject_readers_of_shared_buffers",
-    "run_passes",
-    "shipped_pipelines",
-    "shipped_text",
-    "solve_planning_problem",
-    "sort_for_delegates",
-    "subprogram_of",
-    "tag_constant_data",
-    "tag_kept_state",
-    "tag_mutated_buffer",
-    "to_edge_passes",
-    "to_executorch_passes",
-    "value_uses",
-    "watching",
-    "why_not_delegable",
-]

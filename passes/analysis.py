@@ -6,24 +6,26 @@ import math
 import operator
 from collections.abc import Callable, Container, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from exirkit.ir import (
     DefinedOperator,
     Diagnostic,
     ModelError,
+    ProgramInterface,
     control_flow_call,
     delegate_of,
     has_unbacked_symbols,
     is_pure,
     locate,
+    stored_tensor,
     underlying,
 )
 
@@ -68,7 +70,7 @@ def reject_graph_calls(module: GraphModule) -> None:
 
 
 def _cannot_be_lowered(node: Node) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK432",
         message=f"{node.target} cannot be lowered",
         location=locate(node),
@@ -78,7 +80,7 @@ def _cannot_be_lowered(node: Node) -> Diagnostic:
 
 
 def _runs_what_others_run(node: Node) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK432",
         message=f"{node.target} runs a graph that is run from elsewhere too",
         location=locate(node),
@@ -171,16 +173,7 @@ def _nbytes(node: Node) -> float:
     return total
 
 
-_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
-_WRITES = frozenset(
-    {
-        OutputKind.BUFFER_MUTATION,
-        OutputKind.PARAMETER_MUTATION,
-        OutputKind.USER_INPUT_MUTATION,
-        OutputKind.GRADIENT_TO_PARAMETER,
-        OutputKind.GRADIENT_TO_USER_INPUT,
-    }
-)
+Item = TypeVar("Item")
 
 
 class StoredValues:
@@ -193,11 +186,14 @@ class StoredValues:
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
-        signature = program.graph_signature
-        placeholders = program.graph.find_nodes(op="placeholder")
-        self._specs: dict[Node, InputSpec] = dict(zip(placeholders, signature.input_specs, strict=True))
-        self.output_kinds = _output_kinds(program, signature.output_specs)
-        self._groups = _Groups()
+        self._interface = ProgramInterface.of(program)
+        self.output_kinds: dict[Node, list[OutputKind]] = {}
+        for result, entry in self._interface.results:
+            if isinstance(result, Node) and entry is not None:
+                self.output_kinds.setdefault(result, []).append(entry.kind)
+        found = ((node, stored_tensor(program, entry)) for node, entry in self._interface.inputs.items())
+        self._stored = {node: tensor for node, tensor in found if tensor is not None}
+        self._groups: DisjointSets[Node] = DisjointSets()
         self._link_shared_storage()
         self._written = self._link_graph()
         self._mutable = self._mutable_storages()
@@ -207,22 +203,18 @@ class StoredValues:
 
         Tensors without plain data in memory (sparse, quantized, fake, of a subclass) count as unknown.
         """
-        tensor = self._stored(node)
+        tensor = self._stored.get(node)
         if tensor is None or not is_plain_tensor(tensor) or self.is_written(node):
             return None
         return None if storage_of(tensor) in self._mutable else tensor
 
     def kind(self, node: Node) -> InputKind | None:
         """Return as what a program takes an input."""
-        spec = self._specs.get(node)
-        return None if spec is None else spec.kind
+        return self._interface.kind(node)
 
     def stored(self) -> Iterator[tuple[Node, torch.Tensor]]:
         """Yield every input that is a stored tensor, with the tensor, in order."""
-        for node in self._specs:
-            tensor = self._stored(node)
-            if tensor is not None:
-                yield node, tensor
+        yield from self._stored.items()
 
     def is_written(self, node: Node) -> bool:
         """Whether an operator writes to this value, or to memory that it may share."""
@@ -231,14 +223,6 @@ class StoredValues:
     def touches_written(self, node: Node) -> bool:
         """Whether a call reads or returns memory that an operator writes to."""
         return self.is_written(node) or any(map(self.is_written, node.all_input_nodes))
-
-    def _stored(self, node: Node) -> torch.Tensor | None:
-        spec = self._specs.get(node)
-        if spec is None or spec.kind not in _STORED:
-            return None
-        found = self.program.state_dict.get(spec.target)
-        found = self.program.constants.get(spec.target) if found is None else found
-        return found if isinstance(found, torch.Tensor) else None
 
     def _link_shared_storage(self) -> None:
         first: dict[int, Node] = {}
@@ -258,31 +242,33 @@ class StoredValues:
         return frozenset(map(self._groups.of, written))
 
     def _mutable_storages(self) -> frozenset[int]:
-        names = {str(spec.target) for spec in self.program.graph_signature.output_specs if spec.kind in _WRITES}
+        inputs = self._interface.inputs
+        # Of gradients too: a stored tensor that the signature names as a target must stay.
+        targets = {entry.target for _, entry in self._interface.results if entry and entry.target is not None}
         return frozenset(
             storage_of(tensor)
             for node, tensor in self.stored()
-            if {node.name, str(self._specs[node].target)} & names and is_plain_tensor(tensor)
+            if {node.name, inputs[node].target} & targets and is_plain_tensor(tensor)
         )
 
 
-class _Groups:
-    """Disjoint sets of nodes."""
+class DisjointSets(Generic[Item]):
+    """Disjoint sets; what has not been linked is a set of its own."""
 
     def __init__(self) -> None:
-        self._above: dict[Node, Node] = {}
+        self._above: dict[Item, Item] = {}
 
-    def of(self, node: Node) -> Node:
-        """Return the node that stands for the set of `node`."""
-        while (above := self._above.get(node, node)) is not node:
-            self._above[node] = self._above.get(above, above)
-            node = above
-        return node
+    def of(self, item: Item) -> Item:
+        """Return the item that stands for the set of an item."""
+        while (above := self._above.get(item, item)) != item:
+            self._above[item] = self._above.get(above, above)
+            item = above
+        return item
 
-    def link(self, left: Node, right: Node) -> None:
-        """Make one set of two."""
+    def link(self, left: Item, right: Item) -> None:
+        """Make one set of two, for which the one that stands for the left one stands."""
         left, right = self.of(left), self.of(right)
-        if left is not right:
+        if left != right:
             self._above[right] = left
 
 
@@ -323,15 +309,6 @@ def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 def nbytes_of(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements, each once."""
     return tensor.numel() * tensor.element_size()
-
-
-def _output_kinds(program: ExportedProgram, specs: list[OutputSpec]) -> dict[Node, list[OutputKind]]:
-    results: Any = program.graph.output_node().args[0]
-    kinds: dict[Node, list[OutputKind]] = {}
-    for result, spec in zip(results if isinstance(results, list | tuple) else (results,), specs, strict=True):
-        if isinstance(result, Node):
-            kinds.setdefault(result, []).append(spec.kind)
-    return kinds
 
 
 def _written_arguments(node: Node) -> list[Node]:

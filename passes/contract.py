@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
+from inspect import isabstract
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, get_type_hints, overload
 
@@ -97,7 +98,7 @@ def check_outputs(one: Any, before: Outputs, program: ExportedProgram) -> None:
 def _finding(one: Any, name: str, old: Any, new: Any, node: Node | None) -> Diagnostic:
     place = code_of_pass(one)
     location = Location() if node is None else locate(node)
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK446",
         message=f"pass {name_of_pass(one)} changed {name} from {show_value(old)} to {show_value(new)}",
         location=location.model_copy(update={"file": place.file, "line": place.line}),
@@ -308,11 +309,9 @@ class Pass(ABC):
             return ExportedProgramPassResult(changed, report.modified)
         if not isinstance(program, GraphModule):
             raise UsageError(
-                Diagnostic(
-                    code="EK424",
-                    message=f"pass {self.name} was called with a {type(program).__name__}",
-                    expected="a torch.fx.GraphModule or a torch.export.ExportedProgram",
-                )
+                code="EK424",
+                message=f"pass {self.name} was called with a {type(program).__name__}",
+                expected="a torch.fx.GraphModule or a torch.export.ExportedProgram",
             )
         copied = program_of_module(program)
         if not self.run(GraphEditor(copied)).modified:
@@ -470,7 +469,7 @@ def shipped_passes() -> Mapping[str, type[Pass] | RegisteredPass]:
 def _is_defined_in(one: Any, module: str) -> bool:
     """Return whether a value is a public class of passes that a module defines."""
     is_pass = isinstance(one, type) and issubclass(one, Pass) and one.__module__ == module
-    return is_pass and not one.__name__.startswith("_")
+    return is_pass and not one.__name__.startswith("_") and not isabstract(one)
 
 
 class PassRegistry:

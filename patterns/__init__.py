@@ -1,9 +1,17 @@
 """What a rewrite says: rules as data, their static checks, the matcher and the engine that applies them."""
 
-from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, read_yaml
+from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
 
 from .books.bound_patterns import bind_pattern_to_op, bound_book
-from .books.loading import LoadedBook, book_from_rules, import_libraries, load_book, parse_book, shipped_books
+from .books.loading import (
+    LoadedBook,
+    book_from_rules,
+    import_libraries,
+    load_book,
+    load_books,
+    parse_book,
+    shipped_books,
+)
 from .books.model import (
     Equivalence,
     Guard,
@@ -21,15 +29,15 @@ from .books.traces import TracedLiteral, TracedRule, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
-from .checking.near_misses import NearMiss
-from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
-from .checking.pattern_instances import (
+from .checking.near_misses import (
     INSTANCE_ERRORS,
-    PatternInstance,
+    NearMiss,
     near_instances,
     pattern_instance,
     takes_special_values,
 )
+from .checking.parallel_checks import CheckRequest, CheckSettings, check_books
+from .checking.pattern_programs import PatternInstance
 from .checking.relations import Relations, relations_between, relations_of, relations_of_book
 from .checking.witnesses import (
     StoredRule,
@@ -53,12 +61,12 @@ from .matching.standalone_patterns import StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
 from .operators.defined import book_of_operator
-from .operators.facts import FAMILIES, operators_with
-from .operators.table import DTYPES, OperatorTable, UnknownNameError, name_of
+from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
+from .types.tensors import TensorVariable
 
 __all__ = [
     "DTYPES",
@@ -105,6 +113,7 @@ __all__ = [
     "StandalonePattern",
     "StoredRule",
     "Target",
+    "TensorVariable",
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",
@@ -130,6 +139,7 @@ __all__ = [
     "import_libraries",
     "language_words",
     "load_book",
+    "load_books",
     "name_of",
     "near_instances",
     "normalized_arguments",

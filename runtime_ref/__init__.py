@@ -6,7 +6,6 @@ from .backends import BackendRegistry as BackendRegistry
 from .backends import DelegateContext as DelegateContext
 from .backends import LoadedDelegate as LoadedDelegate
 from .checks.program import check_plan_kernels as check_plan_kernels
-from .checks.program import facts_of_plan as facts_of_plan
 from .checks.program import verify_program as verify_program
 from .kernels.registry import OperatorRegistry as OperatorRegistry
 from .limits import Limits as Limits

@@ -50,12 +50,6 @@ REASONS: tuple[Reason, ...] = (
         model="segformer",
     ),
     Reason(
-        "the reshape between layer and activation is a view, and the rule names the operator that copies",
-        concept=r"linear \+ activation",
-        model="gpt2 .*",
-        columns=("exported",),
-    ),
-    Reason(
         "the layer is a product of batches with reshapes around it, which the rule for such products does not have",
         concept=r"linear \+ activation",
         model="timm resmlp.*",

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from exirkit.ir import Diagnostic, ModelError
+from exirkit.patterns import import_libraries
 
 from .config import CampaignConfig
 from .results import Analysis, Found
@@ -84,10 +85,12 @@ def load_bench(config: CampaignConfig) -> Bench[Any]:
     """Return the bench of a configuration; one is made for every configuration and process.
 
     Raises:
+        UsageError: EK225, a library cannot be imported.
         ModelError: EK863, there is no such class. Or whatever else the bench finds wrong with the configuration.
     """
     key = config.identity("")
     if key not in _benches:
+        import_libraries(config.libraries)
         _benches[key] = load_object(config.bench)(config)
     return _benches[key]
 

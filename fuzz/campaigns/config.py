@@ -55,6 +55,7 @@ class CampaignConfig(BaseModel):
             exported programs by method name to the bytes of a program file.
         pipelines: Pipeline files instead of the shipped ones, or between them.
         rules: Rule books, applied to the Edge program.
+        libraries: Python modules to import before, which register what rules and pipelines name.
         oracles: Oracles to ask; all that apply if absent.
         policy: What generated programs are to be like: fields of `exirkit.fuzz.generation.Policy`.
         optimization_levels: Each program is compiled with one of them; which one, its seed says.
@@ -74,6 +75,7 @@ class CampaignConfig(BaseModel):
     target: str = "exirkit"
     pipelines: tuple[Attachment, ...] = ()
     rules: tuple[Attachment, ...] = ()
+    libraries: tuple[str, ...] = ()
     oracles: tuple[str, ...] | None = None
     policy: dict[str, Any] | None = None
     optimization_levels: tuple[int, ...] = Field(default=(1,), min_length=1)
@@ -115,6 +117,8 @@ class CampaignConfig(BaseModel):
         How many seeds there are, and how they are spread over workers, does not matter.
         """
         free = {"first_seed", "seeds", "batch", "analyses", "growth_megabytes"}
+        # Databases of versions that did not know libraries go on.
+        free |= set() if self.libraries else {"libraries"}
         text = json.dumps([engine, self.model_dump(mode="json", exclude=free)], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -37,10 +37,12 @@ from exirkit.ir.operators.handles import (
     REGISTRIES,
     DefinedOperator,
     EdgeOpOverload,
+    alloc,
     edge_operator,
     free,
     operator_behind,
     underlying,
+    view,
 )
 from exirkit.ir.tensor_spec import TensorSpec
 
@@ -437,17 +439,27 @@ def give_foreign_handles(module: GraphModule, library: str) -> None:
     names = [name for name in REGISTRIES.values() if name.partition(".")[0] == library]
     registry = next((found for name in names if (found := sys.modules.get(name)) is not None), None)
     edge: Any = getattr(getattr(registry, "ops", None), "edge", None)
+    functions = {ours: theirs for theirs, ours in _memory_functions(library).items()}
     for node in _operator_calls(module):
         if isinstance(node.target, EdgeOpOverload):
             node.target = _handle_of(edge, node.target) or node.target
+        else:
+            node.target = functions.get(node.target, node.target)
 
 
 def take_foreign_handles(module: GraphModule) -> None:
     """Let the calls of a graph, and of the graphs that it calls, name operators by the handles of exirkit again."""
+    libraries = {name.partition(".")[0] for name in REGISTRIES}
+    functions = {theirs: ours for library in libraries for theirs, ours in _memory_functions(library).items()}
     for node in _operator_calls(module):
         op = None if isinstance(node.target, EdgeOpOverload) else operator_behind(node.target)
-        if op is not None:
-            node.target = edge_operator(op)
+        node.target = functions.get(node.target, node.target) if op is None else edge_operator(op)
+
+
+def _memory_functions(library: str) -> dict[Any, Any]:
+    """Return the functions of another library that are `alloc`, `free` and `view` of ours, if it has been imported."""
+    module = sys.modules.get(f"{library}.exir.memory")
+    return {} if module is None else {getattr(module, one.__name__): one for one in (alloc, free, view)}
 
 
 def _handle_of(edge: Any, target: EdgeOpOverload) -> Any:

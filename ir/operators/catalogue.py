@@ -65,6 +65,23 @@ def _positional(op: Any) -> tuple[str, ...] | None:
     return None if schema is None else tuple(one.name for one in schema.arguments if not one.kwarg_only)
 
 
+def written_by_position(
+    op: OpOverload | DefinedOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Write a call as torch.export does: what may be given by position is, with defaults before it where it must be.
+
+    Args:
+        op: The operator.
+        args: Arguments by position.
+        kwargs: Arguments by name.
+    """
+    places = [one for one in op._schema.arguments if not one.kwarg_only]
+    last = max((place for place, one in enumerate(places) if one.name in kwargs), default=-1)
+    named = dict(kwargs)
+    values = [named.pop(one.name) if one.name in named else one.default_value for one in places[len(args) : last + 1]]
+    return (*args, *values), named
+
+
 @cache
 def is_out_variant(op: Any) -> bool:
     """Return whether an operator writes its results into given tensors."""
@@ -143,13 +160,16 @@ Operator: TypeAlias = OpOverload | DefinedOperator
 Trait = Literal[
     "accepted_in_core",  # not tagged as core by torch, but every ExecuTorch runtime knows it
     "any_dialect",  # legal as a torch overload in every dialect
+    "any_layouts",  # kernels take arguments and results of different layouts
     "assertion",  # asserts or constrains, and returns nothing
     "cast",  # changes the dtype
+    "channels_last",  # kernels take the first argument and the results row-major, or both channels-last
     "copy_like",  # returns the elements of its argument, in the same shape
     "creates",  # makes a tensor of one number
     "dequantize",
     "identity",  # in a functional graph, its result is its argument
     "noop_if_same_type",  # returns its argument if sizes, dtype and layout are the same
+    "one_layout",  # kernels take any layout, if all tensors have the same one and the same shape
     "permute",  # reorders dims
     "pointwise",  # elementwise, of several tensors
     "quantize",

@@ -12,9 +12,9 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import CompileSpec, Diagnostic, UsageError, called_graphs, copy_program, load_plugins
+from exirkit.ir import CompileSpec, UsageError, called_graphs, copy_program, load_plugins
 
-TAG = "delegation_tag"
+DELEGATION_TAG = "delegation_tag"
 """Key of `node.meta` under which partitioners write which partition a node belongs to."""
 
 
@@ -202,7 +202,7 @@ class DelegateMappingBuilder:
 
 
 def _wrong(message: str, expected: str) -> UsageError:
-    return UsageError(Diagnostic(code="EK498", message=message, expected=expected))
+    return UsageError(code="EK498", message=message, expected=expected)
 
 
 ENTRY_POINTS = "exirkit.backends"
@@ -228,12 +228,10 @@ def find_backend(backend_id: str) -> type[BackendDetails]:
         known = sorted(BackendDetails.defined)
         close = get_close_matches(backend_id, known, n=1)
         raise UsageError(
-            Diagnostic(
-                code="EK490",
-                message=f"there is no backend {backend_id!r}",
-                expected=f"one of {', '.join(known)}" if known else "a backend; none has been imported",
-                hint=f"did you mean {close[0]!r}?" if close else "import the module that defines it",
-            )
+            code="EK490",
+            message=f"there is no backend {backend_id!r}",
+            expected=f"one of {', '.join(known)}" if known else "a backend; none has been imported",
+            hint=f"did you mean {close[0]!r}?" if close else "import the module that defines it",
         )
     return found
 

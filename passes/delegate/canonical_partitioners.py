@@ -15,10 +15,10 @@ from torch.fx.passes.infra.partitioner import Partition as ProposedPartition
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
-from exirkit.ir import CompileSpec, Diagnostic, UsageError, locate, underlying
+from exirkit.ir import CompileSpec, UsageError, locate, underlying
 from exirkit.passes.config.policies import operator_names
 
-from .backend import TAG, DelegationSpec, Partitioner, PartitionResult
+from .backend import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
 from .growing import cycles_among, grown_partitions
 
 
@@ -126,12 +126,10 @@ class GroupBasedPartitioner(CapabilityBasedPartitioner):
         for node in (node for group in self.node_groups for node in group):
             if node in seen:
                 raise UsageError(
-                    Diagnostic(
-                        code="EK499",
-                        message=f"%{node.name} is in two groups",
-                        location=locate(node),
-                        expected="groups without a common node: each goes to one partition",
-                    )
+                    code="EK499",
+                    message=f"%{node.name} is in two groups",
+                    location=locate(node),
+                    expected="groups without a common node: each goes to one partition",
                 )
             seen.add(node)
 
@@ -167,9 +165,9 @@ class AllNodePartitioner(Partitioner):
         for node in exported_program.graph.nodes:
             if node.op == "call_function":
                 tags[tag] = self.delegation_spec
-                node.meta[TAG] = tag
+                node.meta[DELEGATION_TAG] = tag
             elif node.op == "placeholder" and node.name not in inputs and any(_calls(node.users)):
-                node.meta[TAG] = tag
+                node.meta[DELEGATION_TAG] = tag
         return PartitionResult(exported_program, tags)
 
 
@@ -246,11 +244,9 @@ class _Listed(OperatorSupportBase):
 def _support(lists: Sequence[Sequence[Node]] | None, other: OperatorSupportBase | None) -> OperatorSupportBase:
     if lists is None and other is None:
         raise UsageError(
-            Diagnostic(
-                code="EK499",
-                message="nothing says which calls are to be partitioned",
-                expected="lists of calls, patterns, or an OperatorSupportBase",
-            )
+            code="EK499",
+            message="nothing says which calls are to be partitioned",
+            expected="lists of calls, patterns, or an OperatorSupportBase",
         )
     return _Listed(lists or (), other)
 

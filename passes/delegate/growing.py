@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import operator
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,8 +11,9 @@ from typing import Literal
 from torch.fx import Graph, Node
 
 from exirkit.ir import ContractError, Diagnostic, locate
+from exirkit.passes.analysis import DisjointSets
 
-from .backend import TAG
+from .backend import DELEGATION_TAG
 
 Joins = Literal["touching", "readers", "all"]
 Unit = tuple[Node, ...]
@@ -70,7 +70,11 @@ def cycles_among(graph: Graph, together: Sequence[Sequence[Node]]) -> list[list[
     if not stuck:
         return []
     number = {net.number[one[0]]: place for place, one in enumerate(together) if one}
-    found = [sorted(number[one] for one in component if one in number) for component in _components(net, stuck)]
+    import networkx
+
+    waiting = networkx.DiGraph((place, user) for place in stuck for user in net.users[place] if user in stuck)
+    cycles = (one for one in networkx.strongly_connected_components(waiting) if len(one) > 1)
+    found = [sorted(number[one] for one in cycle if one in number) for cycle in cycles]
     return sorted(one for one in found if one)
 
 
@@ -123,43 +127,6 @@ def _sorted(net: _Net) -> list[int]:
     return order
 
 
-def _components(net: _Net, among: set[int]) -> Iterator[list[int]]:
-    """Yield the units that wait for each other (Kosaraju's way: finished last, reached backwards)."""
-    seen: set[int] = set()
-    for start in reversed(_finished(net, among)):
-        if start in seen:
-            continue
-        seen.add(start)
-        component = [start]
-        for place in component:
-            sources = [source for source in net.sources[place] if source in among and source not in seen]
-            seen.update(sources)
-            component += sources
-        if len(component) > 1:
-            yield component
-
-
-def _finished(net: _Net, among: set[int]) -> list[int]:
-    """Return units in the order in which a search through their users is done with them."""
-    finished: list[int] = []
-    seen: set[int] = set()
-    for start in sorted(among):
-        if start in seen:
-            continue
-        seen.add(start)
-        stack = [(start, iter(net.users[start]))]
-        while stack:
-            place, users = stack[-1]
-            following = next((user for user in users if user in among and user not in seen), None)
-            if following is None:
-                finished.append(place)
-                stack.pop()
-            else:
-                seen.add(following)
-                stack.append((following, iter(net.users[following])))
-    return finished
-
-
 def _taker(node: Node, takers: Mapping[Node, Hashable]) -> Hashable | None:
     # What takes one of several results out goes where they are computed.
     while node.target is operator.getitem and isinstance(node.args[0], Node):
@@ -182,15 +149,15 @@ def _delay(net: _Net, order: Sequence[int], whose: Sequence[Hashable | None], co
 
     Any counts will do that grow where the taker changes, and never shrink, along every edge.
     """
-    groups = _Groups(len(net.units))
+    groups = DisjointSets[int]()
     for place in reversed(order):
         for user in net.users[place]:
             if whose[place] is not None and (whose[user], counts[user]) == (whose[place], counts[place]):
-                groups.join(user, place)
+                groups.link(user, place)
     members: dict[int, list[int]] = {}
     for place in reversed(order):
         if whose[place] is not None:
-            members.setdefault(groups.head(place), []).append(place)
+            members.setdefault(groups.of(place), []).append(place)
     # Those that others wait for come last, so that they see where the others went.
     for group in sorted(members.values(), key=lambda one: -counts[one[0]]):
         inside = set(group)
@@ -204,46 +171,29 @@ def _delay(net: _Net, order: Sequence[int], whose: Sequence[Hashable | None], co
                 counts[place] = latest
 
 
-class _Groups:
-    """Units that go together, by their numbers."""
-
-    def __init__(self, count: int) -> None:
-        self._heads = list(range(count))
-
-    def head(self, place: int) -> int:
-        heads = self._heads
-        while heads[place] != place:
-            heads[place] = heads[heads[place]]
-            place = heads[place]
-        return place
-
-    def join(self, one: int, other: int) -> None:
-        self._heads[self.head(other)] = self.head(one)
-
-
 def _connected(net: _Net, whose: Sequence[Hashable | None], counts: Sequence[int], joins: Joins) -> list[list[Node]]:
     """Join units of one taker and count that touch, and others as wanted."""
     taken = [place for place, who in enumerate(whose) if who is not None]
-    groups = _Groups(len(net.units))
+    groups = DisjointSets[int]()
     readers: dict[tuple[Node, Hashable, int], int] = {}
     for place in taken:
         mine = whose[place], counts[place]
         for source in dict.fromkeys(one for node in net.units[place] for one in node.all_input_nodes):
             at = net.number.get(source)
             if at is not None and (whose[at], counts[at]) == mine:
-                groups.join(place, at)
+                groups.link(place, at)
             elif joins == "readers":
                 # Inputs and parameters as well: what a delegate is handed once need not be handed to two.
-                groups.join(place, readers.setdefault((source, *mine), place))
+                groups.link(place, readers.setdefault((source, *mine), place))
     alike: dict[tuple[Hashable, int], int] = {}
     for place in taken if joins == "all" else ():
-        groups.join(place, alike.setdefault((whose[place], counts[place]), place))
+        groups.link(place, alike.setdefault((whose[place], counts[place]), place))
     made: dict[int, list[Node]] = {}
     # Nodes come in graph order, and so groups in the order of their first ones.
     for node in net.calls:
         place = net.number[node]
         if whose[place] is not None:
-            made.setdefault(groups.head(place), []).append(node)
+            made.setdefault(groups.of(place), []).append(node)
     return list(made.values())
 
 
@@ -296,7 +246,7 @@ def _tags(graph: Graph) -> dict[Node, str]:
     for node in graph.nodes:
         source = node.args[0] if node.target is operator.getitem else None
         # What takes a result out of several goes where they are computed, whatever its own tag says.
-        tag = tags.get(source) if isinstance(source, Node) else node.meta.get(TAG)
+        tag = tags.get(source) if isinstance(source, Node) else node.meta.get(DELEGATION_TAG)
         if tag is None:
             continue
         if node.op not in ("placeholder", "call_function"):
@@ -316,56 +266,29 @@ def _run_order(graph: Graph, tags: Mapping[Node, str]) -> list[str]:
     places: dict[Node | str, int] = {}
     for place, unit in enumerate(units.values()):
         places.setdefault(unit, place)
-    waits: Counter[Node | str] = Counter()
-    users: dict[Node | str, set[Node | str]] = defaultdict(set)
+    import networkx
+
+    waiting = networkx.DiGraph()
+    waiting.add_nodes_from(places)
     for node, unit in units.items():
-        for source in node.all_input_nodes:
-            before = units[source]
-            if before != unit and unit not in users[before]:
-                users[before].add(unit)
-                waits[unit] += 1
-    names = list(places)
-    ready = [place for unit, place in places.items() if not waits[unit]]
-    by_place = {place: unit for unit, place in places.items()}
-    heapq.heapify(ready)
-    order: list[str] = []
-    done = 0
-    while ready:
-        unit = by_place[heapq.heappop(ready)]
-        done += 1
-        if isinstance(unit, str):
-            order.append(unit)
-        for user in users[unit]:
-            waits[user] -= 1
-            if not waits[user]:
-                heapq.heappush(ready, places[user])
-    if done < len(names):
-        stuck = [unit for unit in names if waits[unit]]
-        raise ContractError(_cycle(units, stuck, users))
-    return order
+        waiting.add_edges_from((units[source], unit) for source in node.all_input_nodes if units[source] != unit)
+    try:
+        order = list(networkx.lexicographical_topological_sort(waiting, key=places.__getitem__))
+    except networkx.NetworkXUnfeasible:
+        components = list(networkx.strongly_connected_components(waiting))
+        tag = next(unit for unit in places if isinstance(unit, str) and any({unit} < one for one in components))
+        behind = (user for user in waiting[tag] if networkx.has_path(waiting, user, tag))
+        cycle = min((networkx.shortest_path(waiting, user, tag) for user in behind), key=len)
+        raise ContractError(_cycle(units, [tag, *cycle])) from None
+    return [unit for unit in order if isinstance(unit, str)]
 
 
-def _cycle(
-    units: Mapping[Node, Node | str], stuck: Sequence[Node | str], users: Mapping[Node | str, set[Node | str]]
-) -> Diagnostic:
-    """Describe one cycle among units that wait for each other."""
-    remaining = set(stuck)
-    sources: dict[Node | str, Node | str] = {}
-    for unit in stuck:
-        for user in sorted(users[unit], key=str):
-            if user in remaining:
-                sources.setdefault(user, unit)
-    at: Node | str = stuck[0]
-    seen: list[Node | str] = []
-    while at not in seen:
-        seen.append(at)
-        at = sources[at]
-    cycle = seen[seen.index(at) :][::-1]
-    tag = next(unit for unit in cycle if isinstance(unit, str))
+def _cycle(units: Mapping[Node, Node | str], cycle: Sequence[Node | str]) -> Diagnostic:
+    """Describe a cycle of units that wait for each other, which begins and ends with a partition."""
+    tag = cycle[0]
     first = next(node for node, unit in units.items() if unit == tag)
-    path = [f"partition {unit}" if isinstance(unit, str) else f"%{unit.name}" for unit in cycle]
-    shown = " -> ".join(_shortened([*path, path[0]]))
-    return Diagnostic(
+    shown = " -> ".join(_shortened([f"partition {one}" if isinstance(one, str) else f"%{one.name}" for one in cycle]))
+    return Diagnostic.of(
         code="EK492",
         message=f"partition {tag} cannot run in one go: it waits for what it computes itself",
         location=locate(first),
@@ -385,7 +308,7 @@ def _shortened(path: list[str]) -> Iterator[str]:
 
 
 def _untakable(node: Node, tag: str) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK491",
         message=f"%{node.name}, a node of kind {node.op}, is tagged {tag!r}",
         location=locate(node),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,9 +25,11 @@ from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     CALL_DELEGATE,
+    STORED_KINDS,
     ContractError,
     Diagnostic,
     EdgeProgramVerifier,
+    ProgramInterface,
     delegate_attribute,
     dim_order_from_stride,
     inherited,
@@ -35,19 +37,13 @@ from exirkit.ir import (
     ops,
 )
 
-from .backend import TAG, DelegationSpec
+from .backend import DELEGATION_TAG, DelegationSpec
 from .growing import Partition
-
-_STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def tag_constant_data(edge_program: ExportedProgram) -> None:
     """Tag stored tensors that tagged calls read and that nothing writes to; each of their delegates keeps a copy."""
-    written = {*edge_program.graph_signature.buffers_to_mutate.values()}
-    for node, target in _stored(edge_program):
-        tags = _tags_of_users(node)
-        if tags and target not in written:
-            node.meta[TAG] = tags[0]
+    _tag_stored(edge_program, is_written=False)
 
 
 def tag_mutated_buffer(edge_program: ExportedProgram) -> None:
@@ -55,11 +51,20 @@ def tag_mutated_buffer(edge_program: ExportedProgram) -> None:
 
     The calls that read and write such a buffer have to be those of one partition: otherwise lowering stops with EK493.
     """
-    written = {*edge_program.graph_signature.buffers_to_mutate.values()}
-    for node, target in _stored(edge_program):
-        tags = _tags_of_users(node)
-        if tags and target in written:
-            node.meta[TAG] = tags[0]
+    _tag_stored(edge_program, is_written=True)
+
+
+def _tag_stored(program: ExportedProgram, *, is_written: bool) -> None:
+    """Tag stored tensors, those that are written to or the others, as the first tagged call that reads them."""
+    interface = ProgramInterface.of(program)
+    for node in filter(interface.is_stored, interface.placeholders):
+        tags = [
+            user.meta[DELEGATION_TAG]
+            for user in node.users
+            if user.op == "call_function" and DELEGATION_TAG in user.meta
+        ]
+        if tags and interface.is_written(node) == is_written:
+            node.meta[DELEGATION_TAG] = tags[0]
 
 
 def tag_kept_state(
@@ -73,45 +78,26 @@ def tag_kept_state(
         constants: Whether to tag what nothing writes to and delegates of one backend alone read.
         mutable: Whether to tag buffers that one partition alone reads and writes.
     """
-    results = program.graph.output_node().args[0]
-    assert isinstance(results, list | tuple), "a program returns a sequence"
-    writes = {
-        str(spec.target): value
-        for value, spec in zip(results, program.graph_signature.output_specs, strict=True)
-        if spec.target is not None
-    }
-    for node, target in _stored(program):
-        tags = {user.meta.get(TAG) if user.op == "call_function" else None for user in node.users}
+    interface = ProgramInterface.of(program)
+    writes = {owner: value for owner, value, _ in interface.mutations}
+    for node in filter(interface.is_stored, interface.placeholders):
+        tags = {user.meta.get(DELEGATION_TAG) if user.op == "call_function" else None for user in node.users}
         if not tags or None in tags:
             continue
-        if target not in writes:
+        if not interface.is_written(node):
             keeps = constants and len({specs[tag].backend_id for tag in tags if tag}) == 1
         else:
-            value = writes[target]
+            value: Any = writes.get(node)
             is_call = isinstance(value, Node) and value.op == "call_function"
-            keeps = mutable and is_call and len(tags) == 1 and value.meta.get(TAG) in tags
+            keeps = mutable and is_call and len(tags) == 1 and value.meta.get(DELEGATION_TAG) in tags
         if keeps:
             # The first reader's; every other reader keeps it as well.
-            node.meta[TAG] = next(iter(node.users)).meta[TAG]
-
-
-def _stored(program: ExportedProgram) -> Iterator[tuple[Node, str]]:
-    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.kind in _STORED}
-    for node in program.graph.find_nodes(op="placeholder"):
-        if node.name in targets:
-            yield node, str(targets[node.name])
-
-
-def _tags_of_users(node: Node) -> list[str]:
-    return [user.meta[TAG] for user in node.users if user.op == "call_function" and TAG in user.meta]
+            node.meta[DELEGATION_TAG] = next(iter(node.users)).meta[DELEGATION_TAG]
 
 
 _KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.USER_INPUT)
 _CLONE = ops.edge.dim_order_ops._clone_dim_order.default
-_WRITES = {
-    OutputKind.BUFFER_MUTATION: InputKind.BUFFER,
-    OutputKind.PARAMETER_MUTATION: InputKind.PARAMETER,
-}
+_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 @dataclass(frozen=True)
@@ -146,7 +132,7 @@ def subprogram_of(source: ExportedProgram, module: GraphModule, partition: Parti
             or a buffer that others use while the partition writes it.
     """
     is_body = module is not source.graph_module
-    specs = {} if is_body else {spec.arg.name: spec for spec in source.graph_signature.input_specs}
+    specs = {} if is_body else ProgramInterface.of(source).inputs
     owned = _owned(partition, specs)
     written = {} if is_body else _written(source, partition, owned)
     arguments = _arguments(partition, owned)
@@ -160,13 +146,13 @@ def subprogram_of(source: ExportedProgram, module: GraphModule, partition: Parti
     return Subprogram(partition, program, arguments, results, written)
 
 
-def _owned(partition: Partition, specs: Mapping[str, InputSpec]) -> dict[Node, InputSpec]:
+def _owned(partition: Partition, specs: Mapping[Node, InputSpec]) -> dict[Node, InputSpec]:
     """Return the placeholders whose tensors become state of the delegate."""
     owned: dict[Node, InputSpec] = {}
     calls = set(partition.calls)
     for node in partition.inputs:
-        spec = specs.get(node.name)
-        if spec is None or spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+        spec = specs.get(node)
+        if spec is None or spec.kind not in STORED_KINDS:
             raise ContractError(_no_state(node, partition.tag))
         # A tag on what this partition does not read says nothing.
         if any(user in calls for user in node.users):
@@ -176,11 +162,10 @@ def _owned(partition: Partition, specs: Mapping[str, InputSpec]) -> dict[Node, I
 
 def _written(source: ExportedProgram, partition: Partition, owned: Mapping[Node, InputSpec]) -> dict[str, Node]:
     """Return what the partition writes to state that it owns."""
-    results: Any = source.graph.output_node().args[0]
     targets = {spec.target: node for node, spec in owned.items()}
     members = set(partition.calls)
     written: dict[str, Node] = {}
-    for value, spec in zip(results, source.graph_signature.output_specs, strict=True):
+    for _, value, spec in ProgramInterface.of(source).mutations:
         if spec.kind not in _WRITES or spec.target not in targets:
             continue
         buffer = targets[spec.target]
@@ -298,7 +283,7 @@ class _Builder:
 
 
 def _meta(node: Node) -> dict[str, Any]:
-    return {key: value for key, value in node.meta.items() if key != TAG}
+    return {key: value for key, value in node.meta.items() if key != DELEGATION_TAG}
 
 
 def _argument(node: Node) -> Any:
@@ -311,7 +296,7 @@ def _argument(node: Node) -> Any:
 
 
 def _no_state(node: Node, tag: str) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK493",
         message=f"%{node.name} is tagged {tag!r}, and is no parameter, buffer or constant of the program",
         location=locate(node),
@@ -321,7 +306,7 @@ def _no_state(node: Node, tag: str) -> Diagnostic:
 
 
 def _no_tensor(node: Node, tag: str) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK491",
         message=f"%{node.name} is tagged {tag!r}, is not a tensor, and is read by others",
         location=locate(node),
@@ -332,7 +317,7 @@ def _no_tensor(node: Node, tag: str) -> Diagnostic:
 
 def _shared_state(buffer: Node, tag: str, value: Any, outside: Sequence[Node]) -> Diagnostic:
     who = f"%{outside[0].name} reads it too" if outside else f"{value} outside of the partition is written to it"
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK493",
         message=f"buffer %{buffer.name} is tagged {tag!r} and written to, but {who}",
         location=locate(buffer),
@@ -342,7 +327,7 @@ def _shared_state(buffer: Node, tag: str, value: Any, outside: Sequence[Node]) -
 
 
 def _calls_a_graph(node: Node, tag: str) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK491",
         message=f"a call of the graph %{node.name} is tagged {tag!r}",
         location=locate(node),
@@ -420,13 +405,13 @@ def _insert_call(graph: Graph, one: Subprogram, arguments: Sequence[Node], name:
         attribute = graph.get_attr(name)
         call = graph.call_function(CALL_DELEGATE, (attribute, *arguments))
         call.meta = inherited(list(one.partition.calls))
-        call.meta.pop(TAG, None)
+        call.meta.pop(DELEGATION_TAG, None)
         call.meta["val"] = [node.meta["val"] for node in one.results]
         call.meta["debug_handle"] = handle
         made: dict[Node, Node] = {}
         for place, node in enumerate(one.results):
             made[node] = item = graph.call_function(operator.getitem, (call, place))
-            item.meta = {key: value for key, value in node.meta.items() if key != TAG}
+            item.meta = {key: value for key, value in node.meta.items() if key != DELEGATION_TAG}
             node.replace_all_uses_with(item)
     for node in reversed(one.partition.calls):
         graph.erase_node(node)

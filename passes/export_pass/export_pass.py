@@ -14,7 +14,6 @@ from torch.fx.passes.infra.pass_base import PassResult
 
 from exirkit.ir import (
     ContractError,
-    Diagnostic,
     InternalError,
     Location,
     ModelError,
@@ -264,11 +263,9 @@ class ExportPass(PassBase):
         """
         if self.tracer is None:
             raise UsageError(
-                Diagnostic(
-                    code="EK409",
-                    message=f"a hook of {type(self).__name__} was called while no graph is being re-traced",
-                    hint="call the pass on a graph module; hooks are called by the pass",
-                )
+                code="EK409",
+                message=f"a hook of {type(self).__name__} was called while no graph is being re-traced",
+                hint="call the pass on a graph module; hooks are called by the pass",
             )
         return self.tracer
 
@@ -316,18 +313,15 @@ class ExportPass(PassBase):
     def _infer(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         inference = self.active_tracer.inference
         if inference is None:
-            raise InternalError(Diagnostic(code="EK409", message="the tracer has no fake tensor mode"))
+            raise InternalError(code="EK409", message="the tracer has no fake tensor mode")
         try:
             return inference.run(target, args, kwargs)
         except Exception as error:
             raise ContractError(
-                Diagnostic(
-                    code="EK404",
-                    message=f"pass {type(self).__name__} calls {_name(target)}, which cannot run: {brief(error)}",
-                    location=Location() if self._walk is None else self._walk.location(),
-                    notes=(f"called with {_shown(args, kwargs)}",),
-                    hint="check the order, sizes and dtypes of the arguments",
-                )
+                code="EK404",
+                message=f"pass {type(self).__name__} calls {_name(target)}, which cannot run: {brief(error)}",
+                location=Location() if self._walk is None else self._walk.location(),
+                notes=(f"called with {_shown(args, kwargs)}",),
             ) from error
 
     def _describe(self, node: Node, value: Any) -> None:
@@ -352,13 +346,11 @@ class ExportPass(PassBase):
         after = [node for node in new.graph.nodes if node.op == "placeholder"]
         if len(before) != len(after) or not any(node.op == "output" for node in reversed(new.graph.nodes)):
             raise ContractError(
-                Diagnostic(
-                    code="EK406",
-                    message=f"pass {type(self).__name__} left {len(after)} of {len(before)} placeholders"
-                    if len(before) != len(after)
-                    else f"pass {type(self).__name__} left the graph without an output",
-                    hint="call super().placeholder once per placeholder, and super().output",
-                )
+                code="EK406",
+                message=f"pass {type(self).__name__} left {len(after)} of {len(before)} placeholders"
+                if len(before) != len(after)
+                else f"pass {type(self).__name__} left the graph without an output",
+                hint="call super().placeholder once per placeholder, and super().output",
             )
         if not self.should_preserve_symbolic_input_metadata():
             return
@@ -366,13 +358,10 @@ class ExportPass(PassBase):
             symbols = _symbols(one.meta.get("val"))
             if any(symbols) and symbols != _symbols(other.meta.get("val")):
                 raise ContractError(
-                    Diagnostic(
-                        code="EK407",
-                        message=f"pass {type(self).__name__} changed the symbolic sizes of input %{one.name}",
-                        location=locate(one),
-                        expected=f"symbols {symbols}, got {_symbols(other.meta.get('val'))}",
-                        hint="override should_preserve_symbolic_input_metadata() if this is the purpose of the pass",
-                    )
+                    code="EK407",
+                    message=f"pass {type(self).__name__} changed the symbolic sizes of input %{one.name}",
+                    location=locate(one),
+                    expected=f"symbols {symbols}, got {_symbols(other.meta.get('val'))}",
                 )
 
 
@@ -386,12 +375,9 @@ def _recorded_input(node: Node) -> Any:
     if not node.users:
         return None
     raise ModelError(
-        Diagnostic(
-            code="EK401",
-            message=f"placeholder %{node.name} has no recorded value to re-trace with",
-            location=locate(node),
-            hint='export the model with torch.export, or set node.meta["val"] to a fake tensor',
-        )
+        code="EK401",
+        message=f"placeholder %{node.name} has no recorded value to re-trace with",
+        location=locate(node),
     )
 
 

@@ -25,7 +25,6 @@ from torch.fx.proxy import GraphAppendingTracer
 from exirkit.ir import (
     PROVENANCE_KEYS,
     ContractError,
-    Diagnostic,
     EdgeOpOverload,
     InternalError,
     Location,
@@ -243,12 +242,10 @@ class ExportTracer(GraphAppendingTracer):
     def _own(self, node: Node) -> Node:
         if node.graph is not self.graph:
             raise ContractError(
-                Diagnostic(
-                    code="EK405",
-                    message=f"%{node.name} is not a node of the graph being built",
-                    hint="use the values that the hook was given: nodes of the old graph, and values of an outer graph "
-                    "inside a branch, have no place here",
-                )
+                code="EK405",
+                message=f"%{node.name} is not a node of the graph being built",
+                hint="use the values that the hook was given: nodes of the old graph, and values of an outer graph "
+                "inside a branch, have no place here",
             )
         return node
 
@@ -296,11 +293,9 @@ class ExportTracer(GraphAppendingTracer):
         found = self._sizes.get(symbol.node.expr)
         if found is None:
             raise ContractError(
-                Diagnostic(
-                    code="EK405",
-                    message=f"symbolic number {symbol} is computed by no node before this one",
-                    hint="compute it with call_sym from sizes that the graph has, or read it with call_size_operator",
-                )
+                code="EK405",
+                message=f"symbolic number {symbol} is computed by no node before this one",
+                hint="compute it with call_sym from sizes that the graph has, or read it with call_size_operator",
             )
         value, dim = found
         if dim is None:
@@ -367,11 +362,9 @@ def _constant(value: Any) -> Any:
         return value
     if value.constant is None:
         raise ContractError(
-            Diagnostic(
-                code="EK405",
-                message=f"a fake tensor of shape {tuple(value.shape)} was given where a value of the graph belongs",
-                hint="pass the ProxyValue itself, not its .data; build constants outside of a FakeTensorMode",
-            )
+            code="EK405",
+            message=f"a fake tensor of shape {tuple(value.shape)} was given where a value of the graph belongs",
+            hint="pass the ProxyValue itself, not its .data; build constants outside of a FakeTensorMode",
         )
     return value.constant
 
@@ -487,12 +480,10 @@ class GraphWalk:
         if node.op == "output":
             return self._hooks.output(self._args[0], meta)
         raise ModelError(
-            Diagnostic(
-                code="EK415",
-                message=f"%{node.name} is a {node.op} node, which exported graphs do not have",
-                location=locate(node),
-                hint="export the model with torch.export, or inline the call before running passes",
-            )
+            code="EK415",
+            message=f"%{node.name} is a {node.op} node, which exported graphs do not have",
+            location=locate(node),
+            hint="export the model with torch.export, or inline the call before running passes",
         )
 
     def _call_function(self, node: Node, meta: NodeMetadata) -> Any:
@@ -526,12 +517,10 @@ class GraphWalk:
     def _next_input(self, node: Node) -> Any:
         if self._position >= len(self._inputs):
             raise ContractError(
-                Diagnostic(
-                    code="EK406",
-                    message=f"placeholder %{node.name} was given no value: there are {len(self._inputs)} inputs",
-                    location=locate(node),
-                    hint="inputs() and call_submodule need one value for each placeholder",
-                )
+                code="EK406",
+                message=f"placeholder %{node.name} was given no value: there are {len(self._inputs)} inputs",
+                location=locate(node),
+                hint="inputs() and call_submodule need one value for each placeholder",
             )
         value = data_of(self._inputs[self._position])
         self._position += 1
@@ -611,22 +600,16 @@ class GraphWalk:
 
     def _failed(self, node: Node, error: Exception) -> ContractError:
         return ContractError(
-            Diagnostic(
-                code="EK403",
-                message=f"pass {self._author} failed on %{node.name} ({_shown_target(node)}): {brief(error)}",
-                location=locate(node).model_copy(update=line_that_raised(error).model_dump(include={"file", "line"})),
-                hint="the traceback of the original exception shows the way there",
-            )
+            code="EK403",
+            message=f"pass {self._author} failed on %{node.name} ({_shown_target(node)}): {brief(error)}",
+            location=locate(node).model_copy(update=line_that_raised(error).model_dump(include={"file", "line"})),
         )
 
     def _empty_handed(self, node: Node) -> ContractError:
         return ContractError(
-            Diagnostic(
-                code="EK416",
-                message=f"pass {self._author} returned nothing for %{node.name} ({_shown_target(node)}), which is used",
-                location=locate(node),
-                hint="return what super().call_operator returned, or the value that takes the node's place",
-            )
+            code="EK416",
+            message=f"pass {self._author} returned nothing for %{node.name} ({_shown_target(node)}), which is used",
+            location=locate(node),
         )
 
     def _placed(self, error: ContractError) -> ContractError:

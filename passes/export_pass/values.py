@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node, Proxy
 from torch.fx.node import map_aggregate
 
-from exirkit.ir import Diagnostic, DiagnosticError, UsageError
+from exirkit.ir import DiagnosticError, UsageError
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -89,9 +89,7 @@ class ProxyValue:
     def _reject(self, use: str, hint: str) -> UsageError:
         kind = "symbolic number" if isinstance(self.data, SYMBOLIC) else type(self.data).__name__
         return UsageError(
-            Diagnostic(
-                code="EK402", message=f"%{self.node.name} is a {kind} ({self.data}) and cannot be {use}", hint=hint
-            )
+            code="EK402", message=f"%{self.node.name} is a {kind} ({self.data}) and cannot be {use}", hint=hint
         )
 
 
@@ -120,11 +118,8 @@ class NodeMetadata(MutableMapping[str, Any]):
         """
         if key in PROTECTED_KEYS:
             raise UsageError(
-                Diagnostic(
-                    code="EK408",
-                    message=f"metadata key {key!r} is not for passes to set",
-                    hint="values are inferred, and provenance is inherited from the metadata given to the hook",
-                )
+                code="EK408",
+                message=f"metadata key {key!r} is not for passes to set",
             )
         self.data[key] = value
 
@@ -169,9 +164,7 @@ def map_args(
     schema = getattr(op, "_schema", None)
     if schema is None:
         raise UsageError(
-            Diagnostic(
-                code="EK410", message=f"{op!r} has no schema to map arguments by", expected="an operator overload"
-            )
+            code="EK410", message=f"{op!r} has no schema to map arguments by", expected="an operator overload"
         )
     mapped = list(args)
     named = dict(kwargs)
@@ -187,7 +180,7 @@ def brief(error: Exception) -> str:
     """Return the kind of an exception and the first line of what it says."""
     if isinstance(error, DiagnosticError):
         return error.diagnostics[0].headline()
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
 
 
 def data_of(value: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.export.graph_signature import InputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
 
@@ -19,11 +18,13 @@ from exirkit.ir import (
     EdgeOpOverload,
     GraphEditor,
     ModelError,
+    ProgramInterface,
     SubgraphEditor,
     contiguous_stride,
     control_flow_call,
     dim_order_from_stride,
     edge_operator,
+    has_trait,
     has_unbacked_symbols,
     infer_value,
     locate,
@@ -34,62 +35,11 @@ from exirkit.ir import (
     underlying,
 )
 from exirkit.passes.contract import Pass
-from exirkit.passes.to_executorch.out_variants import mutated_outputs
 from exirkit.passes.to_executorch.propagate_specs import all_editors, called_bodies
 
 _ATEN = torch.ops.aten
 
-_UNARY = (
-    "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf exp expm1 floor gelu hardtanh isinf isnan "
-    "leaky_relu log log10 log1p log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh "
-    "trunc clamp"
-)
 _TENSOR_TENSOR = "add sub mul div eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor"
-_TENSORS_ONLY = "maximum minimum atan2 logical_and logical_or logical_xor floor_divide"
-
-
-def _overloads(names: str, overload: str) -> set[Any]:
-    return {getattr(getattr(_ATEN, name), overload) for name in names.split()}
-
-
-ELEMENTWISE = frozenset(
-    _overloads(_UNARY, "default")
-    | _overloads(_TENSOR_TENSOR, "Tensor")
-    | _overloads(_TENSOR_TENSOR, "Scalar")
-    | _overloads(_TENSORS_ONLY, "default")
-    | {
-        _ATEN.div.Tensor_mode,
-        _ATEN.div.Scalar_mode,
-        _ATEN.pow.Tensor_Tensor,
-        _ATEN.pow.Tensor_Scalar,
-        _ATEN.pow.Scalar,
-        _ATEN.rsub.Scalar,
-        _ATEN.where.self,
-        _ATEN.copy_.default,
-    }
-)
-"""Kernels that take any layout, as long as all tensors have the same one and the same shape."""
-
-SAME_ORDER = frozenset(
-    {
-        _ATEN.convolution.default,
-        _ATEN.max_pool2d_with_indices.default,
-        _ATEN.upsample_nearest2d.vec,
-        _ATEN.upsample_bilinear2d.vec,
-    }
-)
-"""Kernels whose first argument and results are both row-major or both channels-last; other arguments may be either."""
-
-ANY_ORDER = frozenset(
-    {
-        ops.edge.dim_order_ops._to_dim_order_copy.default._op,
-        ops.edge.dim_order_ops._clone_dim_order.default._op,
-        ops.edge.dim_order_ops._empty_dim_order.default._op,
-        _ATEN.sym_size.int,
-        _ATEN.sym_numel.default,
-    }
-)
-"""Operators whose arguments and results may have different layouts."""
 
 WITH_NUMBER: dict[OpOverload, OpOverload] = {
     **{getattr(_ATEN, name).Tensor: getattr(_ATEN, name).Scalar for name in _TENSOR_TENSOR.split()},
@@ -111,7 +61,6 @@ WITH_NUMBER_FIRST: dict[OpOverload, OpOverload] = {
 
 DimOrder = tuple[int, ...]
 
-_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _CHANNELS_LAST = (0, 2, 3, 1)
 _CHANNELS_LAST_FORMATS = (torch.channels_last, torch.channels_last_3d)
 _COPY = torch.ops.aten.copy_.default
@@ -198,12 +147,11 @@ class _Legalizer:
     def _placeholders(self) -> None:
         """Make inputs and constants row-major or channels last, without gaps: the runtime knows no other layouts."""
         editor = self._editor
-        mutated = set(mutated_outputs(editor.program).values())
-        placeholders = editor.graph.find_nodes(op="placeholder")
-        for node, spec in zip(placeholders, editor.program.graph_signature.input_specs, strict=True):
+        interface = ProgramInterface.of(editor.program)
+        for node, spec in interface.inputs.items():
             if not _is_tensor(node):
                 continue
-            is_stored = spec.kind in _STORED
+            is_stored = interface.is_stored(node)
             if not (_is_legal(_order(node)) and _is_dense(node)):
                 self._changed.add(node)
                 order = _order(node) if _is_legal(_order(node)) else _row_major(node)
@@ -211,7 +159,7 @@ class _Legalizer:
                     editor.set_tensor(node, _in_memory(self._lookup(str(spec.target)), order))
                 else:
                     self._set_value(node, self._laid_out(node.meta["val"], order))
-            if is_stored and node not in mutated:
+            if is_stored and not interface.is_written(node):
                 self._constants[node] = str(spec.target)
 
     def _call(self, node: Node, op: Any, operands: Sequence[Node]) -> None:
@@ -222,7 +170,7 @@ class _Legalizer:
             rows = [one for one in (*call.carried, *call.sliced) if _is_tensor(one)]
             self._demand(node, {one: _row_major(one) for one in rows})
             self._force(node, None)
-        elif op in ANY_ORDER:
+        elif has_trait(op, "any_layouts"):
             self._state_legal_order(node)
         elif self._skips and op is _CLONE and "memory_format" not in node.kwargs:
             # It copies byte by byte, whatever the layout, as long as both are the same.
@@ -230,9 +178,9 @@ class _Legalizer:
         elif not isinstance(op, OpOverload) or op.namespace != "aten":
             # Kernels of other libraries may take any layout.
             return
-        elif op in SAME_ORDER and _order(node) == _CHANNELS_LAST:
+        elif has_trait(op, "channels_last") and _order(node) == _CHANNELS_LAST:
             self._demand(node, {operands[0]: _CHANNELS_LAST})
-        elif op in ELEMENTWISE and self._is_uniform(node, op):
+        elif has_trait(op, "one_layout") and self._is_uniform(node, op):
             order = _order(node.args[0] if op is _COPY else node)
             order = order if _is_legal(order) else _row_major(node)
             self._demand(node, {one: order for one in node.all_input_nodes if _is_tensor(one)})
@@ -372,7 +320,7 @@ class _Legalizer:
 
 
 def _no_way(node: Node, order: DimOrder) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK428",
         message=f"%{node.name} is laid out in dim order {list(_order(node))}, and is needed in order {list(order)}",
         location=locate(node),

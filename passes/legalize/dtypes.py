@@ -191,7 +191,7 @@ def _tensor_arguments(op: Operator) -> list[str]:
 
 def _finding(message: str, hint: str | None, source: YamlSource | None, path: YamlPath, written: str) -> Diagnostic:
     if source is None:
-        return Diagnostic(code="EK442", message=message, hint=hint)
+        return Diagnostic.of(code="EK442", message=message, hint=hint)
     text = source.key(path) if path[-2] == "arguments" else source.text(path)
     return text.diagnostic("EK442", message, length=len(written), hint=hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import GraphEditor, dim_order_from_stride, ops, underlying
+from exirkit.passes.contract import Pass
 
 
 class EdgeCalls:
@@ -22,26 +24,26 @@ class EdgeCalls:
 
     def __init__(self, editor: GraphEditor, node: Node, *, skip_dim_order: bool = False) -> None:
         self._editor = editor
-        self._node = node
+        self.node = node
         self._skip_dim_order = skip_dim_order
 
     def __call__(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """Make a call and return its node."""
-        return self._editor.call(target, args, kwargs, before=self._node, origins=self._node)
+        return self._editor.call(target, args, kwargs, before=self.node, origins=self.node)
 
     def given_value(self, value: torch.Tensor, target: Any, *args: Any) -> Node:
         """Make a call whose value is known; where no size varies, it is inferred."""
         if all(isinstance(size, int) for size in value.shape):
             return self(target, *args)
-        return self._editor.call(target, args, before=self._node, origins=self._node, val=value)
+        return self._editor.call(target, args, before=self.node, origins=self.node, val=value)
 
     def size(self, tensor: Node, dim: int) -> int | Node:
         """Return the size of a dim, as a node where it varies."""
         size = tensor.meta["val"].shape[dim]
         if isinstance(size, int):
             return size
-        call = torch.ops.aten.sym_size.int
-        return self._editor.call(call, (tensor, dim), before=self._node, origins=self._node, val=size)
+        call = ops.edge.aten.sym_size.int
+        return self._editor.call(call, (tensor, dim), before=self.node, origins=self.node, val=size)
 
     def cast(self, tensor: Node, dtype: torch.dtype) -> Node:
         """Return a tensor of another dtype, with the same layout."""
@@ -55,9 +57,9 @@ class EdgeCalls:
 
     def given(self, *names: str) -> list[Any]:
         """Return arguments of the node by name, with their defaults."""
-        target: Any = self._node.target
+        target: Any = self.node.target
         schema = underlying(target)._schema.arguments
-        given = dict(zip((one.name for one in schema), self._node.args, strict=False)) | dict(self._node.kwargs)
+        given = dict(zip((one.name for one in schema), self.node.args, strict=False)) | dict(self.node.kwargs)
         defaults = {one.name: one.default_value for one in schema}
         return [given.get(name, defaults[name]) for name in names]
 
@@ -68,3 +70,30 @@ class EdgeCalls:
     def permute(self, tensor: Node, dims: Sequence[int]) -> Node:
         """Return a tensor with its dims in another order."""
         return self(ops.edge.aten.permute_copy.default, tensor, list(dims))
+
+
+class CallLegalization(Pass):
+    """A pass that replaces those calls of an Edge program that kernels reject, each on its own."""
+
+    enters_bodies = True
+    requires = ("edge-operators",)
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Replace the calls, in graph order."""
+        for node in list(editor.graph.nodes):
+            if self.concerns(node):
+                self.put(editor, node)
+
+    @staticmethod
+    @abstractmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+
+    def put(self, editor: GraphEditor, node: Node) -> None:
+        """Replace a node by what `made` returns."""
+        editor.replace(node, self.made(EdgeCalls(editor, node)))
+        editor.erase(node)
+
+    def made(self, calls: EdgeCalls) -> Node:
+        """Make the calls that replace `calls.node`, and return the last one."""
+        raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,19 +12,19 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, ops, underlying
-from exirkit.passes.contract import BROKEN_BY_EDITS, Pass
+from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, named_arguments, ops, underlying
+from exirkit.passes.contract import BROKEN_BY_EDITS
 from exirkit.passes.to_aten.decompose_to_core import DecomposeToCore, is_library_composite
 from exirkit.passes.to_executorch.out_variants import OutVariantTable
 
-from .edge_calls import EdgeCalls
+from .edge_calls import CallLegalization, EdgeCalls
 from .volumes import LegalizeVolumes
 
 aten = ops.edge.aten
 _KEPT = frozenset({aten.full.default, aten.full_like.default, aten.empty.memory_format})
 
 
-class LegalizeEmpties(Pass):
+class LegalizeEmpties(CallLegalization):
     """Make results without elements by `full`: nothing has to be computed for them.
 
     Kernels divide by sizes (`_log_softmax`), reject (`amax`) or forget sizes beside a zero (`cat`).
@@ -34,17 +34,11 @@ class LegalizeEmpties(Pass):
     """
 
     name = "legalize-empties"
-    enters_bodies = True
-    requires = ("edge-operators",)
 
-    def edit(self, editor: GraphEditor) -> None:
-        """Replace the calls, in graph order."""
-        for node in list(editor.graph.nodes):
-            if self.concerns(node):
-                value: torch.Tensor = node.meta["val"]
-                made = EdgeCalls(editor, node)(aten.full.default, list(value.shape), 0, dtype=value.dtype)
-                editor.replace(node, made)
-                editor.erase(node)
+    def made(self, calls: EdgeCalls) -> Node:
+        """Fill a tensor without elements."""
+        value: torch.Tensor = calls.node.meta["val"]
+        return calls(aten.full.default, list(value.shape), 0, dtype=value.dtype)
 
     @staticmethod
     def concerns(node: Node) -> bool:
@@ -66,7 +60,7 @@ _MOST_BITS = 7
 _REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
 
 
-class LegalizeIntegers(Pass):
+class LegalizeIntegers(CallLegalization):
     """Replace remainders and powers of integers by quotients and products.
 
     The kernels of the official runtime give a remainder the sign of the dividend, and compute powers in double
@@ -79,16 +73,13 @@ class LegalizeIntegers(Pass):
     """
 
     name = "legalize-integers"
-    enters_bodies = True
-    requires = ("edge-operators",)
 
-    def edit(self, editor: GraphEditor) -> None:
-        """Replace the calls, in graph order."""
-        for node in list(editor.graph.nodes):
-            if self.concerns(node):
-                calls = EdgeCalls(editor, node)
-                editor.replace(node, _made(calls, node))
-                editor.erase(node)
+    def made(self, calls: EdgeCalls) -> Node:
+        """Compute the remainder or power."""
+        node = calls.node
+        if node.target in _POWERS_OF_TENSORS:
+            return _power_of_tensors(calls, node)
+        return _power(calls, node) if node.target is _POWER else _remainder(calls, node)
 
     @staticmethod
     def concerns(node: Node) -> bool:
@@ -97,12 +88,6 @@ class LegalizeIntegers(Pass):
             return False
         value: torch.Tensor = node.meta["val"]
         return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
-
-
-def _made(calls: EdgeCalls, node: Node) -> Node:
-    if node.target in _POWERS_OF_TENSORS:
-        return _power_of_tensors(calls, node)
-    return _power(calls, node) if node.target is _POWER else _remainder(calls, node)
 
 
 def _remainder(calls: EdgeCalls, node: Node) -> Node:
@@ -216,7 +201,7 @@ def has_library_operators(program: ExportedProgram, table: OutVariantTable | Non
 _TO_THE_END: Final = 2**63 - 1
 
 
-class LegalizePadding(Pass):
+class LegalizePadding(CallLegalization):
     """Replace padding with negative numbers by slices, and padding of what is left with the others.
 
     Before: `%y = constant_pad_nd.default(%x, [-1, 2], 0.0)`
@@ -224,38 +209,30 @@ class LegalizePadding(Pass):
     """
 
     name = "legalize-padding"
-    enters_bodies = True
-    requires = ("edge-operators",)
 
-    def edit(self, editor: GraphEditor) -> None:
-        """Visit every node once."""
-        for node in list(editor.graph.nodes):
-            if node.op == "call_function" and underlying(node.target) is torch.ops.aten.constant_pad_nd.default:
-                pad = _pad(node)
-                if any(type(one) is int and one < 0 for one in pad):
-                    _cut(editor, node, pad)
+    @staticmethod
+    def concerns(node: Node) -> bool:
+        """Whether the pass would replace a node."""
+        if node.op != "call_function" or underlying(node.target) is not torch.ops.aten.constant_pad_nd.default:
+            return False
+        return any(type(one) is int and one < 0 for one in named_arguments(node)["pad"])
 
-
-def _pad(node: Node) -> Sequence[Any]:
-    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs["pad"]
-    return tuple(given)
-
-
-def _cut(editor: GraphEditor, node: Node, pad: Sequence[Any]) -> None:
-    source: Any = node.args[0] if node.args else node.kwargs["self"]
-    for place in range(0, len(pad), 2):
-        front, back = (-one if type(one) is int and one < 0 else 0 for one in pad[place : place + 2])
-        if front or back:
-            # Pads begin with the last dim. An end of minus zero is the end.
-            args = (source, -1 - place // 2, front, -back if back else _TO_THE_END)
-            source = editor.call(ops.edge.aten.slice_copy.Tensor, args, before=node, origins=node)
-    left = [0 if type(one) is int and one < 0 else one for one in pad]
-    if any(type(one) is not int or one for one in left):
-        value = node.args[2:] or ((node.kwargs["value"],) if "value" in node.kwargs else ())
-        target: Any = node.target
-        source = editor.call(target, (source, left, *value), before=node, origins=node)
-    editor.replace(node, source)
-    editor.erase(node)
+    def made(self, calls: EdgeCalls) -> Node:
+        """Slice, and pad what is left."""
+        given = named_arguments(calls.node)
+        source, pad = given["self"], given["pad"]
+        for place in range(0, len(pad), 2):
+            front, back = (-one if type(one) is int and one < 0 else 0 for one in pad[place : place + 2])
+            if front or back:
+                # Pads begin with the last dim. An end of minus zero is the end.
+                end = -back if back else _TO_THE_END
+                source = calls(aten.slice_copy.Tensor, source, -1 - place // 2, front, end)
+        left = [0 if type(one) is int and one < 0 else one for one in pad]
+        if any(type(one) is not int or one for one in left):
+            value = (given["value"],) if "value" in given else ()
+            source = calls(calls.node.target, source, left, *value)
+        made: Node = source
+        return made
 
 
 # More rows than any dim has, for sizes that vary: group * this + row stays within 64 bits.
@@ -263,7 +240,7 @@ _MOST_ROWS = 2**31
 
 
 @dataclass(eq=False, kw_only=True)
-class LegalizeSorts(Pass):
+class LegalizeSorts(CallLegalization):
     """Replace `sort` by `topk` over the whole dim.
 
     `topk` orders values, NaN included, as `sort` does, but leaves open which of equal elements comes first. Where the
@@ -278,23 +255,16 @@ class LegalizeSorts(Pass):
     """
 
     name = "legalize-sorts"
-    enters_bodies = True
-    requires = ("edge-operators",)
 
     skip_dim_order: bool = False
-
-    def edit(self, editor: GraphEditor) -> None:
-        """Replace the calls, in graph order."""
-        for node in list(editor.graph.nodes):
-            if self.concerns(node):
-                self._replace(editor, node)
 
     @staticmethod
     def concerns(node: Node) -> bool:
         """Whether the pass would replace a node."""
         return node.target in (ops.edge.aten.sort.default, ops.edge.aten.sort.stable)
 
-    def _replace(self, editor: GraphEditor, node: Node) -> None:
+    def put(self, editor: GraphEditor, node: Node) -> None:
+        """Replace the users of a node."""
         results: dict[Any, list[Node]] = {0: [], 1: []}
         for user in list(node.users):
             results[user.args[1]].append(user)
@@ -355,7 +325,7 @@ def _order_equal(calls: EdgeCalls, values: Node, order: Node, dim: int, descendi
     return calls(aten.sub.Tensor, calls(operator.getitem, keys, 0), base)
 
 
-class LegalizeSplits(Pass):
+class LegalizeSplits(CallLegalization):
     """Replace splits and unbinds whose results have sizes that vary by slices and selections.
 
     The kernels `split_copy` and `unbind_copy` of the official runtime check the sizes of their results and do not set
@@ -367,20 +337,15 @@ class LegalizeSplits(Pass):
     """
 
     name = "legalize-splits"
-    enters_bodies = True
-    requires = ("edge-operators",)
 
-    def edit(self, editor: GraphEditor) -> None:
-        """Replace the calls, in graph order."""
-        for node in list(editor.graph.nodes):
-            if not self.concerns(node):
-                continue
-            make = _select if node.target is aten.unbind_copy.int else _slice
-            for part in list(node.users):
-                if part.users:
-                    editor.replace(part, make(EdgeCalls(editor, part), node, part))
-                editor.erase(part)
-            editor.erase(node)
+    def put(self, editor: GraphEditor, node: Node) -> None:
+        """Replace the users of a node."""
+        make = _select if node.target is aten.unbind_copy.int else _slice
+        for part in list(node.users):
+            if part.users:
+                editor.replace(part, make(EdgeCalls(editor, part), node, part))
+            editor.erase(part)
+        editor.erase(node)
 
     @staticmethod
     def concerns(node: Node) -> bool:

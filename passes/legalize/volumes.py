@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, GraphEditor, ModelError, locate, ops
-from exirkit.passes.contract import Pass
+from exirkit.ir import GraphEditor, ModelError, locate, ops
 
-from .edge_calls import EdgeCalls
+from .edge_calls import CallLegalization, EdgeCalls
 
 aten = ops.edge.aten
 
 
-class LegalizeVolumes(Pass):
+class LegalizeVolumes(CallLegalization):
     """Replace convolutions and poolings of `[N, C, D, H, W]` by those of `[N * D, C, H, W]`.
 
     A convolution is the sum of the convolutions of the planes under each plane of the kernel. A transposed one puts
@@ -33,18 +32,10 @@ class LegalizeVolumes(Pass):
     """
 
     name = "legalize-volumes"
-    enters_bodies = True
-    requires = ("edge-operators",)
 
-    def edit(self, editor: GraphEditor) -> None:
-        """Replace the calls, in graph order."""
-        for node in list(editor.graph.nodes):
-            if not self.concerns(node):
-                continue
-            if node.target is aten.max_pool3d_with_indices.default:
-                self._put_pool(editor, node)
-            else:
-                self._put(editor, node, _MADE_BY[node.target](_Volume(editor, node)))
+    def made(self, calls: EdgeCalls) -> Node:
+        """Compute a convolution or a mean."""
+        return _MADE_BY[calls.node.target](_Volume(calls))
 
     @staticmethod
     def concerns(node: Node) -> bool:
@@ -54,16 +45,16 @@ class LegalizeVolumes(Pass):
             return bool(weight.meta["val"].dim() == 5)
         return node.target in _MADE_BY
 
-    def _put(self, editor: GraphEditor, node: Node, made: Node) -> None:
-        editor.replace(node, made)
-        editor.erase(node)
-
-    def _put_pool(self, editor: GraphEditor, node: Node) -> None:
+    def put(self, editor: GraphEditor, node: Node) -> None:
+        """Replace a call, and of a pooling with indices the largest values."""
+        if node.target is not aten.max_pool3d_with_indices.default:
+            super().put(editor, node)
+            return
         users = list(node.users)
         if any(user.args[1] == 1 and user.users for user in users):
             raise _rejection(node, "the indices of a pooling of three dims are used")
         values = [user for user in users if user.args[1] == 0]
-        made = _max_pool(_Volume(editor, node)) if any(user.users for user in values) else None
+        made = _max_pool(_Volume(EdgeCalls(editor, node))) if any(user.users for user in values) else None
         for user in users:
             if user in values and made is not None:
                 editor.replace(user, made)
@@ -73,13 +64,9 @@ class LegalizeVolumes(Pass):
 
 def _rejection(node: Node, why: str) -> ModelError:
     return ModelError(
-        Diagnostic(
-            code="EK437",
-            message=f"{node.target} cannot be computed plane by plane: {why}",
-            location=locate(node),
-            expected="at most one size that varies, and no use of indices: kernels convolve and pool over two dims",
-            hint="fix the sizes, delegate the operator, or name a target with `features: [volumes]`",
-        )
+        code="EK437",
+        message=f"{node.target} cannot be computed plane by plane: {why}",
+        location=locate(node),
     )
 
 
@@ -89,9 +76,9 @@ class _Volume:
     Planes are `[N, D, C, H, W]`; a convolution of two dims sees them as `[N * D, C, H, W]`.
     """
 
-    def __init__(self, editor: GraphEditor, node: Node) -> None:
-        self.calls = EdgeCalls(editor, node)
-        self.node = node
+    def __init__(self, calls: EdgeCalls) -> None:
+        self.calls = calls
+        self.node = node = calls.node
         self.source: Any = node.args[0]
         value = node.meta["val"]
         self.value: torch.Tensor = value[0] if isinstance(value, list | tuple) else value

@@ -15,6 +15,7 @@ from exirkit.ir import (
     Diagnostic,
     Location,
     ModelError,
+    ProgramInterface,
     TensorSpec,
     UsageError,
     alloc,
@@ -23,8 +24,9 @@ from exirkit.ir import (
 )
 from exirkit.verifiers import check_method_memory
 
-from .graph.specs import mutated_placeholders, node_specs, padding_of, spec_roles
+from .graph.specs import node_specs, padding_of, spec_roles
 from .planners import storage_root, write_view
+from .problem import fullest_step
 
 if TYPE_CHECKING:
     from .planning_pass import MemoryPlanningPass
@@ -42,11 +44,8 @@ def check_limits(limits: Mapping[int, int]) -> None:
     for arena, limit in limits.items():
         if type(arena) is not int or arena < 1 or type(limit) is not int or limit < 0:
             raise UsageError(
-                Diagnostic(
-                    code="EK467",
-                    message=f"{limit!r} is not a limit of arena {arena!r}",
-                    expected="a number of bytes for the number of an arena, which is counted from 1",
-                )
+                code="EK467",
+                message=f"{limit!r} is not a limit of arena {arena!r}",
             )
 
 
@@ -87,12 +86,13 @@ def reject_overflow(
 
 def _arena_overflow(graph_module: GraphModule, arena: int, size: int, limit: int) -> Diagnostic:
     owners = _owners(graph_module, arena)
-    step, live = _fullest_step(owners)
+    lives = {spec: (spec.lifetime[0] or 0, spec.lifetime[1] or 0) for spec in owners}
+    step, needed = fullest_step((*life, spec.nbytes()) for spec, life in lives.items())
+    live = [spec for spec, (first, last) in lives.items() if first <= step <= last]
     largest = sorted(live, key=lambda spec: (-spec.nbytes(), spec.mem_offset or 0))[:_NAMED]
-    needed = sum(spec.nbytes() for spec in live)
     notes = [f"{needed} bytes are live at step {step}, the fullest one, in {len(live)} values; the largest are:"]
     notes.extend(f"%{owners[spec].name}: {spec!r}" for spec in largest)
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK466",
         message=f"arena {arena} needs {size} bytes, {size - limit} more than the {limit} there are",
         location=locate(owners[largest[0]]) if largest else Location(),
@@ -110,20 +110,6 @@ def _owners(graph_module: GraphModule, arena: int) -> dict[TensorSpec, Node]:
             if placed and (spec not in owners or owners[spec].target is alloc):
                 owners[spec] = node
     return owners
-
-
-def _fullest_step(owners: Mapping[TensorSpec, Node]) -> tuple[int, list[TensorSpec]]:
-    changes: dict[int, int] = {}
-    for spec in owners:
-        first, last = spec.lifetime[0] or 0, spec.lifetime[1] or 0
-        changes[first] = changes.get(first, 0) + spec.nbytes()
-        changes[last + 1] = changes.get(last + 1, 0) - spec.nbytes()
-    step = most = live = 0
-    for at in sorted(changes):
-        live += changes[at]
-        if live > most:
-            step, most = at, live
-    return step, [spec for spec in owners if (spec.lifetime[0] or 0) <= step <= (spec.lifetime[1] or 0)]
 
 
 POOLS_KEY = "arena_pools"
@@ -318,9 +304,6 @@ def _placed(module: GraphModule) -> Iterator[TensorSpec]:
                     yield spec
 
 
-_STORED = frozenset({InputKind.BUFFER, InputKind.PARAMETER})
-
-
 @dataclass(slots=True)
 class _SharedBuffer:
     """A buffer of one name.
@@ -336,7 +319,7 @@ class _SharedBuffer:
     first: tuple[str, Node] = field(compare=False)
 
 
-def reject_readers(programs: Mapping[str, ExportedProgram]) -> None:
+def reject_readers_of_shared_buffers(programs: Mapping[str, ExportedProgram]) -> None:
     """Reject methods that only read what another one writes: what they read may have become a constant in them.
 
     Args:
@@ -347,11 +330,10 @@ def reject_readers(programs: Mapping[str, ExportedProgram]) -> None:
     """
     writers: dict[str, str] = {}
     for method, program in programs.items():
-        for node, target in _stored(program):
-            if node.name in mutated_placeholders(program.graph_signature):
-                writers.setdefault(target, method)
+        for _, target in _stored(program, is_written=True):
+            writers.setdefault(target, method)
     findings = [
-        Diagnostic(
+        Diagnostic.of(
             code="EK488",
             message=f"the buffer {target!r} is only read here, and {writers[target]} writes to it",
             location=locate(node).model_copy(update={"method": method}),
@@ -359,8 +341,8 @@ def reject_readers(programs: Mapping[str, ExportedProgram]) -> None:
             hint=f"write it back in {method} as well (`self.{target}.copy_(self.{target})`), or do not share buffers",
         )
         for method, program in programs.items()
-        for node, target in _stored(program)
-        if target in writers and node.users and node.name not in mutated_placeholders(program.graph_signature)
+        for node, target in _stored(program, is_written=False)
+        if target in writers and node.users
     ]
     if findings:
         raise ModelError(findings)
@@ -380,9 +362,8 @@ def share_buffers(programs: Mapping[str, ExportedProgram], alignment: int, arena
     buffers: dict[str, _SharedBuffer] = {}
     findings: list[Diagnostic] = []
     for method, program in programs.items():
-        for node, target in _stored(program):
-            if node.name in mutated_placeholders(program.graph_signature):
-                findings += _note(buffers, method, node, target)
+        for node, target in _stored(program, is_written=True):
+            findings += _note(buffers, method, node, target)
     if findings:
         raise ModelError(findings)
     end = 0
@@ -399,13 +380,13 @@ def share_buffers(programs: Mapping[str, ExportedProgram], alignment: int, arena
         program.graph_module.meta["non_const_buffer_sizes"] = sizes
 
 
-def _stored(program: ExportedProgram) -> Iterator[tuple[Node, str]]:
-    """Yield the placeholders of buffers and parameters with their names in the model."""
-    names = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    for node in program.graph_module.graph.find_nodes(op="placeholder"):
-        entry = names.get(node.name)
-        if entry is not None and entry.kind in _STORED and entry.target is not None:
-            yield node, entry.target
+def _stored(program: ExportedProgram, *, is_written: bool) -> Iterator[tuple[Node, str]]:
+    """Yield the placeholders of buffers and parameters, written or only read, with their names in the model."""
+    interface = ProgramInterface.of(program)
+    for node, entry in interface.inputs.items():
+        is_named = entry.kind in (InputKind.BUFFER, InputKind.PARAMETER) and entry.target is not None
+        if is_named and interface.is_written(node) == is_written:
+            yield node, str(entry.target)
 
 
 def _note(buffers: dict[str, _SharedBuffer], method: str, node: Node, target: str) -> Sequence[Diagnostic]:
@@ -418,12 +399,11 @@ def _note(buffers: dict[str, _SharedBuffer], method: str, node: Node, target: st
         known.specs.append(spec)
     else:
         return [
-            Diagnostic(
+            Diagnostic.of(
                 code="EK489",
                 message=f"the shared buffer {target!r} is another tensor here than in {known.first[0]}",
                 location=Location(method=method, node=f"%{node.name}"),
                 notes=(f"here: {spec!r}", f"there: {known.specs[0]!r}"),
-                hint="let buffers that are not the same have different names",
             )
         ]
     return []
@@ -552,7 +532,7 @@ def _overflow(
     )
     methods = list(dict.fromkeys(name for of_methods in needs.values() for name in of_methods))
     more = f"{needed - limit} more than the {limit} there are"
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK468",
         message=f"{len(methods)} methods need {needed} bytes of {title}, {more}",
         location=Location(method=methods[-1]),

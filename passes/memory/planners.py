@@ -40,7 +40,7 @@ from .problem import (
 DemandPlanner = Callable[[Demand], Placement | ProvedPlacement]
 
 
-def solve(problem: PlanningProblem, planner: str | DemandPlanner = "portfolio") -> PlanningResult:
+def solve_planning_problem(problem: PlanningProblem, planner: str | DemandPlanner = "portfolio") -> PlanningResult:
     """Place the values of a problem.
 
     Values without bytes lie at offset 0 and do not conflict with any others, unless they are pinned. Values with
@@ -352,7 +352,7 @@ def planned(
         for spec in roots
     ]
     problem = PlanningProblem(values, official_nbytes=[spec.allocated_memory for spec in roots])
-    result = result_of(solve(problem, planner), values, roots, extra_padding)
+    result = result_of(solve_planning_problem(problem, planner), values, roots, extra_padding)
     for spec in listed:
         if spec.storage_base is not None:
             result.spec_dict[spec] = place_view(spec, result.spec_dict)
@@ -388,12 +388,9 @@ def arena_of(spec: TensorSpec) -> int:
     mem_id = DEFAULT_ARENA if spec.mem_id is None else spec.mem_id
     if type(mem_id) is not int or mem_id < 1:
         raise UsageError(
-            Diagnostic(
-                code="EK453",
-                message=f"arena {mem_id!r} cannot be planned",
-                location=Location(text=repr(spec)),
-                expected="`mem_id` None or an integer from 1; arena 0 stands for constants",
-            )
+            code="EK453",
+            message=f"arena {mem_id!r} cannot be planned",
+            location=Location(text=repr(spec)),
         )
     return mem_id
 
@@ -424,12 +421,9 @@ def storage_root(spec: TensorSpec) -> tuple[TensorSpec, int]:
         root = root.storage_base
         if root in seen:
             raise ContractError(
-                Diagnostic(
-                    code="EK458",
-                    message="a chain of `storage_base` leads back to its start",
-                    location=Location(text=repr(spec)),
-                    hint="let each view name the tensor whose memory it uses, which owns its memory itself",
-                )
+                code="EK458",
+                message="a chain of `storage_base` leads back to its start",
+                location=Location(text=repr(spec)),
             )
         seen.add(root)
     return root, offset_bytes
@@ -441,12 +435,10 @@ def place_view(spec: TensorSpec, places: Mapping[TensorSpec, SpecAllocResult]) -
     place = places.get(root)
     if place is None:
         raise ContractError(
-            Diagnostic(
-                code="EK462",
-                message="the base of a view is not planned",
-                location=Location(text=repr(spec)),
-                notes=(f"its base is {root!r}",),
-            )
+            code="EK462",
+            message="the base of a view is not planned",
+            location=Location(text=repr(spec)),
+            notes=(f"its base is {root!r}",),
         )
     return SpecAllocResult(place.mem_id, place.mem_obj_id, place.mem_offset + offset_bytes)
 
@@ -469,11 +461,8 @@ def check_alignment(alignment: int) -> None:
     """Raise UsageError EK459 unless the alignment is a positive number of bytes."""
     if type(alignment) is not int or alignment < 1:
         raise UsageError(
-            Diagnostic(
-                code="EK459",
-                message=f"alignment {alignment!r} is not a positive number of bytes",
-                expected="an integer from 1, such as 16",
-            )
+            code="EK459",
+            message=f"alignment {alignment!r} is not a positive number of bytes",
         )
 
 
@@ -494,11 +483,8 @@ class MemoryPlanningAlgorithmSuite:
         self.algo_list = list(algo_list)
         if not self.algo_list:
             raise UsageError(
-                Diagnostic(
-                    code="EK461",
-                    message="a suite of planning algorithms is empty",
-                    expected="at least one algorithm, such as `greedy`",
-                )
+                code="EK461",
+                message="a suite of planning algorithms is empty",
             )
 
     @property
@@ -528,12 +514,11 @@ def has_integer_sizes(spec: TensorSpec) -> bool:
 
 def still_symbolic(spec: TensorSpec, location: Location) -> Diagnostic:
     """Return EK451 for a spec whose sizes are not all numbers."""
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK451",
         message="a tensor is to be planned whose shape is still symbolic",
         location=location,
         notes=(f"its spec is {spec!r}",),
-        hint="evaluate the upper bounds of the shapes before planning memory",
     )
 
 
@@ -542,10 +527,7 @@ def _check_plannable(spec: TensorSpec) -> None:
         raise ModelError(still_symbolic(spec, Location()))
     if spec.lifetime[0] is None or spec.lifetime[1] is None:
         raise UsageError(
-            Diagnostic(
-                code="EK463",
-                message="a tensor is to be planned whose lifetime is not known",
-                location=Location(text=repr(spec)),
-                hint="call `update_lifetimes(graph_module, graph_signature)` before an algorithm",
-            )
+            code="EK463",
+            message="a tensor is to be planned whose lifetime is not known",
+            location=Location(text=repr(spec)),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from os import PathLike
@@ -13,11 +13,11 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
-from exirkit.ir import ALIGNMENT, ContractError, Diagnostic, TensorSpec, UsageError
+from exirkit.ir import ALIGNMENT, ContractError, ProgramInterface, TensorSpec, UsageError, called_graphs
 from exirkit.verifiers import check_memory_plan
 
 from .graph.planner import GraphPlanner
-from .graph.specs import AllocationPolicy, node_specs, user_inputs, user_results
+from .graph.specs import AllocationPolicy, node_specs
 from .methods import check_limits, pool_of_arenas, reject_overflow, sizes_of
 from .planners import ALGORITHMS, MemoryAlgorithm, algorithm_name, check_alignment, portfolio
 from .policy.model import MemoryPolicy, check_policy, load_memory_policy, planned_inputs, planned_outputs, plans_all
@@ -110,11 +110,8 @@ class MemoryPlanningPass:
         doubled = "a planner" if has_planner and found.planner else "limits" if self.arena_limits else None
         if doubled:
             raise UsageError(
-                Diagnostic(
-                    code="EK486",
-                    message=f"{doubled} of the planning pass and a memory policy that says something else about it",
-                    hint="say it in the policy only",
-                )
+                code="EK486",
+                message=f"{doubled} of the planning pass and a memory policy that says something else about it",
             )
         self.policy = found
         if found.planner:
@@ -218,10 +215,11 @@ class MemoryPlanningPass:
         inputs: bool | Collection[str] = self.alloc_graph_input
         outputs: bool | Collection[int] = self.alloc_graph_output
         policy = self.policy
+        interface = ProgramInterface(graph_module.graph, graph_signature)
         if policy is not None and isinstance(policy.inputs, dict):
-            inputs = planned_inputs(policy, user_inputs(graph_module.graph, graph_signature))
+            inputs = planned_inputs(policy, [node.name for node in interface.user_inputs])
         if policy is not None and isinstance(policy.outputs, dict):
-            outputs = planned_outputs(policy, len(user_results(graph_module.graph, graph_signature)))
+            outputs = planned_outputs(policy, len(interface.user_results))
         # What is shared gets its place when all methods are planned.
         return AllocationPolicy(inputs, outputs, self.alloc_mutable_buffers and not self.share_mutable_buffers)
 
@@ -250,25 +248,18 @@ class MemoryPlanningPass:
     def _reject_sharing(self) -> None:
         if self.share_mutable_buffers and not self.alloc_mutable_buffers:
             raise UsageError(
-                Diagnostic(
-                    code="EK457",
-                    message="mutable buffers are to be shared between methods, but not to be planned",
-                    expected="alloc_mutable_buffers=True with share_mutable_buffers=True",
-                )
+                code="EK457",
+                message="mutable buffers are to be shared between methods, but not to be planned",
             )
 
 
 def _snapshot(graph_module: GraphModule) -> list[Any]:
     """Return all that planning may change, in order of the nodes."""
     seen: list[Any] = [graph_module.meta.get(f"non_const_buffer_{what}") for what in ("sizes", "device")]
-    for submodule in _graph_modules(graph_module):
+    for submodule in called_graphs(graph_module):
         for node in submodule.graph.nodes:
             seen.extend((spec, *_planned_fields(spec)) for spec in node_specs(node))
     return seen
-
-
-def _graph_modules(graph_module: GraphModule) -> Iterator[GraphModule]:
-    return (module for module in graph_module.modules() if isinstance(module, GraphModule))
 
 
 def _planned_fields(spec: TensorSpec) -> tuple[Any, ...]:

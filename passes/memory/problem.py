@@ -311,21 +311,17 @@ def peak_bytes(demand: Demand) -> int:
     """Return the most bytes that are needed at one step of one run: no arena can be smaller."""
     if demand.alternatives is not None:
         return _peak_of_runs(demand, demand.alternatives)
-    changes = sorted(
-        [(first, size) for first, size in zip(demand.first, demand.size, strict=True)]
-        + [(last + 1, -size) for last, size in zip(demand.last, demand.size, strict=True)]
-    )
-    peak = live = 0
-    for _, change in changes:
-        live += change
-        peak = max(peak, live)
-    return peak
+    return fullest_step(zip(demand.first, demand.last, demand.size, strict=True))[1]
 
 
-def peak_step(demand: Demand) -> int:
-    """Return the first step at which most bytes are needed, as if alternatives ran one after another."""
+def fullest_step(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
+    """Return the first step at which most bytes are live, and these; 0 and 0 if there are none.
+
+    Args:
+        lives: First step, last step and bytes of each value.
+    """
     changes: dict[int, int] = {}
-    for first, last, size in zip(demand.first, demand.last, demand.size, strict=True):
+    for first, last, size in lives:
         changes[first] = changes.get(first, 0) + size
         changes[last + 1] = changes.get(last + 1, 0) - size
     step = peak = live = 0
@@ -333,7 +329,7 @@ def peak_step(demand: Demand) -> int:
         live += changes[at]
         if live > peak:
             step, peak = at, live
-    return step
+    return step, peak
 
 
 def degrees(demand: Demand) -> list[int]:

@@ -8,10 +8,10 @@ from hashlib import blake2b
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, inherited, same_value, subgraph_editors, underlying
+from exirkit.ir import GraphEditor, ProgramInterface, inherited, same_value, subgraph_editors, underlying
 from exirkit.passes.analysis import StoredValues, is_plain_call, place_of
 from exirkit.passes.contract import Pass, ReportingPass
 from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine, unfuse
@@ -87,9 +87,6 @@ class EliminateDeadCode(Pass):
                 editor.erase(node)
 
 
-_STORED = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
-
-
 class RemoveUnusedInputs(Pass):
     """Remove stored tensors without users from graph, signature and tables; user inputs stay.
 
@@ -105,17 +102,9 @@ class RemoveUnusedInputs(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Remove what nothing reads; a buffer that is written stays, even if it is never read."""
         _remove_from_bodies(editor)
-        signature = editor.program.graph_signature
-        # The tables of the signature go by the value that is written, and two buffers may get the same one.
-        written = {spec.target for spec in signature.output_specs if spec.target is not None}
-        kinds = {spec.arg.name: spec for spec in signature.input_specs}
-        editor.remove_inputs(
-            [
-                node
-                for node in editor.graph.find_nodes(op="placeholder")
-                if not node.users and kinds[node.name].kind in _STORED and kinds[node.name].target not in written
-            ]
-        )
+        interface = ProgramInterface.of(editor.program)
+        unread = [node for node in interface.placeholders if not node.users and interface.is_stored(node)]
+        editor.remove_inputs([node for node in unread if not interface.is_written(node)])
 
 
 def _remove_from_bodies(editor: GraphEditor) -> None:

@@ -13,7 +13,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from exirkit.ir import Diagnostic, GraphEditor, UsageError, contiguous_stride, underlying
+from exirkit.ir import GraphEditor, UsageError, contiguous_stride, underlying
 from exirkit.passes.analysis import StoredValues, is_plain_call, nbytes_of, place_of
 from exirkit.passes.contract import ReportingPass
 
@@ -240,7 +240,8 @@ class FoldConstants(ReportingPass[FoldReport]):
             nbytes = getattr(self, what)
             if nbytes is not None and nbytes < 0:
                 raise UsageError(
-                    Diagnostic(code="EK443", message=f"{what} is {nbytes}", expected="a number of bytes, 0 or more")
+                    code="EK443",
+                    message=f"{what} is {nbytes}",
                 )
 
     def edit(self, editor: GraphEditor) -> None:

@@ -36,7 +36,7 @@ from exirkit.ir import (
 from exirkit.passes.contract import Pass, PassRegistry, PassReport
 from exirkit.passes.optimize.clean_up import ApplyRules
 from exirkit.passes.to_aten.decompose_to_core import WholeGraphNeededError
-from exirkit.passes.to_executorch.symbolic_arithmetic import is_assertion
+from exirkit.passes.to_executorch.symbolic_shapes import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 from exirkit.passes.user_passes.running import run_user_pass
 from exirkit.patterns import RewriteOptions
@@ -161,11 +161,6 @@ def watching(watcher: Watcher | None = None, *, verify: str | None = None) -> It
         _WATCH.reset(token)
 
 
-def current_watch() -> Watch:
-    """Return what holds here."""
-    return _WATCH.get()
-
-
 Progress = Callable[[str], None]
 
 
@@ -211,7 +206,7 @@ class PipelineRun:
         self._settings = settings
         self._source = source
         self._knowledge = knowledge
-        watch = current_watch()
+        watch = _WATCH.get()
         self._verify = verify if watch.verify is None else watch.verify
         self._watcher = watch.watcher
         self._number = next(_RUNS)
@@ -605,7 +600,7 @@ def _dialect_of(program: ExportedProgram) -> str | None:
 
 
 def _misuse(message: str, expected: str) -> UsageError:
-    return UsageError(Diagnostic(code="EK478", message=message, expected=expected))
+    return UsageError(code="EK478", message=message, expected=expected)
 
 
 def decomposition_passes(preserved: frozenset[OpOverload] = frozenset()) -> list[Pass]:

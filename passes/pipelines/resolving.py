@@ -284,9 +284,7 @@ def build_options(one: ResolvedStage, settings: Mapping[str, Any], source: YamlS
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         raise UsageError(
-            Diagnostic(
-                code="EK473", message=f"option {name!r} of {found.name}: {first['msg'][:1].lower()}{first['msg'][1:]}"
-            )
+            code="EK473", message=f"option {name!r} of {found.name}: {first['msg'][:1].lower()}{first['msg'][1:]}"
         ) from None
 
 

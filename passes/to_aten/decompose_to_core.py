@@ -1,4 +1,4 @@
-"""What the decomposition of an operator does, recorded so that it can replace a node."""
+"""Decomposition into core ATen, recorded so that it can replace a node; and debug handles."""
 
 from __future__ import annotations
 
@@ -43,10 +43,52 @@ from exirkit.ir import (
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass, registered
 from exirkit.passes.delegate.backend import is_kept_whole
+from exirkit.passes.to_executorch.propagate_specs import all_editors
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
 from .decompositions import further_decompositions
-from .generate_debug_handles import GenerateDebugHandles
+
+
+class GenerateDebugHandles(Pass):
+    """Give each call a debug handle: one number for all nodes that come from one node of the exported program.
+
+    Handles count from 1 in graph order, those in bodies of control flow after the others. What has a handle keeps it.
+    """
+
+    name = "generate-debug-handles"
+    ensures = ("debug-handles",)
+    invalidates = ()
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Set the handles that are missing."""
+        known: dict[Any, int] = {}
+        last = 0
+        editors = list(all_editors(editor))
+        for node in (node for one in editors for node in one.graph.nodes):
+            handle = node.meta.get("debug_handle")
+            if handle is not None:
+                last = max(last, max(handle) if isinstance(handle, tuple) else handle)
+        for owner, node in ((one, node) for one in editors for node in one.graph.nodes):
+            if node.op in ("placeholder", "output") or node.meta.get("debug_handle") is not None:
+                continue
+            ancestor = _ancestor(node)
+            handle = known.get(ancestor)
+            if handle is None:
+                last += 1
+                known[ancestor] = handle = last
+            owner.set_meta(node, "debug_handle", handle)
+
+
+def _ancestor(node: Node) -> Any:
+    """Return what identifies the node of the exported program from which this one descends."""
+    sources = node.meta.get("from_node")
+    if not sources:
+        return node
+    source = sources[0]
+    # The first step of a chain is the latest one; the exported program's node is at its end.
+    while source.from_node:
+        source = source.from_node[0]
+    return (source.graph_id, source.name)
 
 
 class WholeGraphNeededError(ModelError):
@@ -54,7 +96,9 @@ class WholeGraphNeededError(ModelError):
 
     def __init__(self, why: str, node: Node | None = None) -> None:
         location = Location() if node is None else locate(node)
-        super().__init__(Diagnostic(code="EK426", message=f"cannot decompose node by node: {why}", location=location))
+        super().__init__(
+            Diagnostic.of(code="EK426", message=f"cannot decompose node by node: {why}", location=location)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,24 +416,19 @@ class DecomposeToCore(Pass):
         return Recording(tuple(recorder.steps), recorder.refer_result(result))
 
 
+@cache
 def is_library_composite(op: OpOverload) -> bool:
     """Return whether an operator is composite, of a library other than torch's own, and functional.
 
     Patterns of passes and partitioners name these; see `decompose-library-operators`.
     """
-    known = _LIBRARY_COMPOSITES.get(op)
-    if known is None:
-        schema = op._schema
-        known = (
-            op.namespace not in _TORCH_LIBRARIES
-            and op._can_decompose()
-            and all(one.alias_info is None for one in (*schema.arguments, *schema.returns))
-        )
-        _LIBRARY_COMPOSITES[op] = known
-    return known
+    return (
+        op.namespace not in _TORCH_LIBRARIES
+        and op._can_decompose()
+        and all(one.alias_info is None for one in (*op._schema.arguments, *op._schema.returns))
+    )
 
 
-_LIBRARY_COMPOSITES: dict[OpOverload, bool] = {}
 _TORCH_LIBRARIES = frozenset({"aten", "prim", "prims", "higher_order", "inductor"})
 
 

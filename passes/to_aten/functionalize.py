@@ -17,17 +17,18 @@ from exirkit.ir import (
     COND,
     WHILE,
     ControlFlowCall,
-    Diagnostic,
     GraphEditor,
     ModelError,
     SubgraphEditor,
     alias_root,
     control_flow_call,
     fake_like,
+    has_trait,
     locate,
     results_of_graph,
     same_value,
     subgraph_editors,
+    value_of,
 )
 from exirkit.passes.contract import Pass
 
@@ -234,7 +235,7 @@ def source_after_write(editor: GraphEditor, view: Node, source: Node, value: Nod
     if view.target is operator.getitem:
         # The list of views is nothing of its own: it stands for the source.
         return _after_write_to_item(editor, view, source, value, before)
-    if _is_list(view) or view.target in _SAME or is_in_place(view):
+    if _is_list(view) or has_trait(view.target, "identity") or is_in_place(view):
         return value
     if view.target in _RESHAPED:
         return editor.call(aten.reshape_as.default, (value, source), before=before, origins=view)
@@ -308,7 +309,6 @@ def _diagonal(given: Mapping[str, Any], source: Node, value: Node) -> Call:
 
 
 # Views that show all of their source, element by element.
-_SAME = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
 
 # Views of all elements in the order of the source: of `expand`, torch rejects writes where it repeats any.
 _RESHAPED = frozenset(
@@ -454,13 +454,9 @@ def _reject_shared_memory(
 
 def _rejection(call: ControlFlowCall, message: str) -> ModelError:
     return ModelError(
-        Diagnostic(
-            code="EK427",
-            message=message,
-            location=locate(call.node),
-            expected="writes of the branches of cond, and of the body of while_loop to tensors it does not carry",
-            hint="compute the new value, return it, and write it behind the call",
-        )
+        code="EK427",
+        message=message,
+        location=locate(call.node),
     )
 
 
@@ -550,7 +546,7 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     args, kwargs = map_arg(
         (node.args, node.kwargs), lambda one: families.now(one, node) if families.is_stale(one) else one
     )
-    if op is aten.copy_.default and same_value(args[0].meta["val"], _value_of(args[1])):
+    if op is aten.copy_.default and same_value(args[0].meta["val"], value_of(args[1])):
         new: Node = args[1]
     elif (variant := _functional_variant(op)) is not None:
         new = editor.call(variant, args, kwargs, before=node, origins=node)
@@ -559,10 +555,6 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     new = _with_layout_of(editor, node, new, written.meta["val"])
     families.write(written, new, node)
     families.rename(node, written)
-
-
-def _value_of(argument: Any) -> Any:
-    return argument.meta.get("val") if isinstance(argument, Node) else argument
 
 
 def _with_layout_of(editor: GraphEditor, node: Node, value: Node, wanted: torch.Tensor) -> Node:

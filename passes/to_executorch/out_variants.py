@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Graph, Node
 
 from exirkit.ir import (
     COND,
+    MUTATION_KINDS,
     SCAN,
     WHILE,
     ControlFlowCall,
@@ -24,6 +24,7 @@ from exirkit.ir import (
     GraphEditor,
     Location,
     ModelError,
+    ProgramInterface,
     TensorSpec,
     UsageError,
     alloc,
@@ -33,6 +34,7 @@ from exirkit.ir import (
     has_trait,
     is_pure,
     locate,
+    named_arguments,
     ops,
     results_of_graph,
     subgraph_editors,
@@ -40,7 +42,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass
 
-from .symbolic_arithmetic import is_assertion
+from .symbolic_shapes import is_assertion
 
 
 def insert_clone(editor: GraphEditor, node: Node, before: Node, *, skip_dim_order: bool = False) -> Node:
@@ -58,9 +60,6 @@ def insert_clone(editor: GraphEditor, node: Node, before: Node, *, skip_dim_orde
     order = list(dim_order_from_stride(value.stride(), value.shape))
     clone = ops.edge.dim_order_ops._clone_dim_order.default
     return editor.call(clone, (node,), {"dim_order": order}, before=before, origins=node)
-
-
-_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 
 
 @dataclass(eq=False, kw_only=True)
@@ -112,20 +111,9 @@ class WriteBackMutations(Pass):
 
 def mutated_outputs(program: ExportedProgram) -> dict[int, Node]:
     """Return the placeholders that a program mutates, by the position of the output that is the new value."""
-    signature = program.graph_signature
-    placeholders = program.graph_module.graph.find_nodes(op="placeholder")
-    by_target: dict[str | None, Node] = {}
-    by_name: dict[str, Node] = {}
-    for spec, node in zip(signature.input_specs, placeholders, strict=True):
-        by_name[node.name] = node
-        if spec.target is not None:
-            by_target.setdefault(spec.target, node)
-    found: dict[int, Node] = {}
-    for index, result in enumerate(signature.output_specs):
-        if result.kind in _MUTATIONS:
-            is_input = result.kind is OutputKind.USER_INPUT_MUTATION
-            found[index] = by_name[str(result.target)] if is_input else by_target[result.target]
-    return found
+    interface = ProgramInterface.of(program)
+    places = [at for at, (_, spec) in enumerate(interface.results) if spec is not None and spec.kind in MUTATION_KINDS]
+    return {at: owner for at, (owner, _, spec) in zip(places, interface.mutations, strict=True)}
 
 
 def _is_written(owner: Node, value: Node) -> bool:
@@ -214,19 +202,13 @@ class SeparateOutputs(Pass):
             return
         output = editor.graph.output_node()
         results = list(output.args[0])  # type: ignore[arg-type]
-        signature = editor.program.graph_signature
-        placeholders = editor.graph.find_nodes(op="placeholder")
-        is_input = {
-            node: spec.kind is InputKind.USER_INPUT
-            for node, spec in zip(placeholders, signature.input_specs, strict=True)
-        }
-        seen: set[Node] = set()
-        for index, (value, spec) in enumerate(zip(results, signature.output_specs, strict=True)):
-            if spec.kind is not OutputKind.USER_OUTPUT or not _is_tensor(value):
+        interface = ProgramInterface.of(editor.program)
+        inputs = set(interface.user_inputs)
+        seen: set[Node] = set(interface.placeholders)
+        for index, (value, spec) in enumerate(interface.results):
+            if spec is None or spec.kind in MUTATION_KINDS or not _is_tensor(value):
                 continue
-            needs_own = is_input.get(value, False) or (
-                not self.alloc_graph_output and (value in is_input or value in seen)
-            )
+            needs_own = value in inputs or (not self.alloc_graph_output and value in seen)
             seen.add(value)
             if needs_own:
                 results[index] = insert_clone(editor, value, output, skip_dim_order=self.skip_dim_order)
@@ -289,7 +271,7 @@ def _shared_results(body: GraphEditor, call: ControlFlowCall, results: list[Any]
     inputs = body.graph.find_nodes(op="placeholder")
     found = []
     for place, result in enumerate(results):
-        if not isinstance(result, Node) or not isinstance(result.meta.get("val"), torch.Tensor):
+        if not _is_tensor(result):
             continue
         if call.kind == COND:
             needs_copy = result.op != "call_function" or result in results[:place]
@@ -364,7 +346,7 @@ def missing_out_variants(program: ExportedProgram, table: OutVariantTable | None
 
 def no_out_variant(node: Node) -> Diagnostic:
     """Return the finding EK435 for a call."""
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK435",
         message=f"operator {underlying(node.target).name()} has no out variant",
         location=locate(node),
@@ -423,7 +405,9 @@ def _checked(op: Any, name: str, other: str) -> OutVariant:
             expected="one `Tensor(a!) out` for each result",
         )
     given = {argument.name: str(argument.type) for argument in op._schema.arguments}
-    for argument in _plain(found):
+    for argument in found._schema.arguments:
+        if argument.is_out:
+            continue
         if argument.name not in given and not argument.has_default_value():
             raise _wrong(f"{other} needs the argument {argument.name!r}, which {name} does not have")
         kind, wanted = str(argument.type), given.get(argument.name)
@@ -432,12 +416,8 @@ def _checked(op: Any, name: str, other: str) -> OutVariant:
     return found
 
 
-def _plain(op: OutVariant) -> Iterator[Any]:
-    return (argument for argument in op._schema.arguments if not argument.is_out)
-
-
 def _wrong(message: str, location: Location | None = None, **more: Any) -> UsageError:
-    return UsageError(Diagnostic(code="EK436", message=message, location=location or Location(), **more))
+    return UsageError(code="EK436", message=message, location=location or Location(), **more)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -498,7 +478,7 @@ class ConvertToOutVariants(Pass):
 
 
 def _convert(editor: GraphEditor, node: Node, op: OpOverload | DefinedOperator) -> None:
-    given = _by_name(node)
+    given = named_arguments(node, underlying(node.target)._schema)
     allocs = _allocs(editor, node)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -526,10 +506,3 @@ def _alloc(editor: GraphEditor, spec: TensorSpec, value: Any, node: Node) -> Nod
     made = editor.call(alloc, ((tuple(spec.shape), spec.dtype),), before=node, origins=node, val=value)
     editor.set_meta(made, "spec", spec)
     return made
-
-
-def _by_name(node: Node) -> dict[str, Any]:
-    """Return the arguments of a call by their names in the schema."""
-    schema = underlying(node.target)._schema
-    named = {argument.name: value for argument, value in zip(schema.arguments, node.args, strict=False)}
-    return {**named, **node.kwargs}

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from exirkit.ir import (
@@ -19,10 +18,12 @@ from exirkit.ir import (
     SCAN,
     ControlFlowCall,
     GraphEditor,
+    ProgramInterface,
     SubgraphEditor,
     TensorShapeDynamism,
     TensorSpec,
     control_flow_call,
+    has_trait,
     ops,
     results_of_graph,
     same_argument,
@@ -32,8 +33,6 @@ from exirkit.ir import (
 )
 from exirkit.passes.analysis import reject_graph_calls
 from exirkit.passes.contract import Pass
-
-from .out_variants import mutated_outputs
 
 Destinations = Mapping[tuple[Node, int | None], Any]
 """Specs that nodes of a body have to have, by node and place in its list of results."""
@@ -93,9 +92,6 @@ def _producer(node: Node) -> tuple[Node, int | None]:
     return node, None
 
 
-_CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
-
-
 class PropagateSpecs(Pass):
     """Set `meta["spec"]` of each node whose value is a tensor, or a sequence of tensors, from its `meta["val"]`.
 
@@ -125,13 +121,12 @@ class PropagateSpecs(Pass):
         _set_specs(editor, {})
 
     def _placeholders(self, editor: GraphEditor) -> None:
-        mutated = set(mutated_outputs(editor.program).values())
-        signature = editor.program.graph_signature
-        for node, entry in zip(editor.graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):
+        interface = ProgramInterface.of(editor.program)
+        for node in interface.placeholders:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor):
                 spec = TensorSpec.from_tensor(value)
-                spec.const = entry.kind in _CONSTANT_KINDS and node not in mutated
+                spec.const = interface.is_stored(node) and not interface.is_written(node)
                 _set_spec(editor, node, spec)
 
 
@@ -249,9 +244,6 @@ _COPIES = _RESHAPES | {
     ops.edge.dim_order_ops._to_dim_order_copy.default._op,
 }
 
-# Results that are a reshaping if only dims of size 1 change their place among the others.
-_PERMUTATIONS = frozenset({_ATEN.permute_copy.default, _ATEN.transpose_copy.int, _ATEN.t_copy.default})
-
 
 @dataclass(eq=False, kw_only=True)
 class EliminateViews(Pass):
@@ -294,7 +286,7 @@ class EliminateViews(Pass):
                 continue
             op = underlying(node.target)
             source = node.args[0]
-            if op not in _COPIES and op not in _PERMUTATIONS:
+            if op not in _COPIES and not has_trait(op, "permute"):
                 continue
             if not isinstance(source.meta.get("spec"), TensorSpec) or not owners.may_share(node, source):
                 continue
@@ -316,25 +308,14 @@ class _Owners:
     """Which node owns the memory of each, and which memory may be shared."""
 
     def __init__(self, editor: GraphEditor, alloc_graph_output: bool) -> None:
-        signature = editor.program.graph_signature
-        placeholders = editor.graph.find_nodes(op="placeholder")
         views = editor.graph.find_nodes(op="call_function", target=view)
         self._roots: dict[Node, Node] = {node: node.all_input_nodes[0] for node in views}
-        self._written = set(mutated_outputs(editor.program).values())
         # Results of a body are written where the graph around it wants them, or copied before the next round.
         is_body = isinstance(editor, SubgraphEditor)
-        self._inputs = {
-            node
-            for node, spec in zip(placeholders, signature.input_specs, strict=not is_body)
-            if spec.kind is InputKind.USER_INPUT
-        }
-        results = results_of_graph(editor.program.graph_module)
-        specs = [None] * len(results) if is_body else signature.output_specs
-        self._outputs = {
-            node
-            for node, spec in zip(results, specs, strict=True)
-            if isinstance(node, Node) and (spec is None or spec.kind is OutputKind.USER_OUTPUT)
-        }
+        interface = ProgramInterface(editor.graph, None if is_body else editor.program.graph_signature)
+        self._written = interface.written
+        self._inputs = set(interface.user_inputs)
+        self._outputs = {result for result in interface.user_results if isinstance(result, Node)}
         # Owners of the memory of outputs, grown as copies that are outputs give up theirs.
         self._returned = {self.root(node) for node in self._outputs}
         self._may_return_shared = alloc_graph_output and not is_body
@@ -387,7 +368,7 @@ def _is_reshaping(op: Any, source: Node, node: Node) -> bool:
     old, new = source.meta["spec"], node.meta["spec"]
     if old.dtype != new.dtype or old.nbytes() != new.nbytes() or not (_is_row_major(old) and _is_row_major(new)):
         return False
-    if op in _PERMUTATIONS:
+    if has_trait(op, "permute"):
         return _moves_only_ones(op, node, old)
     # Copies in the same shape get here if they change the dim order of dims of size 1 only.
     return op in _RESHAPES or same_argument(tuple(source.meta["val"].shape), tuple(node.meta["val"].shape))

@@ -8,8 +8,10 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import torch
@@ -58,11 +60,9 @@ def as_pass_result(result: object, graph_module: GraphModule, name: str) -> Pass
     if isinstance(result, PassResult) and isinstance(result.graph_module, GraphModule):
         return PassResult(result.graph_module, bool(result.modified))
     raise ContractError(
-        Diagnostic(
-            code="EK412",
-            message=f"pass {name} returned {type(result).__name__}",
-            expected="a PassResult(graph_module, modified), a GraphModule, or None after an edit in place",
-        )
+        code="EK412",
+        message=f"pass {name} returned {type(result).__name__}",
+        expected="a PassResult(graph_module, modified), a GraphModule, or None after an edit in place",
     )
 
 
@@ -114,11 +114,9 @@ class ExportedProgramPassBase(ABC):
         result = self.call(exported_program)
         if not isinstance(result, ExportedProgramPassResult):
             raise ContractError(
-                Diagnostic(
-                    code="EK412",
-                    message=f"pass {type(self).__name__} returned {type(result).__name__}",
-                    expected="an ExportedProgramPassResult(exported_program, modified)",
-                )
+                code="EK412",
+                message=f"pass {type(self).__name__} returned {type(result).__name__}",
+                expected="an ExportedProgramPassResult(exported_program, modified)",
             )
         self.ensures(result.exported_program)
         return result
@@ -176,7 +174,9 @@ class PassManager:
         """
         if isinstance(pass_, ExportedProgramPassBase):
             raise _misuse(
-                f"pass {_name(pass_)} works on exported programs", "passes over graph modules", "give it to `transform`"
+                f"pass {name_of_pass(pass_)} works on exported programs",
+                "passes over graph modules",
+                "give it to `transform`",
             )
         if not callable(pass_) or isinstance(pass_, type):
             raise _misuse(f"{pass_!r} is not a pass", "an object or function that is called with a graph module")
@@ -235,7 +235,7 @@ class PassManager:
         return module, is_modified
 
     def _names(self) -> list[str]:
-        return [_name(one) for one in self.passes]
+        return [name_of_pass(one) for one in self.passes]
 
     def check_input(self, module: GraphModule) -> None:
         """Examine a graph before the first pass, if checks run after each pass.
@@ -250,11 +250,8 @@ class PassManager:
             _lint(module)
         except Exception as error:
             raise ModelError(
-                Diagnostic(
-                    code="EK414",
-                    message=f"the graph is malformed before the first pass: {brief(error)}",
-                    hint="lint the graph",
-                )
+                code="EK414",
+                message=f"the graph is malformed before the first pass: {brief(error)}",
             ) from error
 
     def check_after(self, position: int, module: GraphModule) -> None:
@@ -284,7 +281,7 @@ class PassManager:
         try:
             self.check(module)
         except Exception as error:
-            finding = Diagnostic(
+            finding = Diagnostic.of(
                 code="EK413",
                 severity="warning" if self.suppress_check_failures else "error",
                 message=f"a check failed after {author}: {brief(error)}",
@@ -296,7 +293,7 @@ class PassManager:
 
 
 def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
-    name = _name(pass_)
+    name = name_of_pass(pass_)
     try:
         result = as_pass_result(run_official(pass_, module) if is_official(pass_) else pass_(module), module, name)
         if result.modified:
@@ -319,7 +316,7 @@ def _lint(module: GraphModule) -> None:
     module.graph.lint()
     for node in module.graph.nodes:
         if node.op == "call_method":
-            raise ModelError(Diagnostic(code="EK415", message=f"%{node.name} calls method {node.target!r}"))
+            raise ModelError(code="EK415", message=f"%{node.name} calls method {node.target!r}")
 
 
 def _flattened(passes: Iterable[Any]) -> Iterator[Any]:
@@ -330,14 +327,8 @@ def _flattened(passes: Iterable[Any]) -> Iterator[Any]:
             yield one
 
 
-def _name(pass_: object) -> str:
-    if isinstance(pass_, functools.partial):
-        return _name(pass_.func)
-    return str(getattr(pass_, "__name__", type(pass_).__name__))
-
-
 def _misuse(message: str, expected: str, hint: str | None = None) -> UsageError:
-    return UsageError(Diagnostic(code="EK410", message=message, expected=expected, hint=hint))
+    return UsageError(code="EK410", message=message, expected=expected, hint=hint)
 
 
 _SHOWN = 3
@@ -379,13 +370,10 @@ def nameless(one: Any) -> UsageError:
     """Describe a pass without a name."""
     kind = type(one).__name__
     return UsageError(
-        Diagnostic(
-            code="EK444",
-            message=f"the pass {kind} has no name",
-            location=line_of_definition(type(one)),
-            expected="a class attribute `name`, in kebab case; reports and messages use it",
-            hint=f'write `name = "{_kebab(kind)}"` in the class',
-        )
+        code="EK444",
+        message=f"the pass {kind} has no name",
+        location=line_of_definition(type(one)),
+        hint=f'write `name = "{_kebab(kind)}"` in the class',
     )
 
 
@@ -409,9 +397,8 @@ def raised(
     if location.file is None:
         location = code_of_pass(one)
     # What follows the first line is often a report of torch about the graph; the cause has all of it.
-    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
-    message = f"pass {name_of_pass(one)} failed: {text}"
-    return ContractError(Diagnostic(code=code, message=message, location=location, notes=notes, hint=hint))
+    message = f"pass {name_of_pass(one)} failed: {brief(error)}"
+    return ContractError(code=code, message=message, location=location, notes=notes, hint=hint)
 
 
 def blame(one: Any, error: DiagnosticError) -> None:
@@ -435,14 +422,12 @@ def check_edits(one: Any, found: Sequence[RawEdit]) -> None:
     location = place if node is None else locate(node).model_copy(update={"file": place.file, "line": place.line})
     methods = ", ".join(dict.fromkeys(f"`{method}`" for edit in found for method in edit.methods))
     raise ContractError(
-        Diagnostic(
-            code="EK445",
-            message=f"pass {name_of_pass(one)} edited the program without its editor: {shown}{more}",
-            location=location,
-            expected=f"edits by methods of the editor; here: {methods}",
-            notes=("the editor cannot undo, report or check other edits",),
-            hint="a pass that edits a graph module is a function of the module, a PassBase or an ExportPass",
-        )
+        code="EK445",
+        message=f"pass {name_of_pass(one)} edited the program without its editor: {shown}{more}",
+        location=location,
+        expected=f"edits by methods of the editor; here: {methods}",
+        notes=("the editor cannot undo, report or check other edits",),
+        hint="a pass that edits a graph module is a function of the module, a PassBase or an ExportPass",
     )
 
 
@@ -466,8 +451,54 @@ def join_official_passes(kind: type) -> None:
 
 
 def is_official(one: Any) -> bool:
-    """Return whether a pass is an object of the official package, or of a class derived from one of its classes."""
-    return any(kind.__module__.partition(".")[0] == _LIBRARY for kind in type(one).__mro__)
+    """Return whether a pass is made for official handles.
+
+    That is an object of a class that is derived from one of the official package, or a function that is defined in it
+    or names something of it, such as `lambda module: OfficialPass()(module)`.
+    """
+    if isinstance(one, FunctionType):
+        return _is_in_library(one.__module__) or any(map(_is_of_library, _named_by(one)))
+    if isinstance(one, MethodType):
+        return is_official(one.__self__) or is_official(one.__func__)
+    if isinstance(one, partial):
+        return is_official(one.func) or any(map(_is_of_library, (*one.args, *one.keywords.values())))
+    return any(_is_in_library(kind.__module__) for kind in type(one).__mro__)
+
+
+def _is_of_library(value: Any) -> bool:
+    if isinstance(value, ModuleType):
+        return _is_in_library(value.__name__)
+    if isinstance(value, type):
+        return any(_is_in_library(kind.__module__) for kind in value.__mro__)
+    if isinstance(value, FunctionType):
+        return _is_in_library(value.__module__)
+    return any(_is_in_library(kind.__module__) for kind in type(value).__mro__)
+
+
+def _is_in_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] == _LIBRARY
+
+
+def _named_by(function: FunctionType) -> Iterator[Any]:
+    """Yield the values that a function refers to: defaults, variables of enclosing functions, globals and imports."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for cell in function.__closure__ or ():
+        # A cell is empty while the enclosing function has not assigned it.
+        with suppress(ValueError):
+            yield cell.cell_contents
+    for name in _names_in(function.__code__):
+        if name in function.__globals__:
+            yield function.__globals__[name]
+        elif _is_in_library(name) and name in sys.modules:
+            yield sys.modules[name]
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 def takes_programs(one: Any) -> bool:

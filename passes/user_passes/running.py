@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from exirkit.ir import (
     ContractError,
-    Diagnostic,
     DiagnosticError,
     GraphEditor,
     UsageError,
     called_graphs,
     copy_program,
     misordered,
+    results_of_graph,
     take_foreign_handles,
 )
 from exirkit.passes.contract import Pass, check_outputs, outputs_of
@@ -77,11 +77,10 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
             nodes in front of their arguments; EK446, it changed the dtype or shape of an output without declaring it;
             EK413, a check of a pass manager failed. Those of `Pass.run` too.
     """
-    current, _modified = _run_all(copy_program(program), passes)
-    return current
+    return run_user_pass(copy_program(program), passes)[0]
 
 
-def run_user_pass(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
+def run_user_pass(program: ExportedProgram, passes: Any) -> tuple[ExportedProgram, bool]:
     """Run one pass, or a list or pass manager, on a program that the caller owns.
 
     Returns:
@@ -91,26 +90,20 @@ def run_user_pass(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, 
         UsageError: EK424, it is not a pass.
         ContractError: EK425, as for `apply_user_passes`; EK413, a check of a pass manager failed.
     """
-    return _run_all(program, one)
-
-
-def _run_all(program: ExportedProgram, passes: Any) -> tuple[ExportedProgram, bool]:
     if isinstance(passes, PassManager):
         return _run_manager(program, passes)
     if isinstance(passes, Iterable):
         is_modified = False
         for one in passes:
-            program, changed = _run_all(program, one)
+            program, changed = run_user_pass(program, one)
             is_modified = is_modified or changed
         return program, is_modified
     if callable(passes) or isinstance(passes, Pass):
         return _run(program, passes)
     raise UsageError(
-        Diagnostic(
-            code="EK424",
-            message=f"{type(passes).__name__} is not a pass",
-            expected="a Pass, an ExportPass, a function of a graph module, or a list of these",
-        )
+        code="EK424",
+        message=f"{type(passes).__name__} is not a pass",
+        expected="a Pass, an ExportPass, a function of a graph module, or a list of these",
     )
 
 
@@ -121,7 +114,7 @@ def _run_manager(program: ExportedProgram, manager: PassManager) -> tuple[Export
     for _ in range(manager.steps):
         has_changed = False
         for position, one in enumerate(manager.passes):
-            program, changed = _run_all(program, one)
+            program, changed = run_user_pass(program, one)
             has_changed = has_changed or changed
             manager.check_after(position, program.graph_module)
         is_modified = is_modified or has_changed
@@ -191,8 +184,7 @@ def _check_order(one: Any, module: GraphModule) -> None:
 def _check_arity(program: ExportedProgram, module: GraphModule, one: Any) -> None:
     signature = program.graph_signature
     inputs = len(module.graph.find_nodes(op="placeholder"))
-    results = module.graph.output_node().args[0]
-    outputs = len(results) if isinstance(results, list | tuple) and not isinstance(results, Node) else 1
+    outputs = len(results_of_graph(module))
     for what, found, wanted in (
         ("inputs", inputs, len(signature.input_specs)),
         ("outputs", outputs, len(signature.output_specs)),
@@ -203,11 +195,9 @@ def _check_arity(program: ExportedProgram, module: GraphModule, one: Any) -> Non
 
 def _broken(one: Any, what: str, hint: str = _HINT) -> ContractError:
     return ContractError(
-        Diagnostic(
-            code="EK425",
-            message=f"pass {name_of_pass(one)} {what}",
-            location=code_of_pass(one),
-            expected="a PassResult or graph module with the inputs and outputs of the one it was given, in order",
-            hint=hint,
-        )
+        code="EK425",
+        message=f"pass {name_of_pass(one)} {what}",
+        location=code_of_pass(one),
+        expected="a PassResult or graph module with the inputs and outputs of the one it was given, in order",
+        hint=hint,
     )

@@ -19,8 +19,7 @@ from exirkit.patterns.books.model import OperatorDefinition, RuleBook
 from exirkit.patterns.matching.compiled_rule import texts_of
 from exirkit.patterns.operators.defined import keep_definition
 from exirkit.patterns.operators.table import OperatorTable, dotted_name
-from exirkit.patterns.syntax.programs import Program, compile_program
-from exirkit.patterns.syntax.scope import Scope
+from exirkit.patterns.syntax.programs import Program, Scope, compile_program
 from exirkit.patterns.syntax.terms import Operator
 
 from .loading import LoadedBook, compile_book

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -21,13 +23,12 @@ from exirkit.ir import (
     read_text,
 )
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
-from exirkit.patterns.checking.dialect_operators import illegal_operators
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
-from exirkit.patterns.operators.defined import define_operator
-from exirkit.patterns.operators.table import OperatorTable
-from exirkit.patterns.syntax.scope import MACROS, Scope
+from exirkit.patterns.operators.defined import define_operator, definition_of
+from exirkit.patterns.operators.table import OperatorTable, UnknownNameError, dotted_name, name_of
+from exirkit.patterns.syntax.expressions import ExpressionError, parse_statements
+from exirkit.patterns.syntax.programs import MACROS, Scope, place_of
 from exirkit.patterns.syntax.terms import Operator
-from exirkit.patterns.syntax.undecided_literals import undecided
 
 SHIPPED = "rules"
 _DEEPEST_IMPORT = 10
@@ -105,6 +106,51 @@ def load_book(path: str | Path) -> LoadedBook:
     return _load(path, ())
 
 
+def load_books(paths: Iterable[str | Path]) -> list[LoadedBook]:
+    """Read books that are used together.
+
+    Args:
+        paths: Files, or names of shipped books.
+
+    Raises:
+        OSError: A file cannot be read.
+        ModelError: All that is wrong with a book; EK275, two of them give an operator different meanings.
+    """
+    books = [load_book(path).require_valid() for path in paths]
+    found = _different_meanings(books)
+    if found:
+        raise ModelError(found)
+    return books
+
+
+def _different_meanings(books: Iterable[LoadedBook]) -> list[Diagnostic]:
+    """Return a diagnostic for every operator to which two books give different meanings, EK275."""
+    first: dict[str, tuple[Operator, SourceText]] = {}
+    found: dict[str, Diagnostic] = {}
+    for book in _with_imported(books):
+        for name, op in book.operators.items():
+            text = name if book.source is None else ""
+            place = SourceText(text, file=book.file) if book.source is None else book.source.text(("ops", name), name)
+            known = first.setdefault(name, (op, place))
+            if known[0] is not op and name not in found:
+                here, there = place.location(), known[1].location()
+                found[name] = place.diagnostic(
+                    "EK275",
+                    f"{name} has another meaning in {there.file}",
+                    length=len(name),
+                    notes=(f"defined first: {there.file}, line {there.line}", f"again: {here.file}, line {here.line}"),
+                    hint="rename one of them, or give both the same schema and definition",
+                )
+    return list(found.values())
+
+
+def _with_imported(books: Iterable[LoadedBook]) -> Iterator[LoadedBook]:
+    """Yield books after those that they import."""
+    for one in books:
+        yield from _with_imported(one.imported)
+        yield one
+
+
 def shipped_books() -> tuple[str, ...]:
     """Return the names of the books that come with exirkit."""
     folder = files("exirkit.patterns").joinpath(SHIPPED)
@@ -151,7 +197,7 @@ def _parse(text: str, file: str, above: tuple[str, ...]) -> LoadedBook:
         written = source.text(("imports", index), name)
         imported += _imported(name, file, (*above, file), written, found)
     loaded = compile_book(book, file, lambda rule: _texts(source, book, rule), imported=imported, source=source)
-    loaded.found = found + loaded.found
+    loaded.found = found + loaded.found + _different_meanings([loaded])
     return loaded
 
 
@@ -265,39 +311,154 @@ def _with_types(rule: Rule, types: Mapping[str, str]) -> Rule:
 def _texts(source: YamlSource, book: RuleBook, rule: Rule) -> RuleTexts:
     index = next(at for at, one in enumerate(book.rules) if one is rule)
     base: YamlPath = ("rules", index)
+    # Cases may stand under `replace`, under `cases` in it, or under `cases` instead of it.
+    lists: list[YamlPath] = [("replace",), ("replace", "cases"), ("cases",)]
+    cases = next((path for path in lists if (*base, *path, 0) in source.places), lists[0])
 
-    def one(path: YamlPath, value: str | None) -> SourceText | None:
-        return None if value is None else source.text((*base, *path), value)
+    def text_at(path: YamlPath, value: str) -> SourceText:
+        key, *inner = path
+        if key == "replace" and inner:
+            return source.text((*base, *cases, *inner), value)
+        # One condition or pattern may be written instead of a list, and a condition with further keys.
+        forms: list[YamlPath] = [(*path, "expr"), path, (key,)] if key == "where" else [path, (key,)]
+        found = next((form for form in forms if (*base, *form) in source.places), path)
+        return source.text((*base, *found), value)
 
-    def known(path: YamlPath, value: str) -> SourceText:
-        return source.text((*base, *path), value)
+    return texts_of(rule, text_at)
 
-    def listed(key: str, at: int, value: str, *inner: str) -> SourceText:
-        path: YamlPath = (key, at, *inner)
-        if (*base, *path) in source.places:
-            return known(path, value)
-        return known((key, at) if (*base, key, at) in source.places else (key,), value)
 
-    if isinstance(rule.replace, str):
-        cases = ((None, None, known(("replace",), rule.replace)),)
-    else:
-        written: list[YamlPath] = [("replace",), ("replace", "cases"), ("cases",)]
-        place = next((path for path in written if (*base, *path, 0) in source.places), written[0])
-        cases = tuple(  # type: ignore[assignment]
-            (
-                one((*place, at, "when"), case.when),
-                one((*place, at, "let"), case.let),
-                known((*place, at, "replace"), case.replace),
-            )
-            for at, case in enumerate(rule.replace)
-        )
-    return RuleTexts(
-        rule=known(("id",), rule.id),
-        match=known(("match",), rule.match),
-        vars={name: known(("vars", name), text) for name, text in rule.vars.items()},
-        where=tuple(listed("where", at, guard.expr, "expr") for at, guard in enumerate(rule.where)),
-        unless=tuple(listed("unless", at, pattern) for at, pattern in enumerate(rule.unless)),
-        let=one(("let",), rule.let),
-        gen=one(("gen",), rule.gen),
-        cases=cases,
+# Marks `DECIDE(name, value)` in rules that were made from traces; a rule with a mark is not loaded
+
+MARK = "DECIDE"
+
+
+def mark(name: str, value: str) -> str:
+    """Return the mark of an undecided literal."""
+    return f"{MARK}({name}, {value})"
+
+
+def undecided(texts: RuleTexts) -> list[Diagnostic]:
+    """Return a diagnostic for every undecided literal in a rule, each with its place."""
+    found: list[Diagnostic] = []
+    for text in (texts.match, *texts.unless, *(part for case in texts.cases for part in case[1:] if part is not None)):
+        if MARK in text.value:
+            found += [_diagnostic(text, node, text is texts.match) for node in _marks(text)]
+    return found
+
+
+def _marks(text: SourceText) -> Iterator[ast.Call]:
+    try:
+        statements = parse_statements(text.value)
+    except ExpressionError:
+        # What is not a program is reported when it is compiled.
+        return
+    found = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    for node in sorted(found, key=lambda one: (one.lineno, one.col_offset)):
+        if isinstance(node.func, ast.Name) and node.func.id == MARK:
+            yield node
+
+
+def _diagnostic(text: SourceText, node: ast.Call, is_pattern: bool) -> Diagnostic:
+    parts = [ast.unparse(one) for one in node.args]
+    name, value = (parts[0] if parts else "?"), (", ".join(parts[1:]) or "?")
+    place = place_of(node)
+    ways = f"{value} for exactly this, nothing for the default of the argument"
+    ways += ", or a name with a type under `vars` for others too" if is_pattern else ", or a name of the pattern"
+    return text.diagnostic(
+        "EK264",
+        f"undecided literal {name}, {value} in the trace",
+        line=place.line,
+        offset=place.offset,
+        length=place.length,
+        hint=f"write {ways}",
     )
+
+
+# Operators that a replacement may not call, because the dialect that the rule leads to does not have them
+
+_ONLY_EDGE = {"dim_order_ops._to_dim_order_copy": "aten._to_copy", "dim_order_ops._clone_dim_order": "aten.clone"}
+"""Operators that exist because Edge has orders of dims in place of memory formats, and what they are in ATen."""
+
+
+def illegal_operators(rule: CompiledRule, table: OperatorTable) -> list[Diagnostic]:
+    """Return diagnostics about calls in replacements that are illegal in the rule's target dialect, EK222.
+
+    Args:
+        rule: A compiled rule.
+        table: Operators of its book.
+    """
+    scope = rule.rule.dialect
+    dialect = scope.source if scope.target == "same" else scope.target
+    if dialect in ("any", "same"):
+        return []
+    found: list[Diagnostic] = []
+    for _, _, text in rule.texts.cases:
+        for node, dotted, op in _calls(text, table):
+            reason = _reason(dialect, op)
+            if reason is not None:
+                at = place_of(node)
+                found.append(
+                    text.diagnostic(
+                        "EK222", f"{dotted} is illegal in the dialect {dialect}: it {reason}",
+                        line=at.line, offset=at.offset, length=at.length, hint=_hint(dialect, dotted, op, table),
+                        notes=(f"in rule {rule.id}",),
+                    )
+                )  # fmt: skip
+    return found
+
+
+def _calls(text: SourceText, table: OperatorTable) -> Iterator[tuple[ast.AST, str, Operator]]:
+    try:
+        statements = parse_statements(text.value)
+    except ExpressionError:
+        return
+    for statement in statements:
+        for node in ast.walk(statement):
+            dotted = dotted_name(node.func) if isinstance(node, ast.Call) else None
+            if not isinstance(node, ast.Call) or dotted is None or "." not in dotted:
+                continue
+            try:
+                yield node.func, dotted, table.find(dotted)
+            except UnknownNameError:
+                continue
+
+
+def _reason(dialect: str, op: Operator) -> str | None:
+    schema = op._schema
+    if schema.is_mutable:
+        return "writes to its arguments"
+    if dialect == "aten":
+        return "exists in Edge only" if _family(op) in _ONLY_EDGE else None
+    if any(one.alias_info is not None for one in schema.returns):
+        return "returns a view of its argument"
+    if dialect == "edge" or definition_of(op) is None:
+        return None
+    namespace = name_of(op).partition(".")[0]
+    wanted = dialect.partition(":")[2]
+    # Books of one process that mean different things by one name get namespaces with a suffix.
+    is_own = namespace == wanted or namespace.rpartition("_")[0] == wanted
+    return None if is_own else "is an operator of another backend"
+
+
+def _hint(dialect: str, dotted: str, op: Operator, table: OperatorTable) -> str | None:
+    if definition_of(op) is not None:
+        wanted = dialect.partition(":")[2]
+        mine = [name for name in table.defined if name.startswith(f"{wanted}.")]
+        close = difflib.get_close_matches(dotted.partition(".")[2], [name.partition(".")[2] for name in mine], n=1)
+        return f"did you mean {wanted}.{close[0]}?" if close else f"define it as {wanted}.{dotted.partition('.')[2]}"
+    name, overload = _family(op), op._schema.overload_name or "default"
+    if name in _ONLY_EDGE:
+        return f"did you mean {_ONLY_EDGE[name]}.default?"
+    plain = name.removesuffix("_") if op._schema.is_mutable else f"{name}_copy"
+    for candidate in (f"{plain}.{overload}", f"{plain}.default", plain, f"{name.removesuffix('_')}.default"):
+        try:
+            other = table.find(candidate)
+        except UnknownNameError:
+            continue
+        if _reason(dialect, other) is None:
+            return f"did you mean {name_of(other)}?"
+    return None
+
+
+def _family(op: Operator) -> str:
+    return name_of(op).rpartition(".")[0]

@@ -17,14 +17,14 @@ from __future__ import annotations
 import ast
 import linecache
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from exirkit.ir import Diagnostic, Location, SourceText, UsageError
+from exirkit.ir import Diagnostic, Location, SourceText, UsageError, YamlPath
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
-from exirkit.patterns.matching.compiled_rule import RuleTexts
+from exirkit.patterns.matching.compiled_rule import RuleTexts, texts_of
 
 from .loading import LoadedBook, compile_book
 
@@ -109,7 +109,7 @@ def _fields_of(definition: ast.ClassDef, file: str, rule_id: str) -> tuple[dict[
             places[f"vars.{node.target.id}"] = _text(node.annotation.value, file, node.annotation, quote=1)
         elif isinstance(node, ast.FunctionDef) and node.name in _PROGRAMS:
             given[node.name] = _program(node, file)
-            places[node.name] = _program_place(node, file, given[node.name])
+            places[node.name] = _text(given[node.name], file, _first_statement(node))
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             given[node.targets[0].id] = _literal(node, rule_id, file)
         elif not (isinstance(node, ast.Expr | ast.Pass)):
@@ -120,19 +120,17 @@ def _fields_of(definition: ast.ClassDef, file: str, rule_id: str) -> tuple[dict[
 def _program(node: ast.FunctionDef, file: str) -> str:
     """Return the body of a function as text, as it is written."""
     lines = linecache.getlines(file)
-    first, last = node.body[0], node.body[-1]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
-        first = node.body[1]
+    first, last = _first_statement(node), node.body[-1]
     if first.lineno == node.lineno:
         return "".join(lines[first.lineno - 1 : last.end_lineno])[first.col_offset :].strip()
     return textwrap.dedent("".join(lines[first.lineno - 1 : last.end_lineno])).strip() + "\n"
 
 
-def _program_place(node: ast.FunctionDef, file: str, value: str) -> SourceText:
+def _first_statement(node: ast.FunctionDef) -> ast.stmt:
+    """Return the first statement of a function behind its docstring."""
     first = node.body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
-        first = node.body[1]
-    return _text(value, file, first)
+    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return node.body[1] if is_doc and len(node.body) > 1 else first
 
 
 def _literal(node: ast.Assign, rule_id: str, file: str) -> Any:
@@ -151,34 +149,11 @@ def _text(value: str, file: str, node: ast.AST, *, quote: int = 0) -> SourceText
 def _texts_of(rule: Rule, places: Mapping[str, SourceText], file: str, line: int) -> RuleTexts:
     lines = tuple(one.rstrip("\n") for one in linecache.getlines(file))
 
-    def at(key: str, value: str) -> SourceText:
-        return places.get(key) or SourceText(value, file, line, 1, False, lines)
+    def text_at(path: YamlPath, value: str) -> SourceText:
+        # What the decorator is given stands somewhere before the class.
+        return places.get(".".join(map(str, path))) or SourceText(value, file, line, 1, False, lines)
 
-    def maybe(key: str, value: str | None) -> SourceText | None:
-        return None if value is None else at(key, value)
-
-    return RuleTexts(
-        rule=SourceText(rule.id, file, line, 1, False, lines),
-        match=at("match", rule.match),
-        vars={name: at(f"vars.{name}", text) for name, text in rule.vars.items()},
-        where=tuple(_own(guard.expr) for guard in rule.where),
-        unless=tuple(_own(pattern) for pattern in rule.unless),
-        let=maybe("let", rule.let),
-        gen=None if rule.gen is None else _own(rule.gen),
-        cases=tuple(
-            (None if one.when is None else _own(one.when), None if one.let is None else _own(one.let), text)
-            for one, text in _cases(rule, at)
-        ),
-    )
-
-
-def _cases(rule: Rule, at: Callable[[str, str], SourceText]) -> Iterator[tuple[Any, SourceText]]:
-    for case in rule.cases:
-        yield case, at("replace", case.replace) if isinstance(rule.replace, str) else _own(case.replace)
-
-
-def _own(value: str) -> SourceText:
-    return SourceText(value, file="<rule>")
+    return texts_of(rule, text_at)
 
 
 def _unreadable(rule_id: str, message: str, file: str, line: int) -> UsageError:

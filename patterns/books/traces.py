@@ -6,7 +6,7 @@ import difflib
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,13 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from exirkit.ir import Diagnostic, UsageError, same_argument, underlying
+from exirkit.patterns.books.loading import mark
 from exirkit.patterns.books.model import Rule, RuleBook, write_book
 from exirkit.patterns.explain.value_descriptions import shown
 from exirkit.patterns.matching.arguments import rounds_to, same_literal, shortest_number
 from exirkit.patterns.operators.arguments import default_of
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.table import CONSTANTS, name_of
-from exirkit.patterns.syntax.undecided_literals import mark
+from exirkit.patterns.operators.in_place import writes
+from exirkit.patterns.operators.table import CONSTANTS, name_of, traits_of
 from exirkit.patterns.types.parser import parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
 
@@ -312,7 +312,7 @@ def trace_rule(
         UsageError: EK265, a decision is not possible; EK266, a function cannot be made part of a rule.
     """
     tensors = {name: value for name, value in examples.items() if isinstance(value, torch.Tensor)}
-    sizes = _size_names(tensors, set(examples))
+    sizes = size_names([value.shape for value in tensors.values()], set(examples))
     decisions = Decisions(
         given=dict(decide or {}),
         scalars={name: value for name, value in examples.items() if name not in tensors},
@@ -358,10 +358,13 @@ class _Writer:
 
     def _results(self) -> list[Node]:
         signature = self.program.graph_signature
-        if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
+        # A pattern may be written in place: what it computes counts, and matches calls that write and others.
+        allowed = {OutputKind.USER_OUTPUT} | ({OutputKind.USER_INPUT_MUTATION} if self.part == "match" else set())
+        if any(spec.kind not in allowed for spec in signature.output_specs):
             raise _unusable(self.part, "it writes to a tensor")
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
-        results = list(output.args[0])
+        kinds = [spec.kind for spec in signature.output_specs]
+        results = [one for one, kind in zip(output.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
         may_be_input = self.part == "replace"
         if not results or not all(
             isinstance(one, Node) and (may_be_input or one.op == "call_function") for one in results
@@ -493,21 +496,25 @@ def _exported(function: Callable[..., Any], examples: Mapping[str, Any], part: s
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(_Function(function).eval(), tuple(examples.values()), strict=False)
+            # A tensor that two arguments share could not be told apart where the function writes to one of them.
+            given = tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in examples.values())
+            program = torch.export.export(_Function(function).eval(), given, strict=False)
+            return program.run_decompositions({}) if any(map(writes, program.graph.nodes)) else program
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
         raise _unusable(part, f"torch.export failed: {what}", "call it with the examples to see the error") from error
 
 
-def _size_names(tensors: Mapping[str, torch.Tensor], taken: set[str]) -> dict[int, str]:
+def size_names(shapes: Iterable[Sequence[Any]], taken: Collection[str]) -> dict[int, str]:
     """Name the sizes in order of appearance; a size of one stays one, since it may broadcast."""
     names: dict[int, str] = {}
-    for value in tensors.values():
-        for size in value.shape:
-            if size not in names and size > 1:
-                free = next((one for one in _SIZE_NAMES if one not in taken and one not in names.values()), None)
-                names[size] = free or unused("D", {*taken, *names.values()})
+    for shape in shapes:
+        for size in shape:
+            if isinstance(size, int) and size > 1 and size not in names:
+                used = {*taken, *names.values()}
+                free = next((one for one in _SIZE_NAMES if one not in used), None)
+                names[size] = free or unused("D", used)
     return names
 
 

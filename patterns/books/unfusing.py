@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
+from exirkit.patterns.books.traces import unused
 from exirkit.patterns.matching.compiled_rule import texts_of
 from exirkit.patterns.operators.defined import definition_of
 from exirkit.patterns.syntax.terms import Operator
@@ -87,7 +88,7 @@ def _rule(name: str, definition: OperatorDefinition, op: Operator, narrower: Map
         arguments.append(f"{argument.name}={argument.name}" if argument.kwarg_only else argument.name)
     count = len(op._schema.returns)
     call = f"{name}({', '.join(arguments)})"
-    results = [_unused(f"result{index}", types) for index in range(count)]
+    results = [unused(f"result{index}", types) for index in range(count)]
     match = f"return {call}" if count == 1 else f"{', '.join(results)} = {call}\nreturn {', '.join(results)}"
     doc = definition.doc or f"What {name} means."
     return Rule.model_validate(
@@ -108,9 +109,3 @@ def _type_of(kind: Any) -> str | None:
         inner = _TYPES.get(text.removeprefix("Optional[").removesuffix("]"))
         return None if inner is None else f"{inner} | none"
     return _TYPES.get(text)
-
-
-def _unused(wish: str, taken: Collection[str]) -> str:
-    while wish in taken:
-        wish += "_"
-    return wish

@@ -19,24 +19,20 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, _ShapeEnvGuardError
 
-from exirkit.ir import Diagnostic, SourceText, infer_value, no_torch_logs
-from exirkit.patterns.checking.abstract_overlap import chosen_case
+from exirkit.ir import Diagnostic, SourceText, infer_value, no_torch_logs, operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials import RAISED, TrialFacts, is_undefined
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
-from exirkit.patterns.operators.facts import operators_with
-from exirkit.patterns.syntax.expressions import ExpressionError, parse_statements
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, parse_statements, surely_true, truth
 from exirkit.patterns.syntax.programs import FACTS, Builder
-from exirkit.patterns.syntax.terms import Call, Operator, walk
-from exirkit.patterns.syntax.undecided import UndecidedError, surely_true, truth
+from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.sampling import MAX_ELEMENTS, Cell, Draw, Sample, Sampler, SamplingError
 from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.sizes import Size
 from exirkit.patterns.types.symbolic import symbolic_sample
 from exirkit.patterns.types.tensors import TensorVariable
-from exirkit.patterns.types.values import UnsolvedError
 
 _CELLS = 11
 _CELLS_OF_WAY = 2
@@ -106,14 +102,9 @@ class AssignmentMaker:
         for _ in range(_MOST_TRIES):
             draw = Draw(self.sampler.ordered, self.sampler.problem, self.rng, "normal", MAX_ELEMENTS)
             draw.may_alias = False
-            try:
-                draft = draw.draft(cell, _on_meta)
-            except UnsolvedError:
-                continue
-            for equation in self.sampler.equations:
-                equation.apply(draft.values, draft.names)
-            if all(holds(draft.names) for holds in self.sampler.conditions):
-                return self.sampler.finished(draft)
+            sample = self.sampler.drawn(draw, cell, _on_meta)
+            if sample is not None:
+                return sample
         return None
 
     def _symbolic(self, cells: list[Cell]) -> tuple[Sample, FakeTensorMode] | None:
@@ -136,15 +127,13 @@ def _on_meta(_: TensorVariable, dtype: torch.dtype, sizes: tuple[Size, ...]) -> 
 
 def _sees_no_sizes(rule: CompiledRule) -> bool:
     """Whether a rule consists of pointwise operators, and nothing else in it speaks of sizes."""
-    called = [one.op for root in rule.pattern.roots for one in walk(root) if isinstance(one, Call)]
-    called += [op for case in rule.cases for op in case.replace.operators]
     mentioned = {name for case in rule.cases for name in case.replace.uses}
     mentioned |= {name for guard in rule.guards for name in guard.needs} | (rule.let.uses if rule.let else set())
     sizes = {name for variable in rule.variables.values() for name in variable.binds}
     words = ("shape", "rank", "numel", "ndim", "sizes")
     texts = [case.replace for case in rule.rule.cases] + ([rule.rule.let] if rule.rule.let else [])
     return (
-        all(torch.Tag.pointwise in op.tags or op in operators_with("creates") for op in called)
+        all(torch.Tag.pointwise in op.tags or op in operators_with("creates") for op in rule.operators)
         and not sizes & mentioned
         and not any(word in text for word in words for text in texts)
     )
@@ -343,7 +332,7 @@ def _compared(
         with torch.no_grad(), nullcontext() if mode is None else mode:
             if rule.let is not None:
                 names.update(rule.let.assigned(names))
-            case = chosen_case(rule.cases, names)
+            case = rule.case_for(names)
             if case.let is not None:
                 names.update(case.let.assigned(names))
         with torch.no_grad():

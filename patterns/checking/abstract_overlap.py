@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from exirkit.ir import operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial
-from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
+from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
-from exirkit.patterns.operators.facts import operators_with, traits_of
-from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.operators.table import name_of, traits_of
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -32,7 +32,6 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     walk,
 )
-from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.lists import PartitionVariable
 from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.tensors import TensorListVariable, TensorVariable
@@ -202,7 +201,7 @@ def _instance(trials: RuleTrials, trial: Trial) -> Instance | None:
         with torch.no_grad():
             before = PatternRun(rule.pattern, names, trial.shape, recorder).run()
             names[FACTS] = trial.names[FACTS]
-            after = _replaced(trials, names, recorder)
+            after = rule.replaced(names, recorder)
     except (CannotRunError, ExpressionError, UndecidedError, *RAISED):
         return None
     old = tuple(recorder.made_of(value) for value in before)
@@ -210,28 +209,6 @@ def _instance(trials: RuleTrials, trial: Trial) -> Instance | None:
     kept = {id(call) for name in rule.rule.keep for call in calls_of(recorder.made_of(names.get(name)))}
     removed = Counter(name_of(call.op) for call in calls_of(old) if id(call) not in kept)
     return Instance(trial, old, new, removed, Counter(name_of(call.op) for call in calls_of(new)))
-
-
-def _replaced(trials: RuleTrials, names: dict[str, Any], recorder: RecordingBuilder) -> list[Any]:
-    rule = trials.rule
-    if rule.let is not None:
-        names.update(rule.let.assigned(names))
-    case = chosen_case(rule.cases, names)
-    if case.let is not None:
-        names.update(case.let.assigned(names))
-    return case.replace.run(names, recorder)
-
-
-def chosen_case(cases: tuple[CompiledCase, ...], names: Mapping[str, Any]) -> CompiledCase:
-    """Return the replacement that is taken.
-
-    Raises:
-        ExpressionError: None is.
-    """
-    for case in cases:
-        if case.when is None or truth(case.when.compiled(names)) is True:
-            return case
-    raise ExpressionError("no case applies")
 
 
 def _skeleton(value: Any) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
+from typing import Any
 
+import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, SourceText, copy_program
 from exirkit.patterns.books.loading import LoadedBook
@@ -21,29 +26,43 @@ from exirkit.patterns.checking.trials import RAISED, Counterexample, PositiveRep
 from exirkit.patterns.checking.witnesses import StoredRule, WitnessBook, replay, rule_text_hash
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
+from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.explain.explanation import explain_rule
 from exirkit.patterns.matching.compiled_rule import CompiledRule
+from exirkit.patterns.operators.arguments import source_of
+from exirkit.patterns.syntax.terms import Call, walk
 
 _LOWERED = ("edge",)
 _MOST_TRIALS = 12
 _ENOUGH = 3
 
 
-def unmatched_dialects(rule: CompiledRule, *, seed: int = 0) -> Iterator[Diagnostic]:
+def unmatched_dialects(rule: CompiledRule, *, seed: int = 0, made: Collection[Any] = ()) -> Iterator[Diagnostic]:
     """Yield a diagnostic for every claimed dialect in which the rule does not match its own pattern, EK224.
+
+    Nothing is simplified while the pattern is lowered, so that it is there as a whole. A rule that does what lowering
+    does has nothing to match in the lowered program, and is not complained about.
 
     Args:
         rule: The rule.
         seed: Of the values that its pattern is exported with.
+        made: Operators that rules of the same book write: what a rule meets among their results was never lowered.
     """
-    claimed = [rule.rule.dialect.source] if rule.rule.dialect.source in _LOWERED else []
-    if rule.rule.dialect.source == "any":
-        claimed = list(_LOWERED)
+    source = rule.rule.dialect.source
+    claimed = list(_LOWERED) if source == "any" else [source] if source in _LOWERED else []
     bench = RuleTrials(rule, seed=seed)
+    named = {term.op for root in rule.pattern.roots for term in walk(root) if isinstance(term, Call)}
+    kept = tuple(op for op in named & set(made) if isinstance(op, torch._ops.OpOverload))
     for dialect in claimed:
-        tried = [lowered for program in _programs(bench) if (lowered := _lowered(program)) is not None]
-        if tried and not any(_matches(rule, program) for program in tried):
-            yield _unmatched(rule, dialect, tried[0])
+        tried = [(program, lowered) for program in _programs(bench) if (lowered := _lowered(program)) is not None]
+        if not tried or any(_matches(rule, lowered) for _, lowered in tried):
+            continue
+        if any(_is_done_by_lowering(rule, *one) for one in tried):
+            continue
+        others = [_lowered(program, simplifies=True) for program, _ in tried]
+        others += [_lowered(program, kept) for program, _ in tried] if kept else []
+        if not any(_matches(rule, lowered) for lowered in others if lowered is not None):
+            yield _unmatched(rule, dialect, tried[0][1])
 
 
 def _programs(bench: RuleTrials) -> Iterator[ExportedProgram]:
@@ -63,16 +82,68 @@ def _programs(bench: RuleTrials) -> Iterator[ExportedProgram]:
             return
 
 
-def _lowered(program: ExportedProgram) -> ExportedProgram | None:
+def _lowered(program: ExportedProgram, kept: Sequence[Any] = (), *, simplifies: bool = False) -> ExportedProgram | None:
+    """Return a program in Edge; operators that are kept are not taken apart."""
     # The chain is above this room; the verdict on a rule must not depend on what was imported before.
-    to_edge = import_module("exirkit.program").to_edge
+    chain, passes = import_module("exirkit.program"), import_module("exirkit.passes")
+    options = {"preserve_ops": list(kept), "_core_aten_ops_exception_list": list(kept), "_check_ir_validity": False}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            lowered: ExportedProgram = to_edge(program).exported_program()
+            pipeline = None if simplifies else _without_simplification()
+            config = passes.EdgeCompileConfig(**options)
+            lowered: ExportedProgram = chain.to_edge(
+                program, compile_config=config, pipeline=pipeline
+            ).exported_program()
             return lowered
     except (DiagnosticError, *RAISED):
         return None
+
+
+@cache
+def _without_simplification() -> Any:
+    """Return the pipeline that lowers to Edge without the pass that removes what computes nothing."""
+    passes = import_module("exirkit.passes")
+    lines = passes.shipped_text("to_edge").splitlines(keepends=True)
+    return passes.Pipeline.parse("".join(line for line in lines if "pass: remove-noops" not in line), "to_edge.yaml")
+
+
+def _is_done_by_lowering(rule: CompiledRule, program: ExportedProgram, lowered: ExportedProgram) -> bool:
+    """Whether lowering makes of a pattern what it makes of the replacement, so that nothing is left to the rule."""
+    editor = GraphEditor(copy_program(program))
+    if not RuleEngine([rule]).run(editor, RewriteOptions(limit=1)).journal:
+        return False
+    replaced = _lowered(editor.program)
+    return replaced is not None and _outline(replaced) == _outline(lowered)
+
+
+def _outline(program: ExportedProgram) -> list[Any]:
+    """Return what a program computes, without names and whatever the order of its calls."""
+    known: dict[Any, str] = {}
+
+    def said(value: Any) -> str:
+        if isinstance(value, Node):
+            return known[value]
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(said, value))}]"
+        # An integer and an equal float limit and scale alike.
+        return str(float(value)) if isinstance(value, int | float) else str(value)
+
+    for node in program.graph.nodes:
+        source = source_of(node)
+        if source is not None:
+            known[node] = known[source]
+        elif node.op == "placeholder":
+            known[node] = "number" if "scalar" in node.name else node.name
+        elif node.op == "output":
+            return [said(one) for one in node.args[0]]
+        else:
+            whole = (
+                f"{node.target}({said(node.args)}, {[(key, said(one)) for key, one in sorted(node.kwargs.items())]})"
+            )
+            # Long expressions would repeat what is below them.
+            known[node] = f"%{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
+    return []
 
 
 def _matches(rule: CompiledRule, program: ExportedProgram) -> bool:
@@ -211,7 +282,8 @@ def check_one(
 ) -> RuleVerdict:
     """Check a rule of a book, with what is stored about it; the arguments are those of `check_book`."""
     stored = None if witnesses is None else fitting(rule, book, witnesses)
-    verdict = check_rule(rule, trials=trials, seed=seed, is_strict=is_strict, stored=stored, is_fast=is_fast)
+    made = frozenset(op for one in book.rules for case in one.cases for op in case.replace.operators)
+    verdict = check_rule(rule, trials=trials, seed=seed, is_strict=is_strict, stored=stored, is_fast=is_fast, made=made)
     if not is_complete:
         # They were searched again.
         verdict.found = [one for one in verdict.found if one.code != "EK273"]
@@ -228,6 +300,7 @@ def check_rule(
     is_strict: bool = False,
     stored: StoredRule | None = None,
     is_fast: bool = False,
+    made: Collection[Any] = (),
 ) -> RuleVerdict:
     """Evaluate a rule without values, try it on values of its types, and look for what its parts are good for.
 
@@ -238,6 +311,7 @@ def check_rule(
         is_strict: A guard without a witness, or one that is called what it is not, is an error.
         stored: Witnesses of this text of the rule; they are tried again.
         is_fast: With stored witnesses nothing is searched.
+        made: Operators that rules of the same book write.
     """
     started = time.perf_counter()
     # What Python does with tensors without values says nothing about the rule.
@@ -249,7 +323,7 @@ def check_rule(
         if verdict.is_accepted:
             _miss(bench, verdict, stored, is_fast=is_fast)
             verdict.found += [one for miss in verdict.near_misses for one in _about(rule, miss, is_strict)]
-            verdict.found += unmatched_dialects(rule, seed=seed)
+            verdict.found += unmatched_dialects(rule, seed=seed, made=made)
         # What is only worth knowing comes after what is wrong.
         verdict.found += abstract
     verdict.seconds = time.perf_counter() - started

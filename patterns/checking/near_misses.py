@@ -7,22 +7,24 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 import torch
 
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.checking.numeric_agreement import disagreement
-from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
-from exirkit.patterns.checking.pattern_programs import program_of
+from exirkit.patterns.checking.pattern_execution import shapes_of, terms_on_way
+from exirkit.patterns.checking.pattern_programs import PatternInstance, instance_of, program_of, second_name
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial, shown
 from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.matcher import PatternCompiler
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.terms import Alternatives, Call, Term, Variable, children, walk
+from exirkit.patterns.syntax.terms import Call, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
+from exirkit.patterns.types.tensors import TensorVariable
 
 Kind = Literal["guard", "literal", "default", "repeated"]
 
@@ -139,32 +141,30 @@ def others_than(value: Any) -> list[Any]:
     return []
 
 
+def variants(part: Part, instance: PatternInstance) -> Iterator[tuple[Any, PatternInstance]]:
+    """Yield instances in which a literal, or a later occurrence of a variable, is another value, with that value."""
+    if part.term is not None:
+        for other in part.others:
+            yield other, replace(instance, changed={id(part.term): other})
+    else:
+        for other in others_than(instance.names.get(part.text)):
+            yield other, _split(instance, part.text, other)
+
+
+def _split(instance: PatternInstance, name: str, other: Any) -> PatternInstance:
+    if not isinstance(other, torch.Tensor):
+        return replace(instance, split={name: other})
+    second = second_name(name)
+    kinds = {**instance.kinds, second: instance.kinds.get(name, "input")}
+    return replace(instance, split={name: other}, names={**instance.names, second: other}, kinds=kinds)
+
+
 def repeated_variables(rule: CompiledRule) -> Sequence[str]:
     """Return the variables that some way through the pattern meets more than once."""
     most: Counter[str] = Counter()
     for shape in shapes_of(rule.pattern):
-        most |= _occurrences(rule, shape)
+        most |= Counter(one.name for one, _ in terms_on_way(rule.pattern, shape) if isinstance(one, Variable))
     return [name for name, count in most.items() if count > 1]
-
-
-def _occurrences(rule: CompiledRule, shape: Shape) -> Counter[str]:
-    """Count the variables on one way; a call that several others use is one call."""
-    counts: Counter[str] = Counter()
-    seen: set[int] = set()
-    pending: list[Term | Any] = list(rule.pattern.roots)
-    while pending:
-        one = pending.pop()
-        if isinstance(one, Variable):
-            counts[one.name] += 1
-            continue
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, Alternatives):
-            pending.append(one.branches[shape.branches.get(id(one), 0)][1])
-        else:
-            pending += children(one)
-    return counts
 
 
 # What `users(y) == 1` is for: shown on a program in which something else uses the value as well
@@ -353,24 +353,14 @@ class NearMisses:
         trial, _ = self.trials.trial(number)
         if trial is None:
             return
-        others = part.others if part.term is not None else others_than(trial.names.get(part.text))
-        for other in others:
-            result = self._run(part, trial, other)
+        for other, instance in variants(part, instance_of(self.trials, trial)):
+            try:
+                with torch.no_grad():
+                    result = instance.run(TensorBuilder(), {})
+            except RAISED:
+                continue
             if result is not None:
                 yield Attempt(trial.names, _text(other), self._against_replacement(trial, result))
-
-    def _run(self, part: Part, trial: Trial, other: Any) -> list[Any] | None:
-        """Run the pattern with something else in it; None if it cannot be run so."""
-        names = {key: value for key, value in trial.names.items() if key not in self.rule.pattern.named}
-        changed = {id(part.term): other} if part.term is not None else {}
-        split = {} if part.term is not None else {part.text: other}
-        run = PatternRun(self.rule.pattern, names, trial.shape, TensorBuilder(), changed=changed, split=split)
-        try:
-            with torch.no_grad():
-                result = run.run()
-        except (CannotRunError, *RAISED):
-            return None
-        return result if run.was_changed else None
 
     def _against_replacement(self, trial: Trial, result: list[Any]) -> str | None:
         try:
@@ -382,3 +372,66 @@ class NearMisses:
 
 def _text(other: Any) -> str:
     return f"{other.dtype} {list(other.shape)}" if isinstance(other, torch.Tensor) else repr(other)
+
+
+# Instances for programs that others generate: the pattern itself, and without one of its parts
+
+
+INSTANCE_ERRORS = RAISED
+"""What operators raise for arguments that they do not take."""
+
+_MOST_KEPT = 512
+_kept: dict[tuple[int, int], RuleTrials] = {}
+
+
+def _trials(rule: CompiledRule, seed: int) -> RuleTrials:
+    """Return the trials of a rule; what they found out about its types and guards is kept for the next instance."""
+    found = _kept.get((id(rule), seed))
+    if found is None or found.rule is not rule:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        found = _kept[(id(rule), seed)] = RuleTrials(rule, seed=seed)
+    return found
+
+
+def pattern_instance(rule: CompiledRule, number: int, *, seed: int = 0) -> PatternInstance | None:
+    """Return the n-th instance of a rule, for which all its guards hold, or None if that number gives none."""
+    trials = _trials(rule, seed)
+    trial, _ = trials.trial(number, profile="normal")
+    return None if trial is None else instance_of(trials, trial)
+
+
+def near_instances(
+    rule: CompiledRule, number: int, *, seed: int = 0, first: int = 0
+) -> Iterator[tuple[str, PatternInstance]]:
+    """Yield instances that lack one part of a rule each, and that part: a guard, a literal, a repeated variable.
+
+    Args:
+        rule: The rule.
+        number: Of the values.
+        seed: Of the values.
+        first: With which of the parts to begin.
+    """
+    trials = _trials(rule, seed)
+    whole, _ = trials.trial(number, profile="normal")
+    parts = parts_of(rule)
+    first = first % len(parts) if parts else 0
+    for part in (*parts[first:], *parts[:first]):
+        if part.kind == "guard":
+            trial = None if part.is_structural else trials.trial(number, unless=part.index, profile="normal")[0]
+            if trial is not None:
+                yield part.text, instance_of(trials, trial)
+        elif whole is not None:
+            for _, changed in islice(variants(part, instance_of(trials, whole)), 1):
+                yield part.text, changed
+
+
+def takes_special_values(rule: CompiledRule) -> frozenset[str]:
+    """Return the variables that may be infinite or NaN, as far as the contract of a rule is about such values."""
+    if rule.rule.equiv.lhs_nan is not None or _trials(rule, 0).profile != "special":
+        return frozenset()
+    return frozenset(
+        name
+        for name, variable in rule.variables.items()
+        if isinstance(variable, TensorVariable) and variable.domain is None and not variable.qualifiers
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -27,10 +27,10 @@ from exirkit.patterns.syntax.terms import (
     Term,
     Through,
     Variable,
+    children,
     optional_names,
     walk,
 )
-from exirkit.patterns.syntax.undecided import UndecidedError
 
 
 class CannotRunError(Exception):
@@ -85,6 +85,26 @@ def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
             {key: value for kind, key, value, _ in chosen if kind == "thru"},
             " ".join(text for *_, text in chosen if text),
         )
+
+
+def terms_on_way(pattern: Pattern, shape: Shape) -> Iterator[tuple[Term | Splat, list[Term | Splat]]]:
+    """Yield the terms on one way through a pattern, each with those right below it.
+
+    A call that several others use is yielded once, a variable as often as it occurs.
+    """
+    seen: set[int] = set()
+    pending: list[Term | Splat] = list(pattern.roots)
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        if not isinstance(one, Variable):
+            seen.add(id(one))
+        below = list(children(one))
+        if isinstance(one, Alternatives):
+            below = [one.branches[shape.branches.get(id(one), 0)][1]]
+        yield one, below
+        pending += below
 
 
 class PatternRun:

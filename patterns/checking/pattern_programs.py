@@ -1,24 +1,93 @@
-"""Programs made from rules: a graph that computes a rule's pattern, on which the rule has to fire."""
+"""A pattern with values for its variables, ready to be run, and programs made of it, on which the rule must fire."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch.export import ExportedProgram
 
 from exirkit.ir import GraphEditor, copy_program
-from exirkit.patterns.checking.pattern_execution import PatternRun
+from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape
 from exirkit.patterns.checking.trials import RuleTrials, Trial
 from exirkit.patterns.engine.report import RewriteReport
 from exirkit.patterns.engine.rewriting import RuleEngine
+from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
+from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.types.tensors import TensorVariable
 
-_STORED = ("const", "param", "buffer")
+Kind = Literal["input", "parameter", "buffer", "constant"]
+
+
+@dataclass(frozen=True)
+class PatternInstance:
+    """Values for the variables of a rule, and one way through its pattern.
+
+    Attributes:
+        rule: The rule.
+        names: Values of variables and sizes.
+        shape: The way through the pattern.
+        kinds: What each variable that is a tensor stands for in a program.
+        changed: Literals that others take the place of, by identity.
+        split: Values for the second and later occurrences of variables.
+    """
+
+    rule: CompiledRule
+    names: Mapping[str, Any]
+    shape: Shape
+    kinds: Mapping[str, Kind]
+    changed: Mapping[int, Any] = field(default_factory=dict)
+    split: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any] | None:
+        """Run the pattern.
+
+        Args:
+            builder: Meaning of calls.
+            values: What stands for the tensors of `kinds`, by name.
+
+        Returns:
+            The values of the roots; None if the pattern leaves something open, or has nothing of what is to be changed.
+        """
+        given = {**self.names, **values}
+        # A second value for an occurrence of a tensor is a tensor of the program too.
+        split = {name: values.get(second_name(name), value) for name, value in self.split.items()}
+        run = PatternRun(self.rule.pattern, given, self.shape, builder, changed=self.changed, split=split)
+        try:
+            results = run.run()
+        except CannotRunError:
+            return None
+        # The way through the pattern may not come by what was to be changed.
+        return None if (self.changed or self.split) and not run.was_changed else results
+
+
+def second_name(name: str) -> str:
+    """Return the name under which an instance has the value of the second occurrence of a variable."""
+    return f"{name} again"
+
+
+def instance_of(trials: RuleTrials, trial: Trial) -> PatternInstance:
+    """Return the values of a trial as an instance of the pattern."""
+    named = trials.rule.pattern.named
+    names = {key: value for key, value in trial.names.items() if key not in named}
+    kinds: dict[str, Kind] = {}
+    for name, variable in trials.rule.variables.items():
+        value = names.get(name)
+        if isinstance(variable, TensorVariable) and isinstance(value, torch.Tensor):
+            kinds[name] = _kind(variable, value)
+    return PatternInstance(trials.rule, names, trial.shape, kinds)
+
+
+def _kind(variable: TensorVariable, value: torch.Tensor) -> Kind:
+    if "param" in variable.qualifiers and value.is_floating_point():
+        return "parameter"
+    if "buffer" in variable.qualifiers:
+        return "buffer"
+    return "constant" if {"const", "param"} & set(variable.qualifiers) else "input"
 
 
 class _PatternModule(torch.nn.Module):
@@ -29,20 +98,15 @@ class _PatternModule(torch.nn.Module):
         self.also = tuple(also)
         self.trials = trials
         self.trial = trial
-        self.inputs: list[str] = []
-        self.stored: dict[str, str] = {}
-        for name, variable in trials.rule.variables.items():
-            value = trial.names.get(name)
-            if not isinstance(variable, TensorVariable) or not isinstance(value, torch.Tensor):
-                continue
-            if not set(variable.qualifiers) & set(_STORED):
-                self.inputs.append(name)
-            elif "param" in variable.qualifiers and value.is_floating_point():
-                self.register_parameter(f"stored_{name}", torch.nn.Parameter(value, requires_grad=False))
-                self.stored[name] = f"stored_{name}"
+        kinds = instance_of(trials, trial).kinds
+        self.inputs = [name for name, kind in kinds.items() if kind == "input"]
+        self.stored = {name: f"stored_{name}" for name, kind in kinds.items() if kind != "input"}
+        for name, attribute in self.stored.items():
+            value = trial.names[name]
+            if kinds[name] == "parameter":
+                self.register_parameter(attribute, torch.nn.Parameter(value, requires_grad=False))
             else:
-                self.register_buffer(f"stored_{name}", value)
-                self.stored[name] = f"stored_{name}"
+                self.register_buffer(attribute, value)
 
     def forward(self, *values: torch.Tensor) -> tuple[Any, ...]:
         named = self.trials.rule.pattern.named

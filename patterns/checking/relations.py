@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+import networkx as nx
 from torch.fx import Node
 
 from exirkit.ir import ContractError, Diagnostic, DiagnosticError, GraphEditor, copy_program
 from exirkit.patterns.books.loading import LoadedBook
-from exirkit.patterns.books.model import Bound
+from exirkit.patterns.books.model import BROKEN, Bound
 from exirkit.patterns.checking.abstract_overlap import (
     Instance,
     Leaf,
@@ -29,8 +30,7 @@ from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.report import Application
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.syntax.measures import BROKEN
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
@@ -325,24 +325,9 @@ def _is_bounded(rule: CompiledRule) -> bool:
 
 def _components(group: Sequence[int], followers: Mapping[int, frozenset[int]]) -> list[tuple[int, ...]]:
     """Return the sets of rules that lead to each other, without rules that do not even lead to themselves."""
-    inside = set(group)
-
-    def reached(start: int) -> set[int]:
-        seen: set[int] = set()
-        pending = [one for one in followers[start] if one in inside]
-        while pending:
-            one = pending.pop()
-            if one not in seen:
-                seen.add(one)
-                pending += [each for each in followers[one] if each in inside]
-        return seen
-
-    reach = {one: reached(one) for one in group}
-    found: dict[tuple[int, ...], None] = {}
-    for one in group:
-        if one in reach[one]:
-            found[tuple(sorted(other for other in reach[one] if one in reach[other]))] = None
-    return list(found)
+    graph = nx.DiGraph((one, other) for one in group for other in followers[one] if other in group)
+    found = (tuple(sorted(each)) for each in nx.strongly_connected_components(graph))
+    return [each for each in found if len(each) > 1 or graph.has_edge(*each, *each)]
 
 
 def _decreasing(members: Sequence[Member], indices: Sequence[int]) -> set[int]:
@@ -422,6 +407,8 @@ def _from_least(rules: Sequence[str]) -> Sequence[str]:
 
 
 _MOST_TRIED = 4
+_NOTES = ("EK244", "EK246")
+"""Codes of what is worth knowing, and not wrong."""
 
 
 @dataclass
@@ -567,66 +554,50 @@ def _broken_word(member: Member) -> str | None:
 # Diagnostics
 
 
+def _about(
+    rule: CompiledRule, code: str, message: str, *, notes: Iterable[str] = (), hint: str | None = None
+) -> Diagnostic:
+    made = rule.texts.rule.diagnostic(code, message, length=len(rule.id), notes=tuple(notes), hint=hint)
+    return made.model_copy(update={"severity": "note"}) if code in _NOTES else made
+
+
 def _shadowed(first: CompiledRule, second: CompiledRule) -> Diagnostic:
     why = "has a higher priority" if first.rule.priority > second.rule.priority else "is asked first"
-    return second.texts.rule.diagnostic(
-        "EK243",
-        f"rule {second.id} never fires: {first.id} {why} and matches wherever it does",
-        length=len(second.id),
-        notes=(f"{first.id} stands in {_place(first)}",),
-        hint=f"give {second.id} a higher priority, or {first.id} a guard",
-    )
+    message = f"rule {second.id} never fires: {first.id} {why} and matches wherever it does"
+    hint = f"give {second.id} a higher priority, or {first.id} a guard"
+    return _about(second, "EK243", message, notes=[_place(first)], hint=hint)
 
 
 def _order_matters(first: CompiledRule, second: CompiledRule) -> Diagnostic:
-    return second.texts.rule.diagnostic(
-        "EK244",
-        f"rules {first.id} and {second.id} can match at one call; {first.id} is asked first",
-        length=len(second.id),
-        notes=(f"{first.id} stands in {_place(first)}",),
-        hint="say by `priority` which one is meant to go first",
-    ).model_copy(update={"severity": "note"})
+    message = f"rules {first.id} and {second.id} can match at one call; {first.id} is asked first"
+    hint = "say by `priority` which one is meant to go first"
+    return _about(second, "EK244", message, notes=[_place(first)], hint=hint)
 
 
 def _endless_diagnostic(cycle: Cycle) -> Diagnostic:
     first, *others = cycle.rules
     values = shown(first, cycle.values or {})
-    names = " -> ".join([*(rule.id for rule in cycle.rules), first.id])
-    said = f"rule {first.id} matches its own result for ever" if not others else f"rules undo each other: {names}"
-    return first.texts.rule.diagnostic(
-        "EK245",
-        said,
-        length=len(first.id),
-        notes=(
-            *(f"{rule.id} stands in {_place(rule)}" for rule in others),
-            *(f"for example with {name}: {value}" for name, value in list(values.items())[:4]),
-        ),
-        hint="give one a guard that the result of the other does not satisfy, or put them into different `sets`"
-        if others
-        else "give it a guard that its own result does not satisfy",
-    )
+    notes = [*map(_place, others), *(f"for example with {name}: {value}" for name, value in list(values.items())[:4])]
+    if not others:
+        message = f"rule {first.id} matches its own result for ever"
+        return _about(first, "EK245", message, notes=notes, hint="give it a guard that its own result does not satisfy")
+    message = f"rules undo each other: {' -> '.join([*(rule.id for rule in cycle.rules), first.id])}"
+    hint = "give one a guard that the result of the other does not satisfy, or put them into different `sets`"
+    return _about(first, "EK245", message, notes=notes, hint=hint)
 
 
 def _unkept(rule: CompiledRule, problem: str) -> Diagnostic:
-    return rule.texts.rule.diagnostic(
-        "EK248",
-        f"rule {rule.id} is never applied: {problem}",
-        length=len(rule.id),
-        hint="leave `measure` out: whether rewriting ends is found out anyway",
-    )
+    hint = "leave `measure` out: whether rewriting ends is found out anyway"
+    return _about(rule, "EK248", f"rule {rule.id} is never applied: {problem}", hint=hint)
 
 
 def _unmeasured(cycle: Cycle) -> Diagnostic:
-    first = cycle.rules[0]
-    names = ", ".join(rule.id for rule in cycle.rules)
-    return first.texts.rule.diagnostic(
-        "EK246",
-        f"no count of operators shows that rewriting ends: {names}",
-        length=len(first.id),
-        notes=("programs made from these rules were rewritten to their end",),
-    ).model_copy(update={"severity": "note"})
+    message = f"no count of operators shows that rewriting ends: {', '.join(rule.id for rule in cycle.rules)}"
+    return _about(
+        cycle.rules[0], "EK246", message, notes=["programs made from these rules were rewritten to their end"]
+    )
 
 
 def _place(rule: CompiledRule) -> str:
     place = rule.texts.rule.location()
-    return f"{place.file}:{place.line}:{place.column}"
+    return f"{rule.id} stands in {place.file}:{place.line}:{place.column}"

@@ -13,17 +13,16 @@ from typing import Any
 
 import torch
 
+from exirkit.ir import operators_with
 from exirkit.patterns.checking.numeric_agreement import disagreement
-from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
+from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
-from exirkit.patterns.operators.facts import operators_with
-from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.operators.table import name_of, traits_of
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
-    Alternatives,
     Anything,
     Call,
     Literal,
@@ -34,7 +33,6 @@ from exirkit.patterns.syntax.terms import (
     children,
     walk,
 )
-from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.literals import Literal as LiteralValue
 from exirkit.patterns.types.literals import Reference
@@ -304,9 +302,7 @@ def is_undefined(rule: CompiledRule, values: Iterable[Any]) -> bool:
     """Whether a value has no elements, and the rule has operators whose results are of no use then."""
     if not any(isinstance(value, torch.Tensor) and 0 in value.shape for value in values):
         return False
-    called = [one.op for root in rule.pattern.roots for one in walk(root) if isinstance(one, Call)]
-    called += [op for case in rule.cases for op in case.replace.operators]
-    return any(op in operators_with("undefined_for_empty") for op in called)
+    return any(op in operators_with("undefined_for_empty") for op in rule.operators)
 
 
 # Operands in odd layouts: a kernel of torch that cannot take them, or misreads them, says nothing about a rule
@@ -318,9 +314,7 @@ def is_about_layouts(rule: CompiledRule) -> bool:
         return True
     if any("is_contiguous" in guard.text or "stride" in guard.text for guard in rule.guards):
         return True
-    called = [one.op for root in rule.pattern.roots for one in walk(root) if isinstance(one, Call)]
-    called += [op for case in rule.cases for op in case.replace.operators]
-    return any("as_strided" in str(op) for op in called)
+    return any("as_strided" in str(op) for op in rule.operators)
 
 
 def row_by_row(names: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -372,8 +366,6 @@ class TrialFacts:
 
     def operator_name(self, x: Any) -> str:
         """Return the operator of a named term."""
-        from exirkit.patterns.operators.table import name_of
-
         for name in self._names_of(x):
             op = getattr(self.rule.pattern.named.get(name), "op", None)
             if op is not None:
@@ -382,8 +374,6 @@ class TrialFacts:
 
     def call_behind(self, x: Any) -> tuple[str, Mapping[str, Any]]:
         """Return the operator of a named term, and what the pattern gives it."""
-        from exirkit.patterns.operators.table import name_of
-
         for name in self._names_of(x):
             term = self.rule.pattern.named.get(name)
             if isinstance(term, Call):
@@ -438,23 +428,7 @@ class TrialFacts:
 def _uses(rule: CompiledRule, name: str, shape: Shape) -> int:
     """Return how many calls use a named term, on one way through the pattern."""
     term = rule.pattern.named[name]
-    seen: set[int] = set()
-    count = 0
-    pending: list[Any] = list(rule.pattern.roots)
-    while pending:
-        one = pending.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        below = list(children(one))
-        if isinstance(one, Alternatives):
-            below = [one.branches[shape.branches.get(id(one), 0)][1]]
-            if below[0] is not term:
-                pending += below
-                continue
-        count += any(child is term for child in below)
-        pending += below
-    return count
+    return sum(any(child is term for child in below) for _, below in terms_on_way(rule.pattern, shape))
 
 
 # Trying a rule: pattern and replacement on the same values, made from the types of its variables
@@ -703,17 +677,8 @@ class RuleTrials:
         Raises:
             ExpressionError: It cannot be computed.
         """
-        names = dict(given)
         with torch.no_grad():
-            if self.rule.let is not None:
-                names.update(self.rule.let.assigned(names))
-            for case in self.rule.cases:
-                if case.when is not None and truth(case.when.compiled(names)) is not True:
-                    continue
-                if case.let is not None:
-                    names.update(case.let.assigned(names))
-                return case.replace.run(names, TensorBuilder())
-        raise ExpressionError("no case applies")
+            return self.rule.replaced(dict(given), TensorBuilder())
 
     def _sample(self, rng: random.Random, profile: str, unless: int | None) -> Sample:
         return self._sampler(unless).sample(rng, profile)
@@ -744,10 +709,8 @@ class RuleTrials:
 
     def computes_nothing(self) -> bool:
         """Whether the replacement only moves data: dropping arithmetic must be right for infinities and NaN."""
-        from exirkit.patterns.operators.facts import operators_with, traits_of
-
         operators = [op for case in self.rule.cases for op in case.replace.operators]
-        return all(traits_of(op).copy_like or op in operators_with("creates") for op in operators)
+        return all(traits_of(op).moves_data or op in operators_with("creates") for op in operators)
 
     def _cell(self, trial: Trial) -> str:
         dtypes = [

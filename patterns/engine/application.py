@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import Any
 
 import sympy
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
+    ProgramInterface,
     SealedSubgraphError,
     SubgraphEditor,
     edge_operator,
@@ -29,18 +30,17 @@ from exirkit.ir import (
     shared_results,
     underlying,
 )
+from exirkit.patterns.books.model import broken_measure
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.forms.catalogue import copying
-from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
-from exirkit.patterns.matching.state import FailureTrace, State, numbers_read
-from exirkit.patterns.operators.arguments import canonical_arguments, is_tensor_argument
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.seen_through import is_remark, may_pass
-from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.measures import broken_measure
+from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
+from exirkit.patterns.matching.state import FailureTrace, State
+from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.in_place import memory_of, writes, writes_by_memory
+from exirkit.patterns.operators.table import traits_of
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
-from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
 
 Stored = Callable[[Node], torch.Tensor | None]
 
@@ -331,13 +331,13 @@ class RuleApplication:
     def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
         self.editor = editor
         self.facts = facts
-        self._wrap, self.is_edge = _dialect_of(editor)
+        self._wrap, self.is_edge = _dialect_of(_calls_by_target(editor.graph))
         self._mutated = _mutated_inputs(editor)
 
     @cached_property
     def _is_functional(self) -> bool:
         """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
-        return not any(map(_writes, self.editor.graph.nodes))
+        return not any(map(writes, _calls_by_target(self.editor.graph)))
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
@@ -397,9 +397,9 @@ class RuleApplication:
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
-        case = _chosen(rule, names)
+        case = rule.case_for(names)
         if case.let is not None:
-            names.update(case.let.assigned(_Constants(names, self.facts)))
+            names.update(case.let.assigned(ConstantNames(names)))
         origins = _origins(rule, state)
         builder = GraphBuilder(
             self.editor,
@@ -421,6 +421,8 @@ class RuleApplication:
             if root is not None
         ]
         self._check_news(pairs, state, builder)
+        if not self._is_functional:
+            self._check_writes(pairs, state)
         is_isolated = isinstance(self.editor, SubgraphEditor) and self.editor.is_isolated
         shared = shared_results(self.editor.graph) if is_isolated else 0
         for root, new in pairs:
@@ -511,7 +513,7 @@ class RuleApplication:
     def _names(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> dict[str, Any]:
         names: dict[str, Any] = {**state.names, **tuning, FACTS: self.facts}
         if rule.let is not None:
-            names.update(rule.let.assigned(_Constants(names, self.facts)))
+            names.update(rule.let.assigned(ConstantNames(names)))
         return names
 
     # After
@@ -523,6 +525,19 @@ class RuleApplication:
             raise RejectedError("the replacement is what is there already")
         if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
             raise RejectedError("the call has an effect, and the replacement has none", is_fault=True)
+
+    def _check_writes(self, pairs: Sequence[tuple[Node, Node]], state: State) -> None:
+        """What the match reads must be the same where the replacement reads it, and where its result is used."""
+        inside = {*state.nodes, *(root for root, _ in pairs)}
+        read = {memory_of(one) for node in inside for one in node.all_input_nodes if one not in inside}
+        first, last = min(inside), max(inside)
+        for call, memory in writes_by_memory(self.editor.graph):
+            if call in inside:
+                continue
+            if memory in read and first < call < last:
+                raise RejectedError(f"%{call.name} writes to what the match reads, before its result is there")
+            if any(root < call and memory_of(new) is memory and memory in read for root, new in pairs):
+                raise RejectedError(f"%{call.name} writes to the value that would replace %{pairs[0][0].name}")
 
     def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
         old, value = root.meta.get("val"), new.meta.get("val")
@@ -538,13 +553,6 @@ class RuleApplication:
             raise RejectedError("the result would have another layout", is_fault=True)
         if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
             raise RejectedError("the program writes to the value that would be returned")
-
-
-def _chosen(rule: CompiledRule, names: Mapping[str, Any]) -> CompiledCase:
-    for case in rule.cases:
-        if case.when is None or truth(case.when.compiled(names)) is True:
-            return case
-    raise RejectedError("no case applies")
 
 
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:
@@ -572,9 +580,10 @@ def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
     return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
 
 
-def _writes(node: Node) -> bool:
-    schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
-    return schema is not None and schema.is_mutable
+def _calls_by_target(graph: Graph) -> Collection[Node]:
+    """Return one call of each target: a graph of thousands of calls has few dozen targets."""
+    # By identity, since torch computes the hash of an operator in Python.
+    return {id(node.target): node for node in graph.nodes if node.op == "call_function"}.values()
 
 
 def _is_dead(node: Node) -> bool:
@@ -587,55 +596,23 @@ def _is_named(node: Node, state: State) -> bool:
 
 def _weight(op: Any) -> int:
     """Return how much an operator counts for: moving data is nothing beside computing."""
-    return 0 if traits_of(op).copy_like else 1
+    return 0 if traits_of(op).moves_data else 1
 
 
-def _mutated_inputs(editor: GraphEditor) -> set[Node]:
-    signature = editor.program.graph_signature
-    # The tables of the signature go by the value that is written, and two buffers may get the same one.
-    targets = {spec.target for spec in signature.output_specs if spec.target is not None}
-    if is_module_program(editor.program):
-        # A graph on its own does not say which of its inputs are written to after it has run.
-        return set(editor.graph.find_nodes(op="placeholder"))
-    stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    return {
-        node
-        for node in editor.graph.nodes
-        if node.op == "placeholder" and (node.name in targets or stored.get(node.name) in targets)
-    }
+def _mutated_inputs(editor: GraphEditor) -> Collection[Node]:
+    interface = ProgramInterface.of(editor.program)
+    # A graph on its own does not say which of its inputs are written to after it has run.
+    return interface.placeholders if is_module_program(editor.program) else interface.written
 
 
-def _dialect_of(editor: GraphEditor) -> tuple[Any, bool]:
+def _dialect_of(calls: Iterable[Node]) -> tuple[Any, bool]:
     """Return how operators are called in a program: as torch does, or by handles as in Edge."""
-    for node in editor.graph.nodes:
-        if node.op == "call_function" and underlying(node.target) is not node.target:
-            handle = edge_operator if isinstance(node.target, EdgeOpOverload) else cache(handles_like(node.target))
+    for target in (node.target for node in calls):
+        if underlying(target) is not target:
+            handle = edge_operator if isinstance(target, EdgeOpOverload) else cache(handles_like(target))
             return partial(_copying_handle, handle), True
     return (lambda op: op), False
 
 
 def _copying_handle(handle: Callable[[Any], Any], op: Any) -> Any:
     return handle(copying(op))
-
-
-class _Constants(Mapping[str, Any]):
-    """Names in which constants are real tensors, as `let` computes with them."""
-
-    def __init__(self, names: Mapping[str, Any], facts: ProgramFacts) -> None:
-        self.names = names
-        self.facts = facts
-
-    def __getitem__(self, key: str) -> Any:
-        return self._real(self.names[key])
-
-    def _real(self, value: Any) -> Any:
-        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
-            known = self.facts.value(value)
-            return value if known is None else known
-        return numbers_read(value)
-
-    def __iter__(self) -> Any:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from exirkit.ir import operators_with
 from exirkit.patterns.engine.application import Applied, RejectedError, RuleApplication
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import State
-from exirkit.patterns.operators.facts import operators_with
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from exirkit.patterns.engine.application import RejectedError, RuleApplication, 
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.predicate_tree import PredicateTree
+from exirkit.patterns.operators.in_place import make_functional, writes
 from exirkit.patterns.operators.targets import Target
 
 from .cost_choice import CostChoice, Room
@@ -64,6 +65,15 @@ class RewriteOptions:
     on_application: Callable[[Application], None] | None = None
 
 
+class _NothingAppliedError(Exception):
+    """No rule was applied, so the program is to be as it was."""
+
+
+def _require_applications(report: RewriteReport, before: int) -> None:
+    if len(report.journal) == before:
+        raise _NothingAppliedError
+
+
 class RuleEngine:
     """Applies rules.
 
@@ -75,6 +85,7 @@ class RuleEngine:
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(sorted(rules, key=lambda one: (-one.rule.priority, -one.specificity, one.id)))
         self.tree = PredicateTree([(rule.anchors, rule.pattern.roots[0], rule.forms) for rule in self.rules])
+        self.names_writing = any(rule.names_writing for rule in self.rules)
         self.height = max((rule.height for rule in self.rules), default=1)
 
     def run(self, editor: GraphEditor, options: RewriteOptions | None = None) -> RewriteReport:
@@ -129,6 +140,21 @@ class RuleEngine:
             self._note_blind_rules(report)
         report.seconds = time.perf_counter() - started
 
+    @contextmanager
+    def _functional(self, editor: GraphEditor, report: RewriteReport) -> Iterator[None]:
+        """Let calls that write to what nothing else uses return new tensors, so that rules match them.
+
+        If no rule is applied, the program is as it was.
+        """
+        if self.names_writing or not any(map(writes, editor.graph.nodes)):
+            yield
+            return
+        before = len(report.journal)
+        with suppress(_NothingAppliedError), editor.transaction("in-place calls"):
+            make_functional(editor)
+            yield
+            _require_applications(report, before)
+
     def _note_blind_rules(self, report: RewriteReport) -> None:
         """Say which rules might have matched if the inputs of the graph were known for what they are."""
         for rule in self.rules:
@@ -145,9 +171,10 @@ class RuleEngine:
         outer: ProgramFacts | None,
     ) -> None:
         """Rewrite a graph, and then the bodies of its control flow, each for itself."""
-        run = _Run(self, editor, options, report, outer)
-        run.history = history
-        run.run()
+        with self._functional(editor, report):
+            run = _Run(self, editor, options, report, outer)
+            run.history = history
+            run.run()
         for body in subgraph_editors(editor):
             if report.is_limited:
                 break

@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from exirkit.ir import same_argument, underlying
-from exirkit.patterns.books.traces import literal_text, unused
+from exirkit.ir import same_argument, stored_tensor, underlying
+from exirkit.patterns.books.traces import literal_text, size_names, unused
 from exirkit.patterns.matching.arguments import shortest_number
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import CONSTANTS, name_of
@@ -24,7 +24,6 @@ from .value_descriptions import shown
 Comment: TypeAlias = Callable[[Node], str | None]
 """Returns what is to be said above a node, or None."""
 
-_SIZE_NAMES = ("N", "K", "M", "L", "P", "Q", "R", "T")
 _STORED = {InputKind.PARAMETER: "param", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "const"}
 
 
@@ -130,10 +129,8 @@ class _Writer:
         self.names: dict[Node, str] = {}
         self.variables: dict[Node, str] = {}
         self.unsaid: dict[str, str] = {}
-        self.kinds = {
-            str(getattr(spec.arg, "name", "")): (_STORED.get(spec.kind, ""), spec.target)
-            for spec in program.graph_signature.input_specs
-        }
+        self.specs = {str(getattr(spec.arg, "name", "")): spec for spec in program.graph_signature.input_specs}
+        self.kinds = {name: (_STORED.get(spec.kind, ""), spec.target) for name, spec in self.specs.items()}
         self.taken = {*CONSTANTS, *keyword.kwlist, "aten", "_"}
         self.named_sizes = named_sizes
         self.is_whole = is_whole
@@ -210,8 +207,7 @@ class _Writer:
             return None
         if target in self.program.graph_signature.buffers_to_mutate.values():
             return None
-        found = self.program.constants.get(target, self.program.state_dict.get(target))
-        return found if isinstance(found, torch.Tensor) else None
+        return stored_tensor(self.program, self.specs[node.name])
 
     def _name(self, node: Node) -> str:
         if node not in self.names:
@@ -268,16 +264,10 @@ class _Writer:
 
     def _size_names(self) -> dict[int, str]:
         """Return names for the sizes of variables; a size of one stays one, since it may broadcast."""
-        names: dict[int, str] = {}
         if not self.named_sizes:
-            return names
-        taken = {*self.names.values(), *self.taken}
-        for node in self.variables:
-            for size in getattr(node.meta.get("val"), "shape", ()):
-                if isinstance(size, int) and size > 1 and size not in names:
-                    free = next((one for one in _SIZE_NAMES if one not in {*taken, *names.values()}), None)
-                    names[size] = free or unused("D", {*taken, *names.values()})
-        return names
+            return {}
+        shapes = [getattr(node.meta.get("val"), "shape", ()) for node in self.variables]
+        return size_names(shapes, {*self.names.values(), *self.taken})
 
     def _type(self, node: Node, sizes: dict[int, str]) -> str:
         value = node.meta.get("val")

@@ -7,22 +7,26 @@ been called with to compute the same value. Each form is tried against torch in 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
 
 from exirkit.patterns.operators.arguments import Arguments
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.table import OperatorTable, name_of
+from exirkit.patterns.operators.table import OperatorTable, name_of, traits_of
 from exirkit.patterns.syntax.terms import Operator
 
+from .composites import Composite, composites_of
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
 from .readers import FormReader, Reader, Screen, Values, kept_by, same, screen_of
+
+if TYPE_CHECKING:
+    from exirkit.patterns.functions.graph import GraphFacts
 
 
 @dataclass(frozen=True)
@@ -44,38 +48,71 @@ class Forms:
     Attributes:
         op: The operator as written.
         readers: By operator of the call that is met.
+        composites: Ways in which the operator is taken apart.
         operators: Operators of the calls that may be met.
         variants: Those that take the same arguments by the same names.
     """
 
-    def __init__(self, op: Operator, readers: Mapping[Operator, Reader]) -> None:
+    def __init__(self, op: Operator, readers: Mapping[Operator, Reader], composites: Sequence[Composite] = ()) -> None:
         self.op = op
         self.readers = dict(readers)
-        self.operators = frozenset(self.readers)
+        self.composites = tuple(composites)
+        self.operators = frozenset(self.readers).union(*(one.met for one in self.composites))
+        self._taken_apart: dict[int, list[Composite]] = {}
+        for one in self.composites:
+            for met in one.met:
+                self._taken_apart.setdefault(id(met), []).append(one)
         self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
 
     def screen(self, met: Operator) -> Screen | None:
         """Return a quick look that states which calls of an operator may be read; None if all."""
-        return screen_of(self.readers[met]) if met in self.readers else None
+        screens = [one.screen for one in self._taken_apart.get(id(met), ())]
+        if met in self.readers:
+            own = screen_of(self.readers[met])
+            if own is None:
+                return None
+            screens.append(own)
+        return _any_of(tuple(screens)) if len(screens) > 1 else screens[0] if screens else None
+
+    def without(self, made: Collection[Operator]) -> Forms | None:
+        """Return the forms that a rule may meet whose replacements call certain operators; None if there are none.
+
+        A rule that leads from one form of an operator to another is about the form, and one that takes an operator
+        apart must not find it again in its own results.
+        """
+        readers = {} if self.readers.keys() - {self.op} & set(made) else self.readers
+        parts = [one for one in self.composites if not one.parts <= set(made)]
+        if len(readers) == len(self.readers) and len(parts) == len(self.composites):
+            return self
+        return Forms(self.op, readers, parts) if readers or parts else None
 
     def kept(self, met: Operator) -> frozenset[str]:
         """Return the arguments that have the same names in calls of an operator that are read."""
-        return kept_by(self.readers[met])
+        return frozenset() if id(met) in self._taken_apart else kept_by(self.readers[met])
 
-    def readings(self, node: Node, target: Operator) -> Iterator[Reading]:
+    def readings(
+        self, node: Node, target: Operator, facts: GraphFacts | None = None, *, sees_through: bool = False
+    ) -> Iterator[Reading]:
         """Yield how a call can be read as one of the written operator.
 
         Args:
             node: The call.
             target: Its operator, without the handle of a dialect.
+            facts: What is known of constants; without it, operators are not recognized in their parts.
+            sees_through: Whether calls that give back what they were given may stand between parts.
         """
         reader = self._by_identity.get(id(target))
-        if reader is None:
+        if reader is not None:
+            for values, inner in reader(node):
+                yield Reading(Arguments(values, self._ranks(values)), inner)
+        if facts is None:
             return
-        for values, inner in reader(node):
-            yield Reading(Arguments(values, self._ranks(values)), inner)
+        for composite in self._taken_apart.get(id(target), ()):
+            if composite.screen(node):
+                for values, inner in composite.read(node, facts, sees_through):
+                    yield Reading(Arguments(values, self._ranks(values)), inner)
 
     def _ranks(self, values: Values) -> dict[str, int]:
         traits = traits_of(self.op)
@@ -87,6 +124,12 @@ class Forms:
         if not isinstance(recorded, torch.Tensor):
             return {}
         return dict.fromkeys(traits.dims, recorded.dim() + traits.new_dims)
+
+
+@cache
+def _any_of(screens: tuple[Screen, ...]) -> Screen:
+    """Return a test that passes what one of several passes; the same object for the same tests."""
+    return lambda node: any(screen(node) for screen in screens)
 
 
 @cache
@@ -104,7 +147,8 @@ def forms_of(op: Operator) -> Forms | None:
     # A call of the operator itself may be read in a second way.
     if name in _SECOND_WAYS:
         readers[op] = _SECOND_WAYS[name]
-    return Forms(op, readers) if readers else None
+    composites = composites_of(op, name)
+    return Forms(op, readers, composites) if readers or composites else None
 
 
 @cache

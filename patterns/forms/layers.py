@@ -10,7 +10,7 @@ from torch.fx import Node
 from exirkit.ir import underlying
 from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.operators.table import OperatorTable
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.syntax.expressions import compare
 
 from .products import linear_forms, product_forms
 from .readers import FormReader, Found, Reader, rank_of, recorded, renaming, when
@@ -52,6 +52,7 @@ def _first_of(target: str, names: Mapping[str, str], **added: Any) -> Reader:
 _POOLING = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
 _NORM = {"input": "input", "normalized_shape": "normalized_shape", "weight": "weight", "bias": "bias", "eps": "eps"}
 _BATCH = {name: name for name in ("input", "weight", "bias", "running_mean", "running_var", "momentum", "eps")}
+_GROUP = {"input": "input", "num_groups": "group", "weight": "weight", "bias": "bias", "eps": "eps"}
 _CONV = ("input", "weight", "bias", "stride", "padding", "dilation")
 
 
@@ -106,6 +107,7 @@ def _from_convolution(rank: int, is_transposed: bool) -> Reader:
 def norm_forms() -> dict[str, dict[str, Reader]]:
     """Return the forms of softmax and norms, by the operator that is written."""
     layer, batch = "aten.native_layer_norm.default", "aten._native_batch_norm_legit_no_training.default"
+    group = "aten.native_group_norm.default"
     return {
         "aten.softmax.int": {"aten._softmax.default": _as_whole_softmax},
         "aten._softmax.default": {"aten.softmax.int": _as_core_softmax},
@@ -114,6 +116,7 @@ def norm_forms() -> dict[str, dict[str, Reader]]:
         "aten.layer_norm.default": {"getitem": _first_of(layer, _NORM, cudnn_enable=True)},
         layer: {"aten.layer_norm.default": renaming(_NORM)},
         "aten.batch_norm.default": {"getitem": _first_of(batch, _BATCH, training=False, cudnn_enabled=True)},
+        "aten.group_norm.default": {"getitem": _first_of(group, _GROUP, cudnn_enabled=True)},
         batch: {"aten.batch_norm.default": when(lambda values: values["training"] is False, renaming(_BATCH))},
     }
 

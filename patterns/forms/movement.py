@@ -66,7 +66,7 @@ def _as_matrix_transposition(node: Node) -> Found:
 
 
 _PERMUTING = ("aten.permute.default", "aten.permute_copy.default", "aten.transpose.int", "aten.transpose_copy.int",
-              "aten.t.default", "aten.t_copy.default", "aten.mT.default")  # fmt: skip
+              "aten.t.default", "aten.t_copy.default", "aten.mT.default", "aten.numpy_T.default")  # fmt: skip
 
 
 # Sizes

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
-from exirkit.ir import dim_order_from_stride, module_paths
-from exirkit.patterns.functions.words import recorded, tensor_facts, word
-from exirkit.patterns.syntax.undecided import SYMBOLIC, compare
+from exirkit.ir import dim_order_from_stride, module_paths, value_of
+from exirkit.patterns.functions.words import WORDS, Word, tensor_facts, word
+from exirkit.patterns.syntax.expressions import SYMBOLIC, compare
 
 
 class GraphFacts(Protocol):
@@ -85,40 +85,17 @@ def is_constant(facts: GraphFacts, x: Any) -> bool:
     return not isinstance(x, Node) or facts.is_constant(x)
 
 
-@word("param", needs_facts=True)
-def is_parameter(facts: GraphFacts, x: Any) -> bool:
-    """Whether a value is a parameter of the model."""
-    return facts.is_kind(x, "param")
+def _kind(name: str, kind: str, doc: str) -> None:
+    WORDS[name] = Word(name, lambda facts, x: facts.is_kind(x, kind), True, doc)
 
 
-@word("buffer", needs_facts=True)
-def is_buffer(facts: GraphFacts, x: Any) -> bool:
-    """Whether a value is a buffer of the model."""
-    return facts.is_kind(x, "buffer")
-
-
-@word("mutable", needs_facts=True)
-def is_mutable(facts: GraphFacts, x: Any) -> bool:
-    """Whether the program writes to a value."""
-    return facts.is_kind(x, "mutable")
-
-
-@word("shared", needs_facts=True)
-def is_shared(facts: GraphFacts, x: Any) -> bool:
-    """Whether a stored tensor is used in several places."""
-    return facts.is_kind(x, "shared")
-
-
-@word("is_input", needs_facts=True)
-def is_input(facts: GraphFacts, x: Any) -> bool:
-    """Whether a value is an input that the caller gives."""
-    return facts.is_kind(x, "input")
-
-
-@word("is_output", needs_facts=True)
-def is_output(facts: GraphFacts, x: Any) -> bool:
-    """Whether the program returns a value."""
-    return facts.is_kind(x, "output")
+_kind("param", "param", "Whether a value is a parameter of the model.")
+_kind("buffer", "buffer", "Whether a value is a buffer of the model.")
+_kind("mutable", "mutable", "Whether the program writes to a value.")
+_kind("shared", "shared", "Whether a stored tensor is used in several places.")
+_kind("is_input", "input", "Whether a value is an input that the caller gives.")
+_kind("is_output", "output", "Whether the program returns a value.")
+_kind("pure", "pure", "Whether a value comes from an operator without effects.")
 
 
 @word("op", needs_facts=True)
@@ -240,12 +217,6 @@ def target_has(facts: GraphFacts, capability: str) -> bool:
     return facts.target_has(capability)
 
 
-@word(needs_facts=True)
-def pure(facts: GraphFacts, x: Any) -> bool:
-    """Whether a value comes from an operator without effects."""
-    return facts.is_kind(x, "pure")
-
-
 @word()
 def same_graph(*xs: Any) -> bool:
     """Whether values are in one graph."""
@@ -262,13 +233,13 @@ def aliases(a: Any, b: Any) -> bool:
 @word()
 def is_none(x: Any) -> bool:
     """Whether an optional value is absent."""
-    return x is None or (isinstance(x, Node) and recorded(x) is None)
+    return x is None or (isinstance(x, Node) and value_of(x) is None)
 
 
 @word()
 def is_tensor(x: Any) -> bool:
     """Whether a value is a tensor."""
-    return isinstance(recorded(x), torch.Tensor) and tensor_facts(x) is not None
+    return isinstance(value_of(x), torch.Tensor) and tensor_facts(x) is not None
 
 
 # Words about the order of a tensor's elements in memory

@@ -18,13 +18,12 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
-from exirkit.ir import Diagnostic, UsageError, find_plugins, load_plugin, underlying
+from exirkit.ir import Diagnostic, UsageError, find_plugins, load_plugin, underlying, value_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
-from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.undecided import SYMBOLIC, UNKNOWN
+from exirkit.patterns.syntax.expressions import SYMBOLIC, UNKNOWN, ExpressionError
 
 from .tensors import known
-from .words import WORDS, Word, dtype_of, recorded, shape
+from .words import WORDS, Word, dtype_of, shape
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -237,7 +236,7 @@ def _asked(name: str, function: Callable[..., Any], reads_values: bool) -> Calla
 def _facts_of(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_facts_of(one) for one in value]
-    return recorded(value)
+    return value_of(value)
 
 
 def _value_of(facts: Any, value: Any) -> Any:

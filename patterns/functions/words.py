@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import Node
 
-from exirkit.patterns.syntax.undecided import UNKNOWN, compare, truth
+from exirkit.ir import value_of
+from exirkit.patterns.syntax.expressions import compare, every, some, truth
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
@@ -55,18 +56,13 @@ def word(name: str | None = None, *, needs_facts: bool = False) -> Callable[[Dec
     return register
 
 
-def recorded(value: Any) -> Any:
-    """Return the value that a node stands for; anything else is its own value."""
-    return value.meta.get("val") if isinstance(value, Node) else value
-
-
 def tensor_facts(value: Any) -> torch.Tensor:
     """Return the tensor whose sizes and dtype are meant.
 
     Raises:
         TypeError: There is none.
     """
-    found = recorded(value)
+    found = value_of(value)
     if isinstance(found, list | tuple) and found and isinstance(found[0], torch.Tensor):
         found = found[0]
     if not isinstance(found, torch.Tensor):
@@ -150,28 +146,8 @@ def largest(*xs: Any) -> Any:
     return max(xs[0] if len(xs) == 1 else xs)
 
 
-@word("all")
-def holds_for_all(xs: Iterable[Any]) -> Any:
-    """Whether every element holds."""
-    result: Any = True
-    for one in xs:
-        known = truth(one)
-        if known is False:
-            return False
-        result = UNKNOWN if known is UNKNOWN else result
-    return result
-
-
-@word("any")
-def holds_for_any(xs: Iterable[Any]) -> Any:
-    """Whether some element holds."""
-    result: Any = False
-    for one in xs:
-        known = truth(one)
-        if known is True:
-            return True
-        result = UNKNOWN if known is UNKNOWN else result
-    return result
+_plain("all", every, "Whether every element holds.")
+_plain("any", some, "Whether some element holds.")
 
 
 @word()
@@ -206,7 +182,7 @@ def dtype_of(x: Any) -> torch.dtype:
 
 
 def _operand(x: Any) -> Any:
-    found = recorded(x)
+    found = value_of(x)
     if isinstance(found, torch.dtype):
         return torch.empty(1, dtype=found)
     if isinstance(found, torch.Tensor):
@@ -323,7 +299,7 @@ def _broadcast(sizes: Sequence[Any]) -> Any:
 @word()
 def same_shape(*xs: Any) -> Any:
     """Whether tensors have equal sizes."""
-    return holds_for_all(compare("==", shape(xs[0]), shape(x)) for x in xs[1:])
+    return every(compare("==", shape(xs[0]), shape(x)) for x in xs[1:])
 
 
 # Permutations and dims

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.forms.catalogue import Forms
+from exirkit.patterns.forms.catalogue import Forms, Reading
 from exirkit.patterns.matching.arguments import (
     compile_argument,
     from_front,
@@ -21,10 +21,8 @@ from exirkit.patterns.matching.arguments import (
     same_literal,
 )
 from exirkit.patterns.matching.state import Matcher, State, Then
-from exirkit.patterns.operators.arguments import Arguments, canonical_arguments, meaning_of
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.seen_through import source_of
-from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.operators.arguments import Arguments, canonical_arguments, meaning_of, source_of
+from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
@@ -226,7 +224,11 @@ def _compile_otherwise(forms: Forms | None, taken: Taken, match: Matcher) -> Cal
     """Return a closure that matches other forms of a call, and calls that give the call back as it is."""
 
     def match_form(value: Node, target: Any, state: State) -> bool:
-        for reading in forms.readings(value, target) if forms is not None and value not in state.nodes else ():
+        if forms is None or value in state.nodes:
+            readings: Iterable[Reading] = ()
+        else:
+            readings = forms.readings(value, target, state.facts, sees_through=state.sees_through)
+        for reading in readings:
             is_free = not any(one in state.nodes for one in reading.inner)
             if is_free and taken(value, reading.arguments, reading.inner, state):
                 return True
@@ -252,7 +254,9 @@ def _compile_taken(compiler: PatternCompiler, term: Call, then: Then) -> Taken:
 
     def taken(value: Node, arguments: Arguments, inner: Sequence[Node], state: State) -> bool:
         state.nodes.append(value)
-        state.nodes.extend(inner)
+        if inner:
+            state.nodes.extend(inner)
+            state.parts.update(dict.fromkeys(inner, value))
         state.terms[key] = value
         # A named call is bound before its arguments, so that guards on it are asked early.
         if name is not None:
@@ -265,6 +269,8 @@ def _compile_taken(compiler: PatternCompiler, term: Call, then: Then) -> Taken:
             del state.names[name]
         del state.terms[key]
         del state.nodes[len(state.nodes) - 1 - len(inner) :]
+        for one in inner:
+            del state.parts[one]
         return False
 
     return taken

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from exirkit.ir import SourceText
+from exirkit.ir import SourceText, YamlPath
 from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
-from exirkit.patterns.matching.matcher import PatternCompiler
-from exirkit.patterns.matching.roots import UnconnectedError, anchors
-from exirkit.patterns.matching.state import CompiledGuard, State
+from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
+from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
-from exirkit.patterns.syntax.programs import FACTS, Program, compile_guard, compile_program
-from exirkit.patterns.syntax.scope import Scope
+from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
     Operator,
     OperatorCall,
-    Optional,
     Pattern,
     Splat,
     Symbol,
     Term,
     Variable,
+    children,
     walk,
 )
 from exirkit.patterns.types.parser import link_variables, parse_variable
@@ -56,49 +57,37 @@ def with_let(guard: CompiledGuard, let: Program) -> CompiledGuard:
     return replace(guard, compiled=ask, needs=(guard.needs - assigned) | (let.uses - {FACTS}))
 
 
-class _WithLet(Mapping[str, Any]):
+class _WithLet(NameView):
     """Names of a match, and what `let` makes of them."""
 
     def __init__(self, names: Mapping[str, Any], let: Program) -> None:
-        self.names = names
+        super().__init__(names)
         self.let = let
-        self._own: dict[str, Any] | None = None
+
+    @cached_property
+    def assigned(self) -> dict[str, Any]:
+        return self.let.assigned(ConstantNames(self.names))
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self.let.assigns:
-            return self.names[key]
-        if self._own is None:
-            self._own = self.let.assigned(_Real(self.names))
-        return self._own[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.names, **dict.fromkeys(self.let.assigns)})
-
-    def __len__(self) -> int:
-        return len({*self.names, *self.let.assigns})
+        return self.assigned[key] if key in self.let.assigns else self.names[key]
 
 
-class _Real(Mapping[str, Any]):
-    """Names in which constants are real tensors."""
-
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        self.names = names
+class ConstantNames(NameView):
+    """Names of a match in which constants are real tensors, as `let` computes with them."""
 
     def __getitem__(self, key: str) -> Any:
         value = self.names[key]
-        if not isinstance(value, Node) or not isinstance(value.meta.get("val"), torch.Tensor):
-            return value
-        known = self.names[FACTS].value(value)
-        return value if known is None else known
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
+        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
+            known = self.names[FACTS].value(value)
+            return value if known is None else known
+        return numbers_read(value)
 
 
 # A rule ready to be matched: its texts parsed, its names checked, its closures made
+
+
+CaseTexts = tuple[SourceText | None, SourceText | None, SourceText]
+"""Condition, let and replacement of one case."""
 
 
 @dataclass(frozen=True)
@@ -123,27 +112,47 @@ class RuleTexts:
     unless: tuple[SourceText, ...]
     let: SourceText | None
     gen: SourceText | None
-    cases: tuple[tuple[SourceText | None, SourceText | None, SourceText], ...]
+    cases: tuple[CaseTexts, ...]
 
 
-def texts_of(rule: Rule) -> RuleTexts:
-    """Return the texts of a rule that was not read from a file."""
+TextAt = Callable[[YamlPath, str], SourceText]
+"""From the path of a key in a rule and its value to a text with its place."""
 
-    def text(value: str | None) -> SourceText | None:
-        return None if value is None else SourceText(value, file=f"<rule {rule.id}>")
 
-    def known(value: str) -> SourceText:
-        return SourceText(value, file=f"<rule {rule.id}>")
+def texts_of(rule: Rule, text_at: TextAt | None = None) -> RuleTexts:
+    """Return the texts of a rule.
 
+    Args:
+        rule: The rule.
+        text_at: Gives each text its place, by a path such as `("where", 0)`; without it, the rule was not read from a
+            file.
+    """
+    text = text_at or (lambda path, value: SourceText(value, file=f"<rule {rule.id}>"))
+
+    def optional(path: YamlPath, value: str | None) -> SourceText | None:
+        return None if value is None else text(path, value)
+
+    if isinstance(rule.replace, str):
+        cases: list[CaseTexts] = [(None, None, text(("replace",), rule.replace))]
+    else:
+        paths: list[YamlPath] = [("replace", at) for at in range(len(rule.replace))]
+        cases = [
+            (
+                optional((*path, "when"), case.when),
+                optional((*path, "let"), case.let),
+                text((*path, "replace"), case.replace),
+            )
+            for path, case in zip(paths, rule.replace, strict=True)
+        ]
     return RuleTexts(
-        rule=known(rule.id),
-        match=known(rule.match),
-        vars={name: known(value) for name, value in rule.vars.items()},
-        where=tuple(known(guard.expr) for guard in rule.where),
-        unless=tuple(known(pattern) for pattern in rule.unless),
-        let=text(rule.let),
-        gen=text(rule.gen),
-        cases=tuple((text(case.when), text(case.let), known(case.replace)) for case in rule.cases),
+        rule=text(("id",), rule.id),
+        match=text(("match",), rule.match),
+        vars={name: text(("vars", name), value) for name, value in rule.vars.items()},
+        where=tuple(text(("where", at), guard.expr) for at, guard in enumerate(rule.where)),
+        unless=tuple(text(("unless", at), pattern) for at, pattern in enumerate(rule.unless)),
+        let=optional(("let",), rule.let),
+        gen=optional(("gen",), rule.gen),
+        cases=tuple(cases),
     )
 
 
@@ -195,6 +204,36 @@ class CompiledRule:
         """Its id."""
         return self.rule.id
 
+    def case_for(self, names: Mapping[str, Any]) -> CompiledCase:
+        """Return the replacement that is taken: the first whose condition holds.
+
+        Raises:
+            ExpressionError: None is.
+        """
+        for case in self.cases:
+            if case.when is None or truth(case.when.compiled(names)) is True:
+                return case
+        raise ExpressionError("no case applies")
+
+    def replaced(self, names: dict[str, Any], builder: Builder) -> list[Any]:
+        """Return the results of the replacement; the names that `let` assigns are added.
+
+        Raises:
+            ExpressionError: They cannot be computed.
+        """
+        if self.let is not None:
+            names.update(self.let.assigned(names))
+        case = self.case_for(names)
+        if case.let is not None:
+            names.update(case.let.assigned(names))
+        return case.replace.run(names, builder)
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators that pattern and replacements call."""
+        called = [one.op for root in self.pattern.roots for one in walk(root) if isinstance(one, Call)]
+        return called + [op for case in self.cases for op in case.replace.operators]
+
     @property
     def opaque(self) -> tuple[str, ...]:
         """Registered predicates and builders that it uses, of which nothing is known but what trials show."""
@@ -202,6 +241,12 @@ class CompiledRule:
         guards = [*self.guards, *(case.when for case in self.cases)]
         parts: list[Program | CompiledGuard | None] = [*guards, *programs]
         return tuple(sorted({name for part in parts if part is not None for name in part.opaque}))
+
+    @property
+    def names_writing(self) -> bool:
+        """Whether the pattern names an operator that writes to its arguments, and means it."""
+        terms = [term for root in self.pattern.roots for term in walk(root) if isinstance(term, Call)]
+        return any(term.op._schema.is_mutable for term in terms if hasattr(term.op, "_schema"))
 
     @property
     def asks_for_stored(self) -> bool:
@@ -234,7 +279,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     before = len(scope.found)
     variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
     scope = Scope(scope.table, variables, symbols, scope.macros, scope.found)
-    pattern = PatternParser(texts.match, scope).parse()
+    pattern = PatternParser(texts.match, scope, reads_in_place=rule.dialect.source == "any").parse()
     if pattern is None:
         return None
     given = given_names(pattern, variables) | symbols
@@ -294,8 +339,9 @@ def usable_forms(rule: Rule, pattern: Pattern, cases: Sequence[CompiledCase]) ->
     for root in pattern.roots:
         for term in walk(root):
             forms = forms_of(term.op) if isinstance(term, Call) and term.op not in found else None
-            if forms is not None and not (forms.operators - {forms.op}) & made:
-                found[forms.op] = forms
+            usable = None if forms is None else forms.without(made)
+            if usable is not None:
+                found[usable.op] = usable
     return found
 
 
@@ -377,7 +423,6 @@ def _cases(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[
         program = compile_program(text, scope)
         if program is not None:
             _check_known(program.uses, known, text, scope)
-            _check_not_interior(program.uses, text, scope)
             made.append(CompiledCase(when, let, program))
     return made
 
@@ -399,13 +444,7 @@ def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: 
         scope.found.append(text.diagnostic("EK212", message, line=line, offset=offset, length=len(base), hint=hint))
 
 
-def _check_not_interior(uses: Iterable[str], text: SourceText, scope: Scope) -> None:
-    """Nothing to check while matched calls may be used again: the engine keeps what is still needed."""
-
-
 def _find(text: str, name: str) -> tuple[int, int]:
-    import re
-
     for number, line in enumerate(text.splitlines(), 1):
         found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", line)
         if found:
@@ -455,7 +494,7 @@ def _check_keep(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) ->
 
 
 def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Callable[[Node, State], bool] | None:
-    pattern = PatternParser(text, scope).parse()
+    pattern = PatternParser(text, scope, reads_in_place=True).parse()
     if pattern is None:
         return None
     try:
@@ -466,12 +505,10 @@ def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Cal
 
 
 def _height(term: Any, seen: int = 0) -> int:
-    from exirkit.patterns.syntax.terms import children
-
     below = [_height(child) for child in children(term)]
     own = isinstance(term, Call | OperatorCall)
     # What is looked through may be long; matches are sought again that far after a change.
-    return own + max(below, default=0) + (isinstance(term, Optional) and 0)
+    return own + max(below, default=0)
 
 
 def _specificity(pattern: Pattern) -> int:

@@ -18,9 +18,8 @@ from torch.fx import Node
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.forms.readers import Screen
-from exirkit.patterns.operators.arguments import argument_of
-from exirkit.patterns.operators.facts import traits_of
-from exirkit.patterns.operators.seen_through import behind, may_pass, source_of
+from exirkit.patterns.operators.arguments import argument_of, behind, may_pass, source_of
+from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import Alternatives, Call, Item, OperatorCall, Term
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 

@@ -12,13 +12,13 @@ from exirkit.ir import ModelError, SourceText
 from exirkit.patterns.books.model import Guard
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.matching.compiled_rule import given_names, guards_of, variables_of
+from exirkit.patterns.matching.matcher import UnconnectedError, anchors
 from exirkit.patterns.operators.table import OperatorTable, name_of
 from exirkit.patterns.syntax.pattern_parser import PatternParser
-from exirkit.patterns.syntax.scope import Scope
+from exirkit.patterns.syntax.programs import Scope
 from exirkit.patterns.syntax.terms import Call, walk
 
 from .matcher import PatternCompiler
-from .roots import UnconnectedError, anchors
 from .state import FailureTrace, State
 
 

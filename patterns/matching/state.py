@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.fx import Node
 
 from exirkit.patterns.functions.graph import GraphFacts
-from exirkit.patterns.syntax.expressions import Compiled
+from exirkit.patterns.syntax.expressions import SYMBOLIC, Compiled, NameView
 from exirkit.patterns.syntax.programs import FACTS
-from exirkit.patterns.syntax.undecided import SYMBOLIC
 
 Then = Callable[["State"], bool]
 Matcher = Callable[[Any, "State"], bool]
@@ -98,6 +97,7 @@ class State:
         trace: Remembers where the search fails; None while rewriting, which then costs nothing.
         beside: Arguments of the call among which a value is being matched.
         sees_through: Calls that give back what they were given may be looked through: nothing writes to a tensor.
+        parts: The last call by each further call that is read with it as one.
     """
 
     facts: GraphFacts
@@ -108,6 +108,7 @@ class State:
     trace: FailureTrace | None = None
     beside: Any = None
     sees_through: bool = False
+    parts: dict[Node, Node] = field(default_factory=dict)
 
     def fail(self, reason: str, value: Any = None, term: Any = None) -> bool:
         """Report a failure to the trace, if there is one.
@@ -132,17 +133,33 @@ def numbers_read(value: Any) -> Any:
     ]
 
 
-class MatchedNames(Mapping[str, Any]):
+class MatchedNames(NameView):
     """Names of a state, and the facts of the graph under their key."""
 
     def __init__(self, state: State) -> None:
+        self.names = state.names
         self.state = state
 
     def __getitem__(self, key: str) -> Any:
-        return self.state.facts if key == FACTS else numbers_read(self.state.names[key])
+        if key == FACTS:
+            return _FactsOfParts(self.state.facts, self.state.parts) if self.state.parts else self.state.facts
+        return numbers_read(self.names[key])
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.state.names)
 
-    def __len__(self) -> int:
-        return len(self.state.names)
+class _FactsOfParts:
+    """Facts of a graph in which several calls are read as one: together they are one user of a value."""
+
+    def __init__(self, facts: GraphFacts, parts: Mapping[Node, Node]) -> None:
+        self._facts = facts
+        self._parts = parts
+
+    def users(self, x: Any) -> int:
+        """Return how many calls use a value."""
+        count = self._facts.users(x)
+        if not isinstance(x, Node):
+            return count
+        read = [self._parts.get(user, user) for user in x.users]
+        return count - (len(read) - len(set(read)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._facts, name)

@@ -15,8 +15,7 @@ from exirkit.ir import Diagnostic, ModelError, SourceText, UsageError, find_plug
 from exirkit.patterns.books.model import OperatorDefinition
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.programs import Program, compile_program
-from exirkit.patterns.syntax.scope import Scope
+from exirkit.patterns.syntax.programs import Program, Scope, compile_program
 from exirkit.patterns.syntax.terms import Operator
 
 _KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}
@@ -24,8 +23,6 @@ _KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}
 
 _FILES: dict[str, str] = {}
 """By qualified name: the book that defined it first."""
-
-_ARGUMENT = re.compile(r"^\s*(?P<type>[A-Za-z]+(\[\d*\])?\??(\[\])?)\s+(?P<name>[A-Za-z_]\w*)\s*(=.*)?$")
 
 
 class TensorBuilder:
@@ -102,32 +99,13 @@ def keep_definition(
 
 
 def _argument_names(text: str, place: SourceText, scope: Scope) -> list[str] | None:
-    head, arrow, _ = text.partition("->")
-    inside = head.strip()
-    if not arrow or not inside.startswith("(") or not inside.endswith(")"):
-        scope.complain(place, "EK230", "a schema is written (Tensor x, int a) -> Tensor", None)
+    try:
+        return [argument.name for argument in torch._C.parse_schema(f"exirkit::op{text}").arguments]
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        hint = "a schema is written (Tensor x, int a) -> Tensor"
+        scope.complain(place, "EK230", f"torch does not take this schema: {reason}", None, hint)
         return None
-    names: list[str] = []
-    for part in _split(inside[1:-1]):
-        if part.strip() in ("", "*"):
-            continue
-        found = _ARGUMENT.match(part)
-        if found is None:
-            scope.complain(place, "EK230", f"{part.strip()!r} is no argument of a schema", None)
-            return None
-        names.append(found["name"])
-    return names
-
-
-def _split(text: str) -> list[str]:
-    parts, depth = [""], 0
-    for each in text:
-        depth += (each in "([") - (each in ")]")
-        if each == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += each
-    return parts
 
 
 def _register(

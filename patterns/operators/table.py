@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 
-from exirkit.ir import UnknownOperatorError, ops, underlying
+from exirkit.ir import UnknownOperatorError, facts_of, operator_name, ops, underlying
 from exirkit.patterns.syntax.terms import Operator
+from exirkit.patterns.types.literals import DTYPE_NAMES, PLAIN_VALUES
 
 # Libraries whose operators exist once a module has been imported.
 _REGISTERED_BY = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
@@ -71,7 +74,7 @@ class OperatorTable:
         """Return an operator that an installed distribution offers; asked for what is not registered."""
         if namespace in _KNOWN or hasattr(getattr(torch.ops, namespace), dotted.split(".")[1]):
             return None
-        from .defined import operators_offered
+        from exirkit.patterns.operators.defined import operators_offered
 
         offered = operators_offered(namespace)
         return offered.get(dotted) or offered.get(dotted.removesuffix(".default"))
@@ -122,20 +125,60 @@ def name_of(op: Operator) -> str:
     return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
 
 
-DTYPES: dict[str, torch.dtype] = {
-    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
-    "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "f16": torch.float16, "bf16": torch.bfloat16,
-    "f32": torch.float32, "f64": torch.float64, "c64": torch.complex64, "c128": torch.complex128,
-}  # fmt: skip
-CONSTANTS: dict[str, Any] = {
-    **DTYPES,
-    "contiguous_format": torch.contiguous_format,
-    "channels_last": torch.channels_last,
-    "channels_last_3d": torch.channels_last_3d,
-    "preserve_format": torch.preserve_format,
-    "inf": float("inf"),
-    "nan": float("nan"),
-    "strided": torch.strided,
-    "cpu": torch.device("cpu"),
-}
+DTYPES = DTYPE_NAMES
+CONSTANTS: dict[str, Any] = {**DTYPES, **PLAIN_VALUES}
 """Names that are values wherever they stand."""
+
+
+# Facts about operators, from the operator catalogue
+
+FAMILIES = ("unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize")
+"""Families of operators that rules may name: traits of the operator catalogue."""
+
+_JOINS = ("aten.cat.default", "aten.stack.default")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts of one operator.
+
+    Attributes:
+        commutes: Pairs of arguments that may be exchanged, and the condition on the others.
+        dims: Arguments that count dims.
+        new_dims: How many dims the result has more than the first tensor, for counting `dims`.
+        pairs: Lists in which one element stands for two.
+        moves_data: It computes nothing: values come out as they went in.
+        defaults: What arguments mean that have their defaults.
+    """
+
+    commutes: tuple[tuple[str, str, Callable[[Mapping[str, Any]], bool] | None], ...] = ()
+    dims: frozenset[str] = frozenset()
+    new_dims: int = 0
+    pairs: frozenset[str] = frozenset()
+    moves_data: bool = False
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+def traits_of(op: Operator) -> Traits:
+    """Return the facts of an operator, or of the one behind a handle."""
+    return _traits(underlying(op))
+
+
+@cache
+def _traits(op: Operator) -> Traits:
+    facts = facts_of(op)
+    pair = facts.commutes
+    return Traits(
+        commutes=() if pair is None else ((*pair.arguments, _condition(pair.when)),),
+        dims=frozenset(facts.dims or facts.result_dims),
+        new_dims=int(bool(facts.result_dims)),
+        pairs=frozenset(facts.pairs),
+        moves_data=not facts.traits.isdisjoint(("copy_like", "views")) or operator_name(op) in _JOINS,
+        defaults=facts.defaults,
+    )
+
+
+def _condition(when: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool] | None:
+    if not when:
+        return None
+    return lambda arguments: all(arguments[name] == value for name, value in when.items())

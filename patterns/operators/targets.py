@@ -11,14 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from pydantic import Field, TypeAdapter
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, DocumentCodes, Location, ModelError, UsageError, read_document, underlying
+from exirkit.ir import (
+    Diagnostic,
+    DocumentCodes,
+    Location,
+    ModelError,
+    UsageError,
+    facts_of,
+    load_yaml,
+    read_document,
+    underlying,
+    value_of,
+)
 from exirkit.patterns.books.model import Strict
 from exirkit.patterns.operators.arguments import canonical_arguments
-from exirkit.patterns.operators.facts import operators_with
 from exirkit.patterns.operators.table import name_of
 
 
@@ -52,26 +61,26 @@ def work_of(node: Node) -> Work | None:
     op = underlying(node.target)
     if not isinstance(op, torch._ops.OpOverload):
         return Work()
-    results = _tensors(node.meta.get("val"))
+    results = _tensors(node)
     arguments = dict(canonical_arguments(node))
-    inputs = [value for one in arguments.values() for value in _tensors(_recorded(one))]
+    inputs = [value for one in arguments.values() for value in _tensors(one)]
     shapes = [_sizes(one) for one in (*results, *inputs)]
     if not results or any(shape is None for shape in shapes):
         return None
     out = [shape for shape in shapes[: len(results)] if shape is not None]
     given = [shape for shape in shapes[len(results) :] if shape is not None]
-    name = name_of(op)
+    cost = facts_of(op).cost
     elements = sum(map(math.prod, out))
-    if op in operators_with("reductions") or name in _REDUCING:
+    if cost.elements == "input":
         elements = max([elements, *map(math.prod, given)])
-    special = _RUNS.get(name.rpartition(".")[0])
     call = _Call(arguments, out, given)
-    macs = _macs(name, call)
+    macs = _macs(cost.macs, call)
+    window = math.prod(map(int, arguments[cost.window])) if cost.window is not None else 1
     return Work(
-        elements=elements * _window(name, arguments),
+        elements=elements * window,
         macs=macs,
-        runs=special(call) if special is not None else 0,
-        is_broadcast=not macs and special is None and _is_broadcast(out[0], given),
+        runs=_RUNS[cost.runs](call) if cost.runs is not None else 0,
+        is_broadcast=not macs and cost.runs is None and _is_broadcast(out[0], given),
     )
 
 
@@ -82,16 +91,11 @@ class _Call:
     given: Sequence[tuple[int, ...]]
 
 
-def _recorded(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_recorded(one) for one in value]
-    return value.meta.get("val") if isinstance(value, Node) else value
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [one for one in value if isinstance(one, torch.Tensor)] if isinstance(value, list | tuple) else []
+def _tensors(argument: Any) -> list[torch.Tensor]:
+    """Return the tensors behind an argument, or behind the elements of a list."""
+    value = value_of(argument)
+    values = map(value_of, value) if isinstance(value, list | tuple) else [value]
+    return [one for one in values if isinstance(one, torch.Tensor)]
 
 
 def _sizes(value: torch.Tensor) -> tuple[int, ...] | None:
@@ -104,37 +108,15 @@ def _is_broadcast(out: tuple[int, ...], given: Sequence[tuple[int, ...]]) -> boo
     return len(given) > 1 and any(one != out and math.prod(one) > 1 for one in given)
 
 
-_REDUCING = frozenset(
-    f"aten.{name}"
-    for name in (
-        "_softmax.default",
-        "_log_softmax.default",
-        "native_layer_norm.default",
-        "native_group_norm.default",
-        "any.dim",
-        "argmax.default",
-    )
-)
-
-
-def _window(name: str, arguments: dict[str, Any]) -> int:
-    """Return how many elements are read for each one of the result."""
-    if name in ("aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default"):
-        return math.prod(int(one) for one in arguments["kernel_size"])
-    return 1
-
-
-def _macs(name: str, call: _Call) -> int:
+def _macs(kind: str | None, call: _Call) -> int:
     out, given = call.out[0], call.given
-    if name in ("aten.mm.default", "aten.bmm.default", "aten.linear.default"):
-        return math.prod(out) * given[0][-1]
-    if name == "aten.addmm.default":
-        return math.prod(out) * given[1][-1]
-    if name == "aten.convolution.default":
-        weight = given[1]
-        across = math.prod(weight[1:])
+    if kind == "product":
+        # The left factor is behind the summand, where there is one.
+        return math.prod(out) * given[1 if "mat1" in call.arguments else 0][-1]
+    if kind == "convolution":
+        across = math.prod(given[1][1:])
         # A transposed one adds every input into a window of results.
-        return math.prod(given[0]) * across if call.arguments.get("transposed") else math.prod(out) * across
+        return math.prod(given[0] if call.arguments.get("transposed") else out) * across
     return 0
 
 
@@ -171,23 +153,16 @@ def _expand_runs(call: _Call) -> int:
     return math.prod(out[:kept])
 
 
-def _rows(call: _Call) -> int:
-    return math.prod(call.given[0][:-1])
-
-
 _RUNS: dict[str, Callable[[_Call], int]] = {
-    "aten.slice_copy": _slice_runs,
-    "aten.select_copy": lambda call: _above(call.given[0], int(call.arguments["dim"])),
-    "aten.cat": _joined_runs,
-    "aten.split_with_sizes_copy": _joined_runs,
-    "aten.constant_pad_nd": _rows,
-    "aten.permute_copy": _permute_runs,
-    "aten.expand_copy": _expand_runs,
-    "aten._softmax": _rows,
-    "aten.native_layer_norm": _rows,
-    "aten.bmm": lambda call: call.given[0][0],
+    "slice": _slice_runs,
+    "select": lambda call: _above(call.given[0], int(call.arguments["dim"])),
+    "joined": _joined_runs,
+    "rows": lambda call: math.prod(call.given[0][:-1]),
+    "permute": _permute_runs,
+    "expand": _expand_runs,
+    "batch": lambda call: call.given[0][0],
 }
-"""How many pieces an operator handles, by its name without the overload."""
+"""How many pieces of memory a call handles one by one, by what the catalogue counts."""
 
 
 # What a target has and what it costs: data, written by a script that measures, asked by rules that choose
@@ -316,11 +291,8 @@ def read_target(path: str | Path) -> Target:
     """
     name = str(path)
     if name in shipped_targets():
-        resource = files("exirkit.patterns").joinpath(SHIPPED_TARGETS, f"{name}.yaml")
-        text = resource.read_text(encoding="utf-8")
-    else:
-        text = Path(path).read_text(encoding="utf-8")
-    return _parsed(text, name)
+        return _shipped_target(name)
+    return _parsed(Path(path).read_text(encoding="utf-8"), name)
 
 
 @lru_cache(maxsize=8)
@@ -329,12 +301,18 @@ def _shipped_registry(name: str) -> Mapping[str, tuple[str, ...]]:
     if not name.isidentifier() or not resource.is_file():
         raise _wrong(name, f"there is no registry {name!r} to start from", "the name of a shipped one: official_host")
     # Made by a script: no need for the places of its words.
-    loader = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
-    data = yaml.load(resource.read_text(encoding="utf-8"), loader)
+    data = load_yaml(resource.read_text(encoding="utf-8"))
     return TypeAdapter(dict[str, tuple[str, ...]]).validate_python(data["operators"])
 
 
 # Every lowering asks for the same one.
+@lru_cache(maxsize=8)
+def _shipped_target(name: str) -> Target:
+    """Read a target that comes with exirkit: it is known to be right, so the places of its words are not kept."""
+    resource = files("exirkit.patterns").joinpath(SHIPPED_TARGETS, f"{name}.yaml")
+    return Target.model_validate(load_yaml(resource.read_text(encoding="utf-8")))
+
+
 @lru_cache(maxsize=8)
 def _parsed(text: str, name: str) -> Target:
     try:

@@ -4,12 +4,156 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from exirkit.patterns.syntax.undecided import UNKNOWN, compare, negated, truth
+# The third value of a condition: what sizes that vary cannot decide is unknown, and asking never fixes a size
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Undecided(Enum):
+    """The third bool."""
+
+    UNKNOWN = "unknown"
+
+    def __bool__(self) -> bool:
+        raise UndecidedError("the sizes of the program do not decide this")
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+UNKNOWN: Final = Undecided.UNKNOWN
+Truth = bool | Undecided
+
+
+class UndecidedError(Exception):
+    """A branch depends on a condition that the sizes do not decide."""
+
+
+def truth(value: Any) -> Truth:
+    """Return what a value means as a condition."""
+    if isinstance(value, torch.SymBool):
+        return _decide(value)
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return compare("!=", value, 0)
+    if isinstance(value, Undecided):
+        return value
+    if isinstance(value, torch.Tensor):
+        raise TypeError("a tensor is no condition; say all_eq, all_in or finite")
+    return bool(value)
+
+
+def every(values: Iterable[Any]) -> Truth:
+    """Return whether all values hold; what comes after one that does not is not examined."""
+    return _folded(values, decisive=False)
+
+
+def some(values: Iterable[Any]) -> Truth:
+    """Return whether one of the values holds; what comes after one that does is not examined."""
+    return _folded(values, decisive=True)
+
+
+def _folded(values: Iterable[Any], *, decisive: bool) -> Truth:
+    result: Truth = not decisive
+    for value in values:
+        known = truth(value)
+        if known is decisive:
+            return decisive
+        if known is UNKNOWN:
+            result = UNKNOWN
+    return result
+
+
+def negated(value: Any) -> Truth:
+    """Return `not value`."""
+    known = truth(value)
+    return known if isinstance(known, Undecided) else known is False
+
+
+_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def compare(order: str, left: Any, right: Any) -> Truth:
+    """Compare two values, sequences element by element; sizes that vary are compared without a guard."""
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple) and order in ("==", "!="):
+        equal = _same_elements(left, right)
+        return equal if order == "==" else negated(equal)
+    if isinstance(left, SYMBOLIC) or isinstance(right, SYMBOLIC):
+        return _compare_symbolic(order, left, right)
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        raise TypeError("tensors are not compared; say all_eq, all_in or same_shape")
+    return truth(_ORDERS[order](left, right))
+
+
+def _same_elements(left: Any, right: Any) -> Truth:
+    if len(left) != len(right):
+        return False
+    result: Truth = True
+    for one, other in zip(left, right, strict=True):
+        if type(one) is int and type(other) is int:
+            # Most are, and there are many.
+            if one != other:
+                return False
+            continue
+        same = compare("==", one, other)
+        if same is False:
+            return False
+        if same is UNKNOWN:
+            result = UNKNOWN
+    return result
+
+
+def _compare_symbolic(order: str, left: Any, right: Any) -> Truth:
+    numbers = (int, float, bool, *SYMBOLIC)
+    if not (isinstance(left, numbers) and isinstance(right, numbers)):
+        if order in ("==", "!="):
+            return order == "!="
+        raise TypeError(f"{type(left).__name__} and {type(right).__name__} have no order")
+    return _decide(_ORDERS[order](left, right))
+
+
+def _decide(condition: Any) -> Truth:
+    if isinstance(condition, bool):
+        return condition
+    if surely_true(condition):
+        return True
+    if surely_true(torch.sym_not(condition)):
+        return False
+    return UNKNOWN
+
+
+def surely_true(condition: Any) -> bool:
+    """Whether a condition holds for all sizes that a program promises, without fixing any.
+
+    torch takes a size from 1 to 2 for 2, because it decides everything for sizes from 2 on. What follows from that does
+    not hold.
+    """
+    if isinstance(condition, torch.SymBool) and any(map(_has_one_value, _ranges(condition))):
+        return False
+    return bool(statically_known_true(condition))
+
+
+def _ranges(condition: torch.SymBool) -> list[Any]:
+    known = condition.node.shape_env.var_to_range
+    return [known[symbol] for symbol in condition.node.expr.free_symbols if symbol in known]
+
+
+def _has_one_value(values: Any) -> bool:
+    return bool(values.lower == values.upper)
+
 
 MAX_DEPTH = 60
 MAX_LINE = 20_000
@@ -176,19 +320,8 @@ class ExpressionCompiler:
 
     def _boolop(self, node: ast.BoolOp) -> Compiled:
         parts = [self.compile(value) for value in node.values]
-        decisive = isinstance(node.op, ast.Or)
-
-        def evaluate(names: Names) -> Any:
-            result: Any = not decisive
-            for part in parts:
-                known = truth(part(names))
-                if known is UNKNOWN:
-                    result = UNKNOWN
-                elif known is decisive:
-                    return decisive
-            return result
-
-        return _guarded(node, evaluate)
+        fold = some if isinstance(node.op, ast.Or) else every
+        return _guarded(node, lambda names: fold(part(names) for part in parts))
 
     def _compare(self, node: ast.Compare) -> Compiled:
         values = [self.compile(value) for value in (node.left, *node.comparators)]
@@ -219,7 +352,7 @@ class ExpressionCompiler:
     def _tuple(self, node: ast.Tuple) -> Compiled:
         return self._sequence(node.elts)
 
-    def _sequence(self, elements: Sequence[ast.expr]) -> Compiled:
+    def _sequence(self, elements: Sequence[ast.expr]) -> Callable[[Names], list[Any]]:
         parts = [
             (isinstance(one, ast.Starred), self.compile(one.value if isinstance(one, ast.Starred) else one))
             for one in elements
@@ -228,14 +361,16 @@ class ExpressionCompiler:
         def build(names: Names) -> list[Any]:
             made: list[Any] = []
             for is_splat, part in parts:
-                value = part(names)
-                if is_splat:
-                    made.extend(value)
-                else:
-                    made.append(value)
+                made.extend(part(names)) if is_splat else made.append(part(names))
             return made
 
         return build
+
+    def arguments(self, node: ast.Call) -> tuple[Callable[[Names], list[Any]], dict[str, Compiled]]:
+        """Return what evaluates the positional arguments of a call, and the keyword arguments by name."""
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise ExpressionError("`**` is not part of the language", node)
+        return self._sequence(node.args), {str(one.arg): self.compile(one.value) for one in node.keywords}
 
     def _subscript(self, node: ast.Subscript) -> Compiled:
         base = self.compile(node.value)
@@ -293,7 +428,7 @@ class ExpressionCompiler:
         is_single = isinstance(loop.target, ast.Name)
 
         def turns(names: Names) -> Iterator[Names]:
-            inner = _Inner(names)
+            inner = OwnNames(names)
             for count, item in enumerate(source(names)):
                 if count >= MAX_ELEMENTS:
                     raise ExpressionError(f"a comprehension over more than {MAX_ELEMENTS} elements", node)
@@ -307,16 +442,46 @@ class ExpressionCompiler:
         return turns
 
 
-class _Inner(dict[str, Any]):
-    """The names of a comprehension over those around it."""
+class NameView(Mapping[str, Any]):
+    """Names seen in another way: subclasses say how one is looked up.
 
-    def __init__(self, outer: Names) -> None:
-        super().__init__()
-        self.outer = outer
+    Attributes:
+        names: The names behind it.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def __getitem__(self, key: str) -> Any:
+        return self.names[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class OwnNames(NameView):
+    """Names of an inner scope over those around it.
+
+    Attributes:
+        own: The inner ones.
+    """
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
         self.own: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
-        return self.own[key] if key in self.own else self.outer[key]
+        own = self.own
+        return own[key] if key in own else self.names[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.names, **self.own})
+
+    def __len__(self) -> int:
+        return len({**self.names, **self.own})
 
 
 def _guarded(node: ast.AST, compute: Compiled) -> Compiled:
@@ -401,14 +566,7 @@ def contained(item: Any, container: Any) -> Any:
     """Return whether `item in container`, with sizes that vary compared without a guard."""
     if isinstance(container, str):
         return isinstance(item, str) and item in container
-    result: Any = False
-    for other in container:
-        same = compare("==", item, other)
-        if same is True:
-            return True
-        if same is UNKNOWN:
-            result = UNKNOWN
-    return result
+    return some(compare("==", item, other) for other in container)
 
 
 def _same_object(left: Any, right: Any) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 from exirkit.ir import SourceText
 from exirkit.patterns.functions.words import language_words
 from exirkit.patterns.operators.arguments import bind_written, default_of, normalised_literal, result_count
-from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
+from exirkit.patterns.operators.in_place import functional_twin
+from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
-from exirkit.patterns.syntax.programs import FACTS, compile_guard
-from exirkit.patterns.syntax.scope import Scope, place_of
+from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
@@ -35,7 +35,7 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     renamed,
 )
-from exirkit.patterns.types.scalars import FAMILIES, OperatorVariable, family_members
+from exirkit.patterns.types.scalars import OperatorVariable, family_members
 from exirkit.patterns.types.tensors import TensorVariable
 
 
@@ -113,10 +113,18 @@ class PatternError(Exception):
 
 
 class PatternParser:
-    """Parses one pattern."""
+    """Parses one pattern.
 
-    def __init__(self, text: SourceText, scope: Scope) -> None:
+    Args:
+        text: The pattern.
+        scope: What it can name.
+        reads_in_place: An operator that writes to its first argument, `aten.relu_`, stands for the one that returns
+            what it writes: the pattern is about what calls mean.
+    """
+
+    def __init__(self, text: SourceText, scope: Scope, *, reads_in_place: bool = False) -> None:
         self.text = text
+        self.reads_in_place = reads_in_place
         self.scope = scope
         self.named: dict[str, Term] = {}
         self._arguments: list[dict[str, Term]] = []
@@ -360,6 +368,8 @@ class PatternParser:
         return self._operator(node, op, dotted)
 
     def _operator(self, node: ast.Call, op: Any, dotted: str) -> Term:
+        if self.reads_in_place:
+            op = functional_twin(op) or op
         written = bind_written(op, dotted, node, node.args)
         for message, place, hint in written.wrong:
             self.scope.complain(self.text, "EK214", message, self._place(place), hint)

@@ -11,24 +11,100 @@ from typing import Any, Protocol
 
 import torch
 
-from exirkit.ir import SourceText
+from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.functions import graph, tensors
 from exirkit.patterns.functions.registered import builder_named, builder_names, run_builder, word_named
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
-from exirkit.patterns.operators.table import CONSTANTS, UnknownNameError, dotted_name
+from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
     ExpressionCompiler,
     ExpressionError,
     Names,
+    OwnNames,
     parse_expression,
     parse_statements,
 )
-from exirkit.patterns.syntax.scope import Scope
-from exirkit.patterns.syntax.terms import Operator
+from exirkit.patterns.syntax.terms import Operator, Place
 from exirkit.patterns.types.scalars import OperatorVariable
+
+# What the names in a rule can stand for, and the list that diagnostics about them go to
+
+MACROS: dict[str, str] = {
+    "addc(t, c)": "alt(scalar=aten.add.Scalar(t, c), tensor=aten.add.Tensor(t, c))",
+    "subc(t, c)": "alt(scalar=aten.sub.Scalar(t, c), tensor=aten.sub.Tensor(t, c))",
+    "mulc(t, c)": "alt(scalar=aten.mul.Scalar(t, c), tensor=aten.mul.Tensor(t, c))",
+    "divc(t, c)": "alt(scalar=aten.div.Scalar(t, c), tensor=aten.div.Tensor(t, c))",
+    "powc(t, c)": "alt(scalar=aten.pow.Tensor_Scalar(t, c), tensor=aten.pow.Tensor_Tensor(t, c))",
+    "matmul(a, b)": "alt(matmul=aten.matmul.default(a, b), mm=aten.mm.default(a, b), bmm=aten.bmm.default(a, b))",
+    "transpose_last2(t)": (
+        "alt(transpose=aten.transpose.int(t, -2, -1), swapped=aten.transpose.int(t, -1, -2), mT=aten.mT.default(t),"
+        " t=aten.t.default(t), permute2=aten.permute.default(t, [1, 0]), permute3=aten.permute.default(t, [0, 2, 1]),"
+        " permute4=aten.permute.default(t, [0, 1, 3, 2]), transpose_copy=aten.transpose_copy.int(t, -2, -1),"
+        " copy2=aten.permute_copy.default(t, [1, 0]), copy3=aten.permute_copy.default(t, [0, 2, 1]),"
+        " copy4=aten.permute_copy.default(t, [0, 1, 3, 2]))"
+    ),
+}
+"""Families that every book knows: overloads, as a number becomes a constant tensor in Edge; ways to say one thing."""
+
+
+@dataclass
+class Scope:
+    """What a rule can name.
+
+    Attributes:
+        table: Operators.
+        variables: Types of its variables, by name.
+        symbols: Names of sizes that the types bind, `N` and the `B` of `*B`.
+        macros: Texts by signature `addc(t, c)`.
+        found: Diagnostics so far.
+    """
+
+    table: OperatorTable
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    symbols: frozenset[str] = frozenset()
+    macros: Mapping[str, str] = field(default_factory=lambda: dict(MACROS))
+    found: list[Diagnostic] = field(default_factory=list)
+
+    def macro(self, name: str) -> tuple[list[str], str] | None:
+        """Return the parameters and the text of a macro, or None if there is none of that name."""
+        for signature, text in self.macros.items():
+            head, _, rest = signature.partition("(")
+            if head.strip() == name:
+                return [each.strip() for each in rest.rstrip(") ").split(",") if each.strip()], text
+        return None
+
+    def complain(
+        self,
+        text: SourceText,
+        code: str,
+        message: str,
+        place: Place | ast.AST | None,
+        hint: str | None = None,
+        expected: str | None = None,
+    ) -> None:
+        """Note an error at a place of a text."""
+        at = place if isinstance(place, Place) else place_of(place)
+        self.found.append(
+            text.diagnostic(
+                code, message, line=at.line, offset=at.offset, length=at.length, hint=hint, expected=expected
+            )
+        )
+
+    def complain_of(self, text: SourceText, code: str, error: ExpressionError) -> None:
+        """Note an error that an expression raised."""
+        self.complain(text, code, error.message, error.node, error.hint)
+
+
+def place_of(node: ast.AST | None) -> Place:
+    """Return where a piece of syntax stands."""
+    line = getattr(node, "lineno", 1)
+    offset = getattr(node, "col_offset", 0)
+    end_line, end = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", offset + 1)
+    return Place(line, offset, max(1, end - offset) if end_line == line else 1)
+
 
 # These three register words.
 _REGISTERED = (graph, tensors)
@@ -126,33 +202,22 @@ class ProgramCalls(CallCompiler):
             hint = f"did you mean build.{close[0]}?" if close else "register a function with @builder(...)"
             raise ExpressionError(f"no builder {name!r} is registered", node.func, hint)
         self.uses_builders.add(f"build.{name}")
-        parts = [compiler.compile(each) for each in node.args]
-        if any(keyword.arg is None for keyword in node.keywords):
-            raise ExpressionError("`**` is not part of the language", node)
-        named = {str(keyword.arg): compiler.compile(keyword.value) for keyword in node.keywords}
+        positional, named = compiler.arguments(node)
 
         def build(names: Names) -> Any:
-            args, kwargs = [part(names) for part in parts], {key: part(names) for key, part in named.items()}
-            return run_builder(found, names[BUILDER], names.get(FACTS), args, kwargs)
+            kwargs = {key: part(names) for key, part in named.items()}
+            return run_builder(found, names[BUILDER], names.get(FACTS), positional(names), kwargs)
 
         return build
 
     def _word(self, node: ast.Call, found: Word, compiler: ExpressionCompiler) -> Compiled:
-        parts = [
-            (isinstance(each, ast.Starred), compiler.compile(each.value if isinstance(each, ast.Starred) else each))
-            for each in node.args
-        ]
-        if any(keyword.arg is None for keyword in node.keywords):
-            raise ExpressionError("`**` is not part of the language", node)
-        named = {str(keyword.arg): compiler.compile(keyword.value) for keyword in node.keywords}
-        if not any(is_splat for is_splat, _ in parts):
-            _check_arity(found, len(parts), set(named), node)
+        positional, named = compiler.arguments(node)
+        if not any(isinstance(each, ast.Starred) for each in node.args):
+            _check_arity(found, len(node.args), set(named), node)
         compute, needs_facts = found.compute, found.needs_facts
 
         def evaluate(names: Names) -> Any:
-            args: list[Any] = [names[FACTS]] if needs_facts else []
-            for is_splat, part in parts:
-                args.extend(part(names)) if is_splat else args.append(part(names))
+            args = [names[FACTS], *positional(names)] if needs_facts else positional(names)
             try:
                 return compute(*args, **{key: part(names) for key, part in named.items()})
             except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError) as error:
@@ -202,31 +267,23 @@ class ProgramCalls(CallCompiler):
         if not self.allows_operators:
             raise ExpressionError("operators belong into `match` and `replace`", node)
         compiler.free.setdefault(name, ast.Name(name))
-        parts = [
-            (isinstance(each, ast.Starred), compiler.compile(each.value if isinstance(each, ast.Starred) else each))
-            for each in node.args
-        ]
+        positional, _ = compiler.arguments(node)
 
         def build(names: Names) -> Any:
-            args: list[Any] = []
-            for is_splat, part in parts:
-                args.extend(part(names)) if is_splat else args.append(part(names))
-            return names[BUILDER].call(names[name], tuple(args), {})
+            return names[BUILDER].call(names[name], tuple(positional(names)), {})
 
         return build
 
     def _macro(self, node: ast.Call, name: str, compiler: ExpressionCompiler) -> Compiled | None:
         """Compile a macro of the book that is an expression; patterns with `alt` have no value."""
-        for signature, text in self.scope.macros.items():
-            head, _, rest = signature.partition("(")
-            if head.strip() != name:
-                continue
-            keys = [each.strip() for each in rest.rstrip(") ").split(",") if each.strip()]
-            if len(keys) != len(node.args) or node.keywords:
-                raise ExpressionError(f"this macro takes {len(keys)} arguments: {', '.join(keys)}", node)
-            given = dict(zip(keys, node.args, strict=True))
-            return compiler.compile(_Substitution(given).visit(parse_expression(text)))
-        return None
+        macro = self.scope.macro(name)
+        if macro is None:
+            return None
+        keys, text = macro
+        if len(keys) != len(node.args) or node.keywords:
+            raise ExpressionError(f"this macro takes {len(keys)} arguments: {', '.join(keys)}", node)
+        given = dict(zip(keys, node.args, strict=True))
+        return compiler.compile(_Substitution(given).visit(parse_expression(text)))
 
 
 class _Substitution(ast.NodeTransformer):
@@ -305,8 +362,7 @@ class Program:
         Raises:
             ExpressionError: Something cannot be computed.
         """
-        inner = _Assigned(names, builder)
-        self._assign(inner)
+        inner = self._assign(names, builder)
         results: list[Any] = []
         for is_splat, compute in self.results:
             value = compute(inner)
@@ -315,38 +371,19 @@ class Program:
 
     def assigned(self, names: Names, builder: Builder | None = None) -> dict[str, Any]:
         """Return the values of the names that the program assigns."""
-        inner = _Assigned(names, builder)
-        self._assign(inner)
-        return inner.own
+        return self._assign(names, builder).own
 
-    def _assign(self, inner: _Assigned) -> None:
+    def _assign(self, names: Names, builder: Builder | None) -> OwnNames:
+        inner = OwnNames(names)
+        if builder is not None:
+            inner.own[BUILDER] = builder
         for keys, compute in self.steps:
             value = compute(inner)
-            if len(keys) == 1:
-                inner.own[keys[0]] = value
-                continue
-            values = list(value)
+            values = [value] if len(keys) == 1 else list(value)
             if len(values) != len(keys):
                 raise ExpressionError(f"{len(values)} values for the names {', '.join(keys)}")
             inner.own.update(zip(keys, values, strict=True))
-
-
-class _Assigned(Mapping[str, Any]):
-    """Names of a program over those around it."""
-
-    def __init__(self, outer: Names, builder: Builder | None) -> None:
-        self.outer = outer
-        self.own: dict[str, Any] = {} if builder is None else {BUILDER: builder}
-
-    def __getitem__(self, key: str) -> Any:
-        own = self.own
-        return own[key] if key in own else self.outer[key]
-
-    def __iter__(self) -> Any:
-        return iter({**self.outer, **self.own})
-
-    def __len__(self) -> int:
-        return len({**self.outer, **self.own})
+        return inner
 
 
 def compile_guard(text: SourceText, scope: Scope) -> tuple[Compiled, frozenset[str], tuple[str, ...]] | None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.ir import value_of
+from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.types.values import UnsolvedError, ValueMaker, drawn_length
 
 from .scalars import float_between, size_between
 from .scanner import Token, TypeScanner
-from .sizes import Size, SizeExpression, equal, is_size, product, rank_of, recorded_value, sizes_of
+from .sizes import Size, SizeExpression, equal, is_size, product, rank_of, sizes_of
 from .tensors import DimsVariable, TensorListVariable
 from .variable import Variable, bounds_text
 
@@ -87,7 +88,7 @@ class ListVariable(Variable):
                 return None
             if not equal(count, len(value)):
                 return False
-        known = [self._admits_element(recorded_value(one), names) for one in value]
+        known = [self._admits_element(value_of(one), names) for one in value]
         return False if False in known else None if None in known else True
 
     def _admits_element(self, one: Any, names: Mapping[str, Any]) -> bool | None:
@@ -374,7 +375,7 @@ class PartitionVariable(AboutVariable):
         """Whether a value is of the type."""
         if not _is_shape(value) or not value:
             return False
-        at = recorded_value(names.get(self.at)) if isinstance(self.at, str) else self.at
+        at = value_of(names.get(self.at)) if isinstance(self.at, str) else self.at
         if at is None or self.of not in names:
             return None
         sizes = sizes_of(names[self.of])
@@ -382,7 +383,7 @@ class PartitionVariable(AboutVariable):
             return False
         total: Any = 0
         for one in value:
-            total = total + recorded_value(one)
+            total = total + value_of(one)
         return equal(total, sizes[at])
 
     def _drawn_total(self, maker: ValueMaker) -> Size:
@@ -419,7 +420,7 @@ def _plain_integers(value: Any) -> bool:
 def _is_shape(value: Any) -> bool:
     if not isinstance(value, list | tuple):
         return False
-    return all(is_size(recorded_value(one)) and compare(">=", recorded_value(one), 0) is True for one in value)
+    return all(is_size(value_of(one)) and compare(">=", value_of(one), 0) is True for one in value)
 
 
 def _is_permutation(value: Sequence[Any], rank: int) -> bool:

@@ -71,13 +71,7 @@ class DtypeClass:
 # Values that types of variables name: literals, other variables, sets and intervals
 
 
-NAMED_VALUES: dict[str, Any] = {
-    "True": True,
-    "False": False,
-    "None": None,
-    "true": True,
-    "false": False,
-    "none": None,
+PLAIN_VALUES: dict[str, Any] = {
     "inf": math.inf,
     "nan": math.nan,
     "contiguous_format": torch.contiguous_format,
@@ -87,6 +81,11 @@ NAMED_VALUES: dict[str, Any] = {
     "strided": torch.strided,
     "cpu": torch.device("cpu"),
 }
+"""Names that are values in types and in programs."""
+
+NAMED_VALUES: dict[str, Any] = {
+    "True": True, "False": False, "None": None, "true": True, "false": False, "none": None, **PLAIN_VALUES,
+}  # fmt: skip
 """Names that stand for values wherever a literal may stand; dtypes are added by the parser."""
 
 

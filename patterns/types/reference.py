@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 
+from exirkit.patterns.operators.table import FAMILIES
 from exirkit.patterns.types.literals import DTYPE_CLASSES, DTYPE_NAMES
 from exirkit.patterns.types.parser import TYPES, parse_variable
 
-from .scalars import FAMILIES, family_members
+from .scalars import family_members
 from .scanner import QUALIFIERS
 from .variable import Variable
 

@@ -186,6 +186,7 @@ class Draw:
     """
 
     may_alias = True
+    is_symbolic = False
 
     def __init__(
         self, variables: Mapping[str, Variable], problem: SizeProblem, rng: random.Random, profile: str,
@@ -211,13 +212,9 @@ class Draw:
         self.fill(cell, values, names, make_tensor)
         return Draft(values, names, cell, assignment)
 
-    def maker(self, names: Mapping[str, Any]) -> ValueMaker:
-        """Return what makes the values that are no tensors."""
-        return ValueMaker(self.rng, self.profile, names)
-
     def fill(self, cell: Cell, values: dict[str, Any], names: Mapping[str, Any], make_tensor: TensorMaker) -> None:
         """Make the tensors, and then all that is not known yet."""
-        maker = self.maker(names)
+        maker = ValueMaker(self.rng, self.profile, names, is_symbolic=self.is_symbolic)
         made: dict[tuple[str, torch.dtype, tuple[Size, ...]], torch.Tensor] = {}
         for name, variable in self.variables.items():
             if name in values:
@@ -476,8 +473,12 @@ class Sampler:
                 layouts=variable.layouts,
             )  # fmt: skip
 
+        return self.drawn(draw, cell or self.space.random(rng), make)
+
+    def drawn(self, draw: Draw, cell: Cell, make: TensorMaker) -> Sample | None:
+        """Return what one draw gives for a combination of choices; None if it contradicts itself or a condition."""
         try:
-            draft = draw.draft(cell or self.space.random(rng), make)
+            draft = draw.draft(cell, make)
         except UnsolvedError:
             return None
         for equation in self.equations:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.ir import operators_with, value_of
+from exirkit.patterns.operators.table import FAMILIES, OperatorTable, UnknownNameError
+from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.types.literals import (
     DTYPE_CLASSES,
     DTYPE_NAMES,
@@ -24,14 +26,11 @@ from exirkit.patterns.types.literals import (
 )
 
 from .scanner import CLOSING, Token, TypeScanner, did_you_mean
-from .sizes import SizeExpression, equal, is_size, recorded_value
+from .sizes import SizeExpression, equal, is_size
 from .variable import Variable, bounds_text
 
 if TYPE_CHECKING:
     from exirkit.patterns.types.values import ValueMaker
-
-FAMILIES = ("unary_pointwise", "pointwise", "copy_like", "views", "reductions", "quantize", "dequantize")
-"""Families of operators that rules may name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +89,16 @@ class IntVariable(Variable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FloatVariable(Variable):
-    """A float within inclusive bounds; their roundings to float32 count as the bounds."""
+class _FloatBounds(Variable):
+    """A number between bounds that are numbers.
 
-    KEYWORDS = ("float",)
-    EXAMPLES: ClassVar = {"float in [0.1, 2.0]": "between bounds", "scalar f32": "the same as `float`"}
+    Attributes:
+        low: Least value.
+        high: Greatest value.
+    """
+
+    KINDS: ClassVar[tuple[type, ...]] = ()
+    """Types of its values."""
 
     low: float | None = None
     high: float | None = None
@@ -102,18 +106,32 @@ class FloatVariable(Variable):
     @classmethod
     def parse(cls, scanner: TypeScanner, keyword: Token) -> Variable:
         """Parse bounds."""
-        if scanner.token.text == "[":
-            scanner.fail("float is one number", keyword, hint="a tensor of floats is f32, f16 or f*")
         return cls(name=scanner.variable, **scanner.float_bounds())
 
     @property
     def text(self) -> str:
         """The canonical string without `| none`."""
-        return "float" + bounds_text(self.low, self.high)
+        return self.KEYWORDS[0] + bounds_text(self.low, self.high)
 
     def decide(self, value: Any, names: Mapping[str, Any]) -> bool:
         """Whether a value is of the type."""
-        return isinstance(value, torch.SymFloat | float) and float_between(self.low, value, self.high)
+        return isinstance(value, self.KINDS) and float_between(self.low, value, self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatVariable(_FloatBounds):
+    """A float within inclusive bounds; their roundings to float32 count as the bounds."""
+
+    KEYWORDS = ("float",)
+    KINDS = (float, torch.SymFloat)
+    EXAMPLES: ClassVar = {"float in [0.1, 2.0]": "between bounds", "scalar f32": "the same as `float`"}
+
+    @classmethod
+    def parse(cls, scanner: TypeScanner, keyword: Token) -> Variable:
+        """Parse bounds."""
+        if scanner.token.text == "[":
+            scanner.fail("float is one number", keyword, hint="a tensor of floats is f32, f16 or f*")
+        return super().parse(scanner, keyword)
 
     def draw(self, maker: ValueMaker) -> float:
         """Return a float."""
@@ -121,21 +139,14 @@ class FloatVariable(Variable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalarVariable(Variable):
+class ScalarVariable(_FloatBounds):
     """A number of any type: int, float or bool."""
 
     KEYWORDS = ("scalar",)
+    KINDS = (bool, int, float, torch.SymInt, torch.SymFloat)
     EXAMPLES: ClassVar = {"scalar": "any", "scalar in [0, 1]": "between bounds"}
     TITLE = "Number"
     IS_NUMBER = True
-
-    low: float | None = None
-    high: float | None = None
-
-    @classmethod
-    def parse(cls, scanner: TypeScanner, keyword: Token) -> Variable:
-        """Parse bounds."""
-        return cls(name=scanner.variable, **scanner.float_bounds())
 
     @staticmethod
     def of_dtype(scanner: TypeScanner) -> Variable:
@@ -148,16 +159,6 @@ class ScalarVariable(Variable):
         if all(name.startswith(("i", "u")) for name in names):
             return IntVariable(name=scanner.variable, **scanner.size_bounds())
         return ScalarVariable(name=scanner.variable, **scanner.float_bounds())
-
-    @property
-    def text(self) -> str:
-        """The canonical string without `| none`."""
-        return "scalar" + bounds_text(self.low, self.high)
-
-    def decide(self, value: Any, names: Mapping[str, Any]) -> bool:
-        """Whether a value is of the type."""
-        kinds = (bool, int, float, torch.SymInt, torch.SymFloat)
-        return isinstance(value, kinds) and float_between(self.low, value, self.high)
 
     def draw(self, maker: ValueMaker) -> float:
         """Return a float, an integer or a bool."""
@@ -264,7 +265,7 @@ class ChoiceVariable(Variable):
             if isinstance(one, Reference):
                 if one.name not in names:
                     unknown = True
-                elif same_value(recorded_value(names[one.name]), value):
+                elif same_value(value_of(names[one.name]), value):
                     return True
             elif isinstance(value, torch.SymInt):
                 if one.kind == "int" and equal(value, one.value):
@@ -335,7 +336,7 @@ class DtypeVariable(Variable):
             return True
         if self.dtypes.same_as is None:
             return value in self.dtypes.member_set
-        other = recorded_value(names.get(self.dtypes.same_as))
+        other = value_of(names.get(self.dtypes.same_as))
         return None if other is None else value == getattr(other, "dtype", other)
 
     def dtype_options(self) -> tuple[torch.dtype, ...]:
@@ -409,9 +410,6 @@ def family_members(names: tuple[str, ...]) -> tuple[Any, ...]:
     Raises:
         LookupError: A name is neither.
     """
-    from exirkit.patterns.operators.facts import operators_with
-    from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
-
     found: dict[Any, None] = {}
     for name in names:
         if name in FAMILIES:

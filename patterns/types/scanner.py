@@ -245,17 +245,21 @@ class TypeScanner:
 
     def dims(self) -> Dims:
         """Parse a signature in brackets."""
-        self.expect("[", "before the dims")
-        dims: list[Dim] = []
+        return tuple(self._listed(self._dim, "dims", "dim", _MAX_RANK))
+
+    def _listed(self, parse: Callable[[], Any], what: str, one: str, most: int) -> list[Any]:
+        """Parse what stands in brackets, with commas between the elements and perhaps one behind them."""
+        self.expect("[", f"before the {what}")
+        found: list[Any] = []
         while not self.accept("]"):
-            if dims:
-                self.expect(",", "or ']' after a dim")
+            if found:
+                self.expect(",", f"or ']' after a {one}")
                 if self.accept("]"):
                     break
-            dims.append(self._dim())
-            if len(dims) > _MAX_RANK:
-                self.fail(f"more than {_MAX_RANK} dims")
-        return tuple(dims)
+            found.append(parse())
+            if len(found) > most:
+                self.fail(f"more than {most} {what}")
+        return found
 
     def _dim(self) -> Dim:
         if self.accept("..."):
@@ -307,7 +311,7 @@ class TypeScanner:
         """Parse a value, a list of values, or the name of a variable."""
         token = self.token
         if token.text == "[":
-            return literal(self._literal_list())
+            return literal(self._listed(self._literal_value, "values", "value", _MAX_CHOICES))
         if token.kind == "string":
             return literal(self.take().text[1:-1])
         if token.kind != "name" or token.text in ("inf", "nan"):
@@ -320,20 +324,12 @@ class TypeScanner:
             self.fail(f"{token.text!r} is not a value", token)
         return Reference(token.text)
 
-    def _literal_list(self) -> list[Any]:
-        self.expect("[", "before the values")
-        values: list[Any] = []
-        while not self.accept("]"):
-            if values:
-                self.expect(",", "or ']' after a value")
-                if self.accept("]"):
-                    break
-            token = self.token
-            choice = self.choice()
-            if isinstance(choice, Reference):
-                self.fail(f"{choice.name!r} is not a value", token, hint="a list inside one_of has only literals")
-            values.append(choice.value)
-        return values
+    def _literal_value(self) -> Any:
+        token = self.token
+        choice = self.choice()
+        if isinstance(choice, Reference):
+            self.fail(f"{choice.name!r} is not a value", token, hint="a list inside one_of has only literals")
+        return choice.value
 
     def choices(self) -> list[tuple[Choice, Token]]:
         """Parse values with commas between them, in brackets of any kind or in none."""

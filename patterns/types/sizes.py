@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Node
 
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.ir import value_of
+from exirkit.patterns.syntax.expressions import compare
 
 Size = int | torch.SymInt
 
 _MAX_SCAN = 4096
-
-
-def recorded_value(value: object) -> object:
-    """Return the value that a node stands for; anything else is its own value."""
-    return value.meta.get("val") if isinstance(value, Node) else value
 
 
 def is_size(value: object) -> bool:
@@ -28,7 +23,7 @@ def is_size(value: object) -> bool:
 
 def rank_of(value: object) -> int | None:
     """Return the number of dims of a tensor, a node's tensor, or a shape; None if it is neither."""
-    value = recorded_value(value)
+    value = value_of(value)
     if isinstance(value, torch.Tensor):
         return value.dim()
     return len(value) if isinstance(value, list | tuple) else None
@@ -36,7 +31,7 @@ def rank_of(value: object) -> int | None:
 
 def sizes_of(value: object) -> tuple[Size, ...] | None:
     """Return the sizes of a tensor, a node's tensor, or a shape; None if it is neither."""
-    value = recorded_value(value)
+    value = value_of(value)
     if isinstance(value, torch.Tensor):
         return tuple(value.shape)
     if isinstance(value, list | tuple) and all(map(is_size, value)):
@@ -92,7 +87,7 @@ class Name(SizeExpression):
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """Return what the name is bound to."""
-        value = recorded_value(names.get(self.name))
+        value = value_of(names.get(self.name))
         return value if is_size(value) else None
 
     def __str__(self) -> str:

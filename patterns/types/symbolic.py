@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from exirkit.patterns.types.sampling import MAX_ELEMENTS, Cell, Draw, Sample, Sampler, SamplingError
-from exirkit.patterns.types.values import SymbolicMaker, UnsolvedError, ValueMaker
+from exirkit.patterns.types.values import UnsolvedError
 
 from .sizes import Size
 from .solving import Assignment, Picker, Recipes
@@ -63,14 +63,11 @@ def _fake_maker(rng: random.Random) -> Any:
 
 class _SymbolicDraw(Draw):
     may_alias = False
+    is_symbolic = True
 
     def __init__(self, sampler: Sampler, shape_env: ShapeEnv, rng: random.Random) -> None:
         super().__init__(sampler.ordered, sampler.problem, rng, "normal", MAX_ELEMENTS)
         self.shape_env = shape_env
-
-    def maker(self, names: Mapping[str, Any]) -> ValueMaker:
-        """Return what makes lists of symbols."""
-        return SymbolicMaker(self.rng, self.profile, names)
 
     def assign(self, cell: Cell, values: dict[str, Any]) -> Assignment:
         """Choose all sizes: symbols where that is possible."""

@@ -174,12 +174,16 @@ class ValueMaker:
         rng: Source of randomness.
         profile: `normal`, `special` or `boundary`.
         names: Known values and sizes.
+        is_symbolic: Sizes are symbols, which are never compared.
     """
 
-    def __init__(self, rng: random.Random, profile: str, names: Mapping[str, Any]) -> None:
+    def __init__(
+        self, rng: random.Random, profile: str, names: Mapping[str, Any], *, is_symbolic: bool = False
+    ) -> None:
         self.rng = rng
         self.profile = profile
         self.names = names
+        self.is_symbolic = is_symbolic
 
     def make(self, variable: Variable) -> Any:
         """Return a value of a type.
@@ -187,7 +191,7 @@ class ValueMaker:
         Raises:
             UnsolvedError: There is none for these tensors.
         """
-        return variable.draw(self)
+        return variable.draw_symbolic(self) if self.is_symbolic else variable.draw(self)
 
     def bound(self, expression: SizeExpression | None) -> int | None:
         """Return the value of a bound.
@@ -239,14 +243,6 @@ class ValueMaker:
         usual = (0.0, 1.0, -1.0, 0.5, 2.0, self.rng.gauss(0.0, 3.0))
         special = (math.inf, -math.inf, math.nan, -0.0, 1e-45, 3.4028234663852886e38)
         return self.rng.choice(special if self.profile == "special" and self.rng.random() < 0.4 else usual)
-
-
-class SymbolicMaker(ValueMaker):
-    """Makes values that agree with sizes that are symbols, without comparing them."""
-
-    def make(self, variable: Variable) -> Any:
-        """Return a value of a type."""
-        return variable.draw_symbolic(self)
 
 
 def drawn_length(rng: random.Random, least: int, most: int) -> int:

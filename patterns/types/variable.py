@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from exirkit.ir import value_of
 from exirkit.patterns.types.literals import Choice
 
 from .scanner import Token, TypeScanner
-from .sizes import Dims, SizeExpression, bound_names, mentioned_names, recorded_value
+from .sizes import Dims, SizeExpression, bound_names, mentioned_names
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +134,7 @@ class Variable:
         decide = self.decide
 
         def match(value: Any, names: Mapping[str, Any]) -> Iterable[Extension]:
-            known = decide(recorded_value(value), names)
+            known = decide(value_of(value), names)
             if known is None:
                 return (pending(self, value),)
             return ({},) if known else ()

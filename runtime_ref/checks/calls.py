@@ -126,18 +126,16 @@ def _check_items(
         return
 
 
+@dataclass(frozen=True)
 class _TensorCheck:
     """The rules that one tensor value must keep."""
 
-    def __init__(
-        self, file: PteFile, plan: ExecutionPlan, findings: Findings, limits: Limits, index: int, tensor: Tensor
-    ) -> None:
-        self._file = file
-        self._plan = plan
-        self._findings = findings
-        self._limits = limits
-        self._index = index
-        self._tensor = tensor
+    _file: PteFile
+    _plan: ExecutionPlan
+    _findings: Findings
+    _limits: Limits
+    _index: int
+    _tensor: Tensor
 
     def run(self) -> None:
         """Check shape and layout first: places in memory mean nothing before those hold."""

@@ -209,6 +209,7 @@ _POISON: Final = 0xFFF5
 _MAX_RECORDS: Final = 1 << 18
 
 
+@dataclass(slots=True, eq=False)
 class Owner:
     """One tensor with memory, whatever views there are of it.
 
@@ -222,16 +223,13 @@ class Owner:
         pattern: The shadow of what was written then, if it is short.
     """
 
-    __slots__ = ("index", "key", "label", "method", "pattern", "place", "record")
-
-    def __init__(self, method: str, index: int, place: Allocation, label: str, *, key: Any = None) -> None:
-        self.method = method
-        self.index = index
-        self.place = place
-        self.key = key
-        self.label = label
-        self.record = 0
-        self.pattern: bytes | None = None
+    method: str
+    index: int
+    place: Allocation
+    label: str
+    key: Any = field(default=None, kw_only=True)
+    record: int = field(default=0, init=False)
+    pattern: bytes | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, slots=True)

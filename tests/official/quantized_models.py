@@ -104,14 +104,24 @@ QUANTIZED = {
 }
 
 
-# Linears with int4 weights, of which XNNPACK computes those of `WRONG_INT4` wrong.
+# Weights of four bits, and the diagnostic of those with which XNNPACK computes wrong numbers, or nothing.
 INT4 = {
     "odd-width": Quantized(lambda: Narrow(7), (2, 7), FOUR_BITS),
     "odd-width-any-batch": Quantized(lambda: nn.Linear(7, 4, bias=False), (3, 7), FOUR_BITS, batch=(2, 8)),
     "odd-width-one-row": Quantized(lambda: nn.Linear(7, 4), (1, 7), FOUR_BITS),
+    "odd-width-static": Quantized(lambda: nn.Linear(7, 4), (3, 7), {**FOUR_BITS, "is_dynamic": False}),
     "even-width": Quantized(lambda: nn.Linear(8, 4), (3, 8), FOUR_BITS),
+    "even-width-static": Quantized(lambda: nn.Linear(8, 4), (3, 8), {**FOUR_BITS, "is_dynamic": False}),
+    "convolution": Quantized(lambda: nn.Conv2d(8, 4, 1), (1, 8, 3, 3), FOUR_BITS),
+    "convolution-of-windows": Quantized(lambda: nn.Conv2d(4, 4, 3), (1, 4, 5, 5), {**FOUR_BITS, "is_dynamic": False}),
 }
-WRONG_INT4 = ("odd-width", "odd-width-any-batch")
+WRONG_INT4 = {
+    "odd-width": "EK755",
+    "odd-width-any-batch": "EK755",
+    "odd-width-static": "EK755",
+    "convolution": "EK756",
+    "convolution-of-windows": "EK756",
+}
 
 
 def quantized(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:

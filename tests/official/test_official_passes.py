@@ -24,7 +24,7 @@ def answer() -> Any:
 
 
 def test_results_are_those_of_eager_and_handles_are_ours(answer: Any) -> None:
-    assert len(answer["found"]) == 8
+    assert len(answer["found"]) == 11
     for name, found in answer["found"].items():
         assert found["foreign"] == [], name
 
@@ -40,6 +40,8 @@ def test_they_find_what_they_look_for(answer: Any) -> None:
     assert "aten.mean.dim" not in counts["mean"]
     assert counts["linear"]["aten.linear.default"] == 1
     assert counts["in a list"]["aten.relu.default"] == 2 * idle["aten.relu.default"]
+    assert counts["in a function"] == counts["in a default"] == counts["relu-twice"]
+    assert idle["aten.relu.default"] < counts["by hand"]["aten.relu.default"]
     assert "aten.mean.dim" not in counts["in a manager"]
     assert counts["dynamic"]["aten.relu.default"] == 2 * idle["aten.relu.default"]
 

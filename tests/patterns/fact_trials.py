@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 
-from exirkit.ir import underlying
-from exirkit.patterns import OperatorTable
-from exirkit.patterns.operators.facts import FactsForm, shipped_facts
+from exirkit.ir import Commutes, catalogue, underlying
+from exirkit.patterns import FAMILIES, OperatorTable
 
 
-def planted(**changes: Any) -> FactsForm:
+@dataclass(frozen=True)
+class Facts:
+    """One column of the operator catalogue each, by name of the operator; families by name of the family."""
+
+    commutes: dict[str, Commutes]
+    dims: dict[str, tuple[str, ...]]
+    result_dims: dict[str, tuple[str, ...]]
+    pairs: dict[str, tuple[str, ...]]
+    defaults: dict[str, dict[str, str]]
+    families: dict[str, tuple[str, ...]]
+
+
+@cache
+def shipped_facts() -> Facts:
+    """Return what the catalogue states."""
+    entries = sorted(catalogue().items())
+    return Facts(
+        **{
+            column: {name: value for name, facts in entries if (value := getattr(facts, column))}
+            for column in ("commutes", "dims", "result_dims", "pairs", "defaults")
+        },
+        families={
+            family: tuple(name for name, facts in entries if family in facts.traits)
+            for family in (*FAMILIES, "creates", "undefined_for_empty")
+        },
+    )
+
+
+def planted(**changes: Any) -> Facts:
     """Return the facts with some of them changed."""
-    return FactsForm.model_validate({**shipped_facts().model_dump(), **changes})
+    return replace(shipped_facts(), **changes)
 
 
 def find(name: str) -> Any:

@@ -204,15 +204,47 @@ def test_the_argument_that_keeps_trials_from_being_drawn_is_named(call: str, sai
 
 
 def test_a_rule_that_lowering_hides_is_told() -> None:
-    """Edge has no hardswish: it is decomposed there."""
-    text = "  {}vars: {{x: 'f32 [*S]'}}\n  match: return aten.hardswish.default(x)\n"
-    text += "  replace: return aten.mul.Tensor(x, aten.hardsigmoid.default(x))\n"
-    text += "  equiv: {{rtol: 1.0e-5, atol: 1.0e-6}}\n"
+    """Edge has no fractional part: it is decomposed there, and not recognized in its parts."""
+    text = "  {}vars: {{x: 'f32 [*S]'}}\n  match: return aten.frac.default(x)\n"
+    text += "  replace: return aten.fmod.Scalar(x, 1)\n"
     severities = {}
     for dialect in ("", "dialect: any\n  ", "dialect: edge\n  ", "dialect: aten\n  "):
         (rule,) = check_book(book_of(text.format(dialect)), trials=10).rules
         severities[dialect.strip()] = [one.severity for one in rule.found if one.code == "EK224"]
     assert severities == {"": ["warning"], "dialect: any": ["error"], "dialect: edge": ["error"], "dialect: aten": []}
+
+
+def test_a_rule_that_does_what_lowering_does_is_not_complained_about() -> None:
+    """Lowering leaves nothing of it to match, and nothing of what simplification removes is missed."""
+    rules = {
+        "aten.transpose.int(x, 0, 1)": "aten.permute.default(x, [1, 0])",
+        "aten.alias.default(x)": "x",
+        "aten.view.default(aten.view.default(x, [N * M]), [N * M, 1])": "aten.view.default(x, [N * M, 1])",
+    }
+    for match, replacement in rules.items():
+        text = f"  vars: {{x: 'f32 [N, M]'}}\n  match: return {match}\n  replace: return {replacement}\n"
+        (rule,) = check_book(book_of(text), trials=10).rules
+        assert not [one for one in rule.found if one.code == "EK224"], match
+
+
+def test_a_rule_about_what_another_rule_of_its_book_makes_is_not_complained_about() -> None:
+    text = """rulebook: 1
+rules:
+- id: first
+  vars: {x: "f32 [*S]"}
+  match: return aten.sub.Tensor(x, aten.trunc.default(x))
+  replace: return aten.frac.default(x)
+- id: second
+  vars: {x: "f32 [*S]"}
+  match: return aten.neg.default(aten.frac.default(x))
+  replace: return aten.frac.default(aten.neg.default(x))
+"""
+    _, second = check_book(parse_book(text), trials=10).rules
+    assert not [one for one in second.found if one.code == "EK224"]
+    (_, alone) = check_book(
+        parse_book(text.replace("return aten.frac.default(x)", "return aten.fmod.Scalar(x, 1)", 1)), trials=10
+    ).rules
+    assert [one.code for one in alone.found if one.code == "EK224"] == ["EK224"]
 
 
 def test_a_rule_that_fires_in_every_dialect_has_no_diagnostic() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.patterns.fact_trials import find, outcome, planted, same, tensor
+from tests.patterns.fact_trials import Facts, find, outcome, planted, same, shipped_facts, tensor
 
+from exirkit.ir import Commutes
 from exirkit.patterns.operators import arguments as argument_meanings
 from exirkit.patterns.operators.arguments import Arguments, default_of, meaning_of
-from exirkit.patterns.operators.facts import CommutesForm, FactsForm, Traits, shipped_facts, traits_of
+from exirkit.patterns.operators.table import Traits, traits_of
 
 SEEDS = range(12)
 SHAPES = [(2, 3), (4, 1, 3), (2, 3, 4, 5), (3,)]
@@ -36,7 +37,7 @@ def arguments_of(op: Any, rng: random.Random) -> dict[str, Any]:
     return given
 
 
-def wrong_about_commuting(form: FactsForm) -> Iterator[str]:
+def wrong_about_commuting(form: Facts) -> Iterator[str]:
     """Yield operators whose arguments cannot be exchanged as stated."""
     for name, fact in form.commutes.items():
         op = find(name)
@@ -44,7 +45,7 @@ def wrong_about_commuting(form: FactsForm) -> Iterator[str]:
             yield name
 
 
-def commutes(op: Any, fact: CommutesForm, seed: int) -> bool:
+def commutes(op: Any, fact: Commutes, seed: int) -> bool:
     """Whether exchanging two arguments changes nothing, where the condition holds."""
     given = arguments_of(op, random.Random(seed)) | fact.when
     one, other = fact.arguments
@@ -59,20 +60,20 @@ def test_conditions_on_commuting_are_needed() -> None:
     """Without its condition an operator does not commute: the condition is not there for nothing."""
     for name, fact in shipped_facts().commutes.items():
         if fact.when:
-            bare = CommutesForm(arguments=fact.arguments)
+            bare = Commutes(arguments=fact.arguments)
             assert not all(commutes(find(name), bare, seed) for seed in SEEDS), name
 
 
 @pytest.mark.parametrize("name", ["aten.sub.Tensor", "aten.div.Tensor", "aten.lt.Tensor", "aten.pow.Tensor_Tensor"])
 def test_what_does_not_commute_is_found(name: str) -> None:
-    wrong = planted(commutes={**shipped_facts().model_dump()["commutes"], name: {"arguments": ["self", "other"]}})
+    wrong = planted(commutes={**shipped_facts().commutes, name: Commutes(arguments=("self", "other"))})
     if name == "aten.pow.Tensor_Tensor":
-        wrong = planted(commutes={name: {"arguments": ["self", "exponent"]}})
+        wrong = planted(commutes={name: Commutes(arguments=("self", "exponent"))})
     assert list(wrong_about_commuting(wrong)) == [name]
 
 
 def test_a_missing_condition_is_found() -> None:
-    wrong = planted(commutes={"aten.add.Tensor": {"arguments": ["self", "other"]}})
+    wrong = planted(commutes={"aten.add.Tensor": Commutes(arguments=("self", "other"))})
     assert list(wrong_about_commuting(wrong)) == ["aten.add.Tensor"]
 
 
@@ -130,10 +131,10 @@ def from_the_back(dims: dict[str, Any], rank: int) -> dict[str, Any]:
     }
 
 
-def wrong_about_dims(form: FactsForm) -> Iterator[str]:
+def wrong_about_dims(form: Facts) -> Iterator[str]:
     """Yield operators in which -1 is not the last dim of what the facts say."""
-    stated = [(name, names, 0) for name, names in form.dims.of_tensor.items()]
-    stated += [(name, names, 1) for name, names in form.dims.of_result.items()]
+    stated = [(name, names, 0) for name, names in form.dims.items()]
+    stated += [(name, names, 1) for name, names in form.result_dims.items()]
     for name, names, more in stated:
         found = [_counts_dims(name, names, more, seed) for seed in SEEDS]
         if False in found or True not in found:
@@ -166,24 +167,24 @@ def test_dims_count_from_both_ends() -> None:
 @pytest.mark.parametrize(
     ("name", "argument", "family"),
     [
-        ("aten.unsqueeze.default", "dim", "of_tensor"),
-        ("aten.stack.default", "dim", "of_tensor"),
-        ("aten.softmax.int", "dim", "of_result"),
-        ("aten.select.int", "index", "of_tensor"),
-        ("aten.split.Tensor", "split_size", "of_tensor"),
-        ("aten.topk.default", "k", "of_tensor"),
-        ("aten.permute.default", "axes", "of_tensor"),
+        ("aten.unsqueeze.default", "dim", "dims"),
+        ("aten.stack.default", "dim", "dims"),
+        ("aten.softmax.int", "dim", "result_dims"),
+        ("aten.select.int", "index", "dims"),
+        ("aten.split.Tensor", "split_size", "dims"),
+        ("aten.topk.default", "k", "dims"),
+        ("aten.permute.default", "axes", "dims"),
     ],
 )
 def test_what_counts_no_dims_is_found(name: str, argument: str, family: str) -> None:
-    dims: dict[str, Any] = {"of_tensor": {}, "of_result": {}} | {family: {name: [argument]}}
-    assert list(wrong_about_dims(planted(dims=dims))) == [name]
+    wrong: dict[str, Any] = {"dims": {}, "result_dims": {}} | {family: {name: (argument,)}}
+    assert list(wrong_about_dims(planted(**wrong))) == [name]
 
 
 # Lists in which one element stands for two
 
 
-def wrong_about_pairs(form: FactsForm) -> Iterator[str]:
+def wrong_about_pairs(form: Facts) -> Iterator[str]:
     """Yield operators and lists in which [k] is not [k, k]."""
     for name, lists in form.pairs.items():
         op = find(name)
@@ -218,9 +219,9 @@ def test_shipped_facts_reach_the_matcher() -> None:
         (commuting,) = traits_of(find(name)).commutes
         assert commuting[:2] == fact.arguments
         assert (commuting[2] is None) == (not fact.when)
-    for name, names in (form.dims.of_tensor | form.dims.of_result).items():
+    for name, names in (form.dims | form.result_dims).items():
         assert traits_of(find(name)).dims == set(names)
-        assert traits_of(find(name)).new_dims == (name in form.dims.of_result)
+        assert traits_of(find(name)).new_dims == (name in form.result_dims)
 
 
 # What defaults mean
@@ -237,7 +238,7 @@ def _meant(op: Any, name: str, given: dict[str, Any]) -> list[Any]:
     return [written, written[::-1]] if name == "dim" and isinstance(written, list) else [written]
 
 
-def wrong_about_defaults(form: FactsForm) -> Iterator[str]:
+def wrong_about_defaults(form: Facts) -> Iterator[str]:
     """Yield operators for which what a default means, written out, gives something else."""
     for name, fact in form.defaults.items():
         op = find(name)

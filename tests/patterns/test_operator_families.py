@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.patterns.fact_trials import find, outcome, planted, same, tensor
+from tests.patterns.fact_trials import Facts, find, outcome, planted, same, shipped_facts, tensor
 
-from exirkit.patterns.operators.facts import FactsForm, shipped_facts, traits_of
+from exirkit.patterns.operators.table import traits_of
 
 MOVING = ("aten.cat.default", "aten.stack.default")
 
@@ -37,7 +37,7 @@ def unary(name: str) -> Any:
     return call
 
 
-def wrong_about_moving(form: FactsForm) -> Iterator[str]:
+def wrong_about_moving(form: Facts) -> Iterator[str]:
     """Yield operators whose results have elements, or bits, that the tensor did not have."""
     for name in (*form.families["copy_like"], *form.families["views"]):
         shape = (4, 3) if ".t" in name else (4, 3, 2)
@@ -74,12 +74,12 @@ def _twice(op: Any) -> Callable[[torch.Tensor], Any]:
 
 @pytest.mark.parametrize("name", ["aten.neg.default", "aten.relu.default", "aten.abs.default", "aten.sign.default"])
 def test_what_computes_is_found(name: str) -> None:
-    families = shipped_facts().model_dump()["families"]
+    families = shipped_facts().families
     wrong = planted(families={**families, "copy_like": [*families["copy_like"], name]})
     assert list(wrong_about_moving(wrong)) == [name]
 
 
-def wrong_about_copies(form: FactsForm) -> Iterator[str]:
+def wrong_about_copies(form: Facts) -> Iterator[str]:
     """Yield members of `copy_like` that do not return what they get."""
     for name in form.families["copy_like"]:
         x = tensor(random.Random(3), (2, 3, 4, 5))
@@ -88,7 +88,7 @@ def wrong_about_copies(form: FactsForm) -> Iterator[str]:
             yield name
 
 
-def wrong_about_pointwise(form: FactsForm) -> Iterator[str]:
+def wrong_about_pointwise(form: Facts) -> Iterator[str]:
     """Yield operators of which an element does not depend on the corresponding element alone."""
     for name in (*form.families["unary_pointwise"], *form.families["pointwise"]):
         op = find(name)
@@ -104,7 +104,7 @@ def wrong_about_pointwise(form: FactsForm) -> Iterator[str]:
             yield name
 
 
-def wrong_about_reductions(form: FactsForm) -> Iterator[str]:
+def wrong_about_reductions(form: Facts) -> Iterator[str]:
     """Yield operators that do not reduce a dim to one element, or depend on the order in it."""
     for name in form.families["reductions"]:
         op, x = find(name), tensor(random.Random(7), (4, 5, 3))
@@ -114,7 +114,7 @@ def wrong_about_reductions(form: FactsForm) -> Iterator[str]:
             yield name
 
 
-def wrong_about_creation(form: FactsForm) -> Iterator[str]:
+def wrong_about_creation(form: Facts) -> Iterator[str]:
     """Yield operators that read elements of a tensor."""
     for name in form.families["creates"]:
         op = find(name)
@@ -144,13 +144,13 @@ def test_families_are_what_they_are_called() -> None:
         ("creates", "aten.clone.default", wrong_about_creation),
     ],
 )
-def test_strangers_in_families_are_found(family: str, name: str, check: Callable[[FactsForm], Iterator[str]]) -> None:
-    families = shipped_facts().model_dump()["families"]
+def test_strangers_in_families_are_found(family: str, name: str, check: Callable[[Facts], Iterator[str]]) -> None:
+    families = shipped_facts().families
     wrong = planted(families={**families, family: [*families[family], name]})
     assert name in _named(check, wrong)
 
 
-def _named(check: Callable[[FactsForm], Iterator[str]], form: FactsForm) -> list[str]:
+def _named(check: Callable[[Facts], Iterator[str]], form: Facts) -> list[str]:
     """Return what a check complains of; one that breaks on an operator complains of it."""
     try:
         return list(check(form))

@@ -17,7 +17,7 @@ from exirkit import ApplyRules, to_edge
 from exirkit.ir import GraphEditor, copy_program, underlying
 from exirkit.patterns import OperatorTable, RuleEngine, parse_book
 from exirkit.patterns.forms.catalogue import READERS, forms_of
-from exirkit.patterns.operators.seen_through import source_of
+from exirkit.patterns.operators.arguments import source_of
 
 
 def moving(x: torch.Tensor) -> list[torch.Tensor]:
@@ -137,6 +137,7 @@ class Layers(torch.nn.Module):
             self.line(image[0].transpose(0, 1)),
             self.back(image),
             self.batch(image),
+            functional.group_norm(image, 2),
             torch.softmax(x, -1),
             torch.softmax(x, 1, dtype=torch.float32),
             torch.log_softmax(x, 2),
@@ -382,11 +383,12 @@ def test_edge_gets_the_operators_that_copy() -> None:
 def test_nothing_is_looked_through_where_tensors_are_written_to() -> None:
     """A copy of what is written to afterwards is not the tensor itself."""
 
-    def written(x: torch.Tensor) -> torch.Tensor:
+    def written(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x.neg()
+        seen = y.view(-1)
         kept = y.clone()
         y.add_(1)
-        return kept.neg() + y
+        return kept.neg() + y, seen
 
     exported = torch.export.export(Whole(written), (X,))
     assert any("add_" in str(node.target) for node in exported.graph.nodes)

@@ -229,7 +229,7 @@ CAPTURED = torch.tensor([1.0, 2.0, 3.0])
     [
         (captures, torch.abs, "uses a tensor"),
         (branches, torch.abs, "torch.export failed"),
-        (lambda x: x.add_(1), torch.abs, "writes to a tensor"),
+        (torch.abs, lambda x: x.add_(1), "writes to a tensor"),
         (lambda x: x, torch.abs, "has to be computed"),
         (torch.abs, lambda x: 3, "the replacement cannot be part of a rule"),
         (lambda x: torch.ones(3), torch.abs, "does not use its argument 'x'"),

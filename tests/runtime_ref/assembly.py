@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -208,3 +209,49 @@ class Assembly:
     def load(self, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Method:
         """Return the loaded method."""
         return Runtime.get().load_program(self.file(inputs, outputs)).load_method("forward")
+
+
+def add(asm: Assembly, a: int, b: int, out: int) -> None:
+    asm.call("aten::add.out", a, b, asm.argument(1), out, out)
+
+
+def neg(asm: Assembly, a: int, out: int) -> None:
+    asm.call("aten::neg.out", a, out, out)
+
+
+def copy(asm: Assembly, target: int, source: int) -> None:
+    asm.call("aten::copy_", target, source, asm.argument(False), target)
+
+
+OPERATORS: dict[str, Callable[..., None]] = {"add": add, "neg": neg, "copy": copy, "move": Assembly.move}
+
+
+def assembled(case: dict[str, Any]) -> tuple[Assembly, dict[str, int]]:
+    """Return the program that a case of a YAML file beside this one describes, and its tensors by name."""
+    asm = Assembly()
+    values = {}
+    for text in case["tensors"].split():
+        name, sizes, is_bool, dynamic, at = re.fullmatch(r"(\w+)\[([\d,]*)\](b?)(\??)(?:@(\d+))?", text).groups()  # type: ignore[union-attr]
+        shape = [int(one) for one in sizes.split(",") if one]
+        dtype = torch.bool if is_bool else torch.float32
+        place = None if at is None else int(at)
+        values[name] = asm.tensor(shape, dtype, at=place, dynamism=BOUND if dynamic else STATIC)
+    for step in case["steps"]:
+        operator, *names = step.split()
+        if operator == "row":
+            source, target = (values[name] for name in names[1:])
+            asm.call("executorch_prim::et_copy_index.tensor", target, source, asm.argument(int(names[0])))
+            continue
+        if operator == "jump":
+            condition = asm.argument(False) if names[0] == "false" else values[names[0]]
+            asm.jump_if_false(condition, int(names[1]))
+            continue
+        *given, last = (values[name] for name in names)
+        if operator == "view":
+            asm.call("executorch_prim::et_view.default", *given, asm.argument(asm.declared(last).sizes), last)
+        elif operator == "cat":
+            asm.call("aten::cat.out", asm.tensor_list(given), asm.argument(0), last, last)
+        else:
+            OPERATORS[operator](asm, *given, last)
+    asm.program(*([values[name] for name in case[key].split()] for key in ("inputs", "outputs")))
+    return asm, values

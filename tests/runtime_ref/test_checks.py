@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from tests.runtime_ref.assembly import Assembly
 
 from exirkit.emit import (
@@ -15,10 +18,8 @@ from exirkit.emit import (
     DelegateCall,
     DeviceType,
     ExtraTensorInfo,
-    FreeCall,
     JumpFalseCall,
     KernelCall,
-    MoveCall,
     NonConstBufferDevice,
     ProgramVerifyError,
     PteFile,
@@ -66,59 +67,9 @@ def value(asm: Assembly, index: int) -> Any:
     return asm.plan.values[index].val
 
 
-@damage("EK601")
-def input_out_of_table(asm: Assembly) -> None:
-    asm.plan.inputs = [99]
-
-
-@damage("EK601")
-def output_is_negative(asm: Assembly) -> None:
-    asm.plan.outputs = [-1]
-
-
-@damage("EK601")
-def argument_out_of_table(asm: Assembly) -> None:
-    first_call(asm).args[1] = 10**6
-
-
-@damage("EK601")
-def argument_is_negative(asm: Assembly) -> None:
-    first_call(asm).args[0] = -1
-
-
-@damage("EK601")
-def move_out_of_table(asm: Assembly) -> None:
-    asm.add(MoveCall(move_from=0, move_to=50))
-
-
-@damage("EK601")
-def condition_out_of_table(asm: Assembly) -> None:
-    asm.add(JumpFalseCall(cond_value_index=50, destination_instruction=0))
-
-
-@damage("EK601")
-def freed_out_of_table(asm: Assembly) -> None:
-    asm.add(FreeCall(value_index=50))
-
-
-@damage("EK602")
-def tensor_where_a_number_belongs(asm: Assembly) -> None:
-    first_call(asm).args[2] = 0
-
-
-@damage("EK602")
-def number_where_a_tensor_belongs(asm: Assembly) -> None:
-    first_call(asm).args[0] = 3
-
-
 @damage("EK602")
 def none_where_a_tensor_belongs(asm: Assembly) -> None:
     first_call(asm).args[0] = asm.argument(None)
-
-
-@damage("EK602")
-def list_where_a_tensor_belongs(asm: Assembly) -> None:
-    first_call(asm).args[0] = 7
 
 
 @damage("EK602")
@@ -132,69 +83,9 @@ def memory_format_that_does_not_exist(asm: Assembly) -> None:
     asm.call("aten::clone.out", 0, asm.argument(9), 2, 2)
 
 
-@damage("EK602")
-def list_as_input(asm: Assembly) -> None:
-    asm.plan.inputs = [7]
-
-
-@damage("EK602")
-def tensor_moved_to_a_number(asm: Assembly) -> None:
-    asm.move(0, 3)
-
-
-@damage("EK602")
-def number_moved_to_a_tensor(asm: Assembly) -> None:
-    asm.move(3, 0)
-
-
-@damage("EK602")
-def list_moved(asm: Assembly) -> None:
-    asm.move(7, 7)
-
-
-@damage("EK602")
-def integer_as_condition(asm: Assembly) -> None:
-    asm.jump_if_false(3, 0)
-
-
-@damage("EK602")
-def number_freed(asm: Assembly) -> None:
-    asm.free(3)
-
-
-@damage("EK602")
-def number_for_a_tensor_result(asm: Assembly) -> None:
-    asm.call("aten::add_.Scalar", 2, 4, 3, 3)
-
-
-@damage("EK602")
-def tensor_for_a_number_result(asm: Assembly) -> None:
-    asm.call("aten::sym_numel", 0, 2)
-
-
-@damage("EK603")
-def int_list_names_a_tensor(asm: Assembly) -> None:
-    value(asm, 6).items = [0]
-
-
-@damage("EK603")
-def int_list_out_of_table(asm: Assembly) -> None:
-    value(asm, 6).items = [2**40]
-
-
-@damage("EK603")
-def tensor_list_names_none(asm: Assembly) -> None:
-    value(asm, 7).items = [-1]
-
-
 @damage("EK603")
 def optional_tensor_list_names_a_number(asm: Assembly) -> None:
     asm.optional_tensor_list([0, -1, 3])
-
-
-@damage("EK604")
-def operator_out_of_table(asm: Assembly) -> None:
-    first_call(asm).op_index = 7
 
 
 @damage("EK605")
@@ -212,104 +103,6 @@ def jump_before_the_start(asm: Assembly) -> None:
     asm.add(JumpFalseCall(cond_value_index=asm.argument(False), destination_instruction=-1))
 
 
-@damage("EK607")
-def arena_out_of_table(asm: Assembly) -> None:
-    asm.declared(0).allocation_info = AllocationDetails.at(2, 0)
-
-
-@damage("EK607")
-def arena_zero(asm: Assembly) -> None:
-    asm.declared(0).allocation_info = AllocationDetails.at(0, 0)
-
-
-@damage("EK608")
-def tensor_behind_its_arena(asm: Assembly) -> None:
-    asm.declared(0).allocation_info = AllocationDetails.at(1, 48)
-
-
-@damage("EK608")
-def offset_of_64_bits(asm: Assembly) -> None:
-    asm.declared(0).allocation_info = AllocationDetails.at(1, 2**64 - 16)
-
-
-@damage("EK608")
-def storage_offset_leaves_the_arena(asm: Assembly) -> None:
-    asm.declared(2).storage_offset = 1
-
-
-@damage("EK609")
-def tensor_off_its_alignment(asm: Assembly) -> None:
-    asm.declared(0).allocation_info = AllocationDetails.at(1, 2)
-
-
-@damage("EK610")
-def dim_order_repeats(asm: Assembly) -> None:
-    asm.declared(0).dim_order = [0, 0]
-
-
-@damage("EK610")
-def dim_order_too_short(asm: Assembly) -> None:
-    asm.declared(0).dim_order = [0]
-
-
-@damage("EK611")
-def negative_size(asm: Assembly) -> None:
-    asm.declared(0).sizes = [2, -4]
-
-
-@damage("EK611")
-def too_many_dimensions(asm: Assembly) -> None:
-    asm.declared(0).sizes = [1] * 17
-    asm.declared(0).dim_order = list(range(17))
-
-
-@damage("EK611")
-def absurd_size(asm: Assembly) -> None:
-    asm.declared(0).sizes = [2**31 - 1] * 16
-    asm.declared(0).dim_order = list(range(16))
-
-
-@damage("EK611")
-def strides_overflow_behind_a_zero(asm: Assembly) -> None:
-    asm.declared(0).sizes = [0, 2**31 - 1, 2**31 - 1, 2**31 - 1]
-    asm.declared(0).dim_order = [0, 1, 2, 3]
-
-
-@damage("EK611")
-def negative_storage_offset(asm: Assembly) -> None:
-    asm.declared(0).storage_offset = -1
-
-
-@damage("EK612")
-def constant_out_of_table(asm: Assembly) -> None:
-    asm.declared(1).data_buffer_idx = 9
-
-
-@damage("EK613")
-def constant_too_small(asm: Assembly) -> None:
-    asm.declared(1).sizes = [5]
-
-
-@damage("EK613")
-def storage_offset_leaves_the_constant(asm: Assembly) -> None:
-    asm.declared(1).storage_offset = 1
-
-
-@damage("EK614")
-def constant_as_out(asm: Assembly) -> None:
-    asm.call("aten::relu.out", 1, 1, 1)
-
-
-@damage("EK614")
-def constant_changed_in_place(asm: Assembly) -> None:
-    asm.call("aten::add_.Scalar", 1, 4, 3, 1)
-
-
-@damage("EK614")
-def constant_as_input(asm: Assembly) -> None:
-    asm.plan.inputs = [1]
-
-
 @damage("EK614")
 def constant_moved_and_written(asm: Assembly) -> None:
     other = asm.tensor([4])
@@ -324,39 +117,14 @@ def constant_viewed_and_written(asm: Assembly) -> None:
     asm.call("aten::relu.out", view, view, view)
 
 
-@damage("EK614")
-def constant_replaced(asm: Assembly) -> None:
-    asm.move(0, 1)
-
-
 @damage("EK615")
 def too_few_arguments(asm: Assembly) -> None:
     first_call(asm).args.pop()
 
 
-@damage("EK615")
-def no_arguments(asm: Assembly) -> None:
-    first_call(asm).args = []
-
-
-@damage("EK617")
-def negative_arena(asm: Assembly) -> None:
-    asm.plan.non_const_buffer_sizes[1] = -16
-
-
-@damage("EK617")
-def absurd_arena(asm: Assembly) -> None:
-    asm.plan.non_const_buffer_sizes[1] = 2**62
-
-
 @damage("EK618")
 def quantised_element_type(asm: Assembly) -> None:
     asm.declared(0).scalar_type = ScalarType.QINT8
-
-
-@damage("EK618")
-def sparse_layout(asm: Assembly) -> None:
-    asm.declared(0).layout = 1
 
 
 @damage("EK618")
@@ -375,29 +143,39 @@ def external_data_missing(asm: Assembly) -> None:
     asm.declared(1).extra_tensor_info = info
 
 
-@damage("EK622")
-def other_result_than_out(asm: Assembly) -> None:
-    first_call(asm).args[-1] = 0
-
-
-@damage("EK622")
-def result_is_no_tensor(asm: Assembly) -> None:
-    first_call(asm).args[-1] = 3
-
-
-@damage("EK623")
-def initial_value_out_of_table(asm: Assembly) -> None:
-    asm.declared(2).data_buffer_idx = 1
-
-
-@damage("EK626")
-def planned_tensor_freed(asm: Assembly) -> None:
-    asm.free(2)
-
-
 def test_good_program_passes() -> None:
     verify_program(good().file())
     assert torch.equal(good().load().execute([torch.ones(2, 4)])[0], torch.full((2, 4), 3.0))
+
+
+def broken_by(text: dict[str, Any]) -> Damage:
+    """Return the way to break a program that a file describes."""
+
+    def apply(asm: Assembly) -> None:
+        for path, new in text.get("set", {}).items():
+            *owners, last = path.split(".")
+            thing: Any = asm.plan
+            if owners[:1] == ["call"]:
+                thing, owners = first_call(asm), owners[1:]
+            for part in owners:
+                thing = thing[int(part)] if isinstance(thing, list) else getattr(thing, part)
+            if isinstance(thing, list):
+                thing[int(last)] = new
+            elif last == "PLACE":
+                thing.allocation_info = AllocationDetails.at(*new)
+            else:
+                setattr(thing, last, new)
+        for step in text.get("steps", ()):
+            name, *numbers = step.split()
+            known: dict[str, Callable[..., None]] = {"move": asm.move, "jump": asm.jump_if_false, "free": asm.free}
+            add = known.get(name) or partial(asm.call, name)
+            add(*map(int, numbers))
+
+    return apply
+
+
+TEXTS = yaml.safe_load(Path(__file__).with_name("damaged_plans.yaml").read_text())
+DAMAGE |= {name: (text["code"], broken_by(text)) for name, text in TEXTS.items()}
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGE))

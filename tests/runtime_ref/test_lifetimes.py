@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from itertools import pairwise
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.runtime_ref.assembly import Assembly
+import yaml
+from tests.runtime_ref.assembly import Assembly, assembled
 
 from exirkit import ExecutorchBackendConfig, ModelError, ProgramVerifyError, to_edge
 from exirkit.emit import JumpFalseCall, KernelCall, Tensor, read_program
@@ -21,6 +24,10 @@ def lives(
 ) -> dict[int, PlannedLifetime]:
     found = lifetimes_of_program(made.file(inputs, outputs), views=views)["forward"]
     return {life.value: life for life in found}
+
+
+def tensor_nbytes(tensor: Tensor) -> int:
+    return tensor.scalar_type.itemsize * prod(tensor.sizes)
 
 
 def covered(life: PlannedLifetime) -> set[int]:
@@ -110,78 +117,27 @@ def test_lives_are_what_a_search_along_all_paths_finds(seed: int) -> None:
             assert (covered(found[value]) if value in found else set()) == wanted[value], value
 
 
-def test_a_straight_program_shows_what_writes_and_reads() -> None:
-    made = Assembly()
-    x, left, right, out = (made.tensor([4]) for _ in range(4))
-    alpha = made.argument(1)
-    add(made, alpha, x, x, left)
-    add(made, alpha, left, left, right)
-    add(made, alpha, left, right, out)
-    found = lives(made, [x], [out])
-    assert [(life.kind, life.spans, life.producer, life.readers) for _, life in sorted(found.items())] == [
-        ("input", ((0, 0),), None, (0,)),
-        ("activation", ((0, 2),), 0, (1, 2)),
-        ("activation", ((1, 2),), 1, (2,)),
-        ("output", ((2, 2),), 2, ()),
-    ]
-    assert (found[left].arena, found[left].start, found[left].end) == (1, 16, 32)
+CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("lifetimes.yaml").read_text())
 
 
-def test_a_jump_backwards_keeps_what_the_next_round_reads() -> None:
-    made = Assembly()
-    x, total, fresh = (made.tensor([4]) for _ in range(3))
-    flag, alpha = made.tensor([], torch.bool), made.argument(1)
-    add(made, alpha, x, x, total)
-    add(made, alpha, total, total, fresh)
-    add(made, alpha, fresh, fresh, total)
-    add(made, alpha, total, x, fresh)
-    made.jump_if_false(flag, 1)
-    found = lives(made, [x, flag], [fresh])
-    assert found[x].spans == found[flag].spans == ((0, 4),)
-    assert found[total].spans == ((0, 4),)
-    assert found[fresh].spans == ((1, 4),)
-    assert [life.kind for life in found.values()].count("output") == 1
-
-
-def test_values_of_two_branches_are_not_needed_together() -> None:
-    made = Assembly()
-    x, one, two, out = (made.tensor([4]) for _ in range(4))
-    flag, never, alpha = made.tensor([], torch.bool), made.argument(False), made.argument(1)
-    made.jump_if_false(flag, 4)
-    add(made, alpha, x, x, one)
-    add(made, alpha, one, one, out)
-    made.jump_if_false(never, 6)
-    add(made, alpha, x, x, two)
-    add(made, alpha, two, two, out)
-    add(made, alpha, out, out, out)
-    found = lives(made, [x, flag], [out])
-    assert (found[one].spans, found[two].spans) == (((1, 2),), ((4, 5),))
-    assert found[out].spans == ((2, 3), (5, 6))
-    assert found[x].spans == ((0, 1), (4, 4))
-
-
-def test_a_moved_tensor_is_needed_under_its_new_name() -> None:
-    made = Assembly()
-    x, made_here, result, out = (made.tensor([4]) for _ in range(4))
-    alpha = made.argument(1)
-    add(made, alpha, x, x, made_here)
-    made.move(made_here, result)
-    add(made, alpha, x, x, out)
-    add(made, alpha, result, out, out)
-    found = lives(made, [x], [out])
-    assert found[made_here].spans == ((0, 3),)
-    assert found[made_here].readers == (3,)
-    # It is nothing but a name: its own bytes are never used.
-    assert result not in found
-
-
-def test_a_moved_tensor_that_is_returned_is_an_output() -> None:
-    made = Assembly()
-    x, inner, result = (made.tensor([4]) for _ in range(3))
-    add(made, made.argument(1), x, x, inner)
-    made.move(inner, result)
-    found = lives(made, [x], [result])
-    assert (found[inner].kind, found[inner].spans) == ("output", ((0, 1),))
+@pytest.mark.parametrize("name", CASES)
+def test_program(name: str) -> None:
+    case = CASES[name]
+    made, values = assembled(case)
+    lifetimes = lives(made, [], [])
+    found = {one: lifetimes[index] for one, index in values.items() if index in lifetimes}
+    assert {one: [list(span) for span in life.spans] for one, life in found.items()} == case["spans"]
+    for one, kind in case.get("kinds", {}).items():
+        assert found[one].kind == kind
+    for one, producer in case.get("producers", {}).items():
+        assert found[one].producer == producer
+    for one, readers in case.get("readers", {}).items():
+        assert list(found[one].readers) == readers
+    for one, life in found.items():
+        tensor = made.declared(values[one])
+        assert tensor.allocation_info is not None
+        start = tensor.allocation_info.memory_offset
+        assert (life.arena, life.start, life.end) == (1, start, start + tensor_nbytes(tensor))
 
 
 def test_views_keep_what_they_show() -> None:
@@ -197,17 +153,6 @@ def test_views_keep_what_they_show() -> None:
     found = lives(made, [x], [out, other], {"forward": {still: base}})
     assert sorted(found) == sorted([x, base, out, other])
     assert found[base].spans == ((0, 3),)
-
-
-def test_state_is_there_all_the_time() -> None:
-    made = Assembly()
-    x, out, count = made.tensor([4]), made.tensor([4]), made.tensor([4], name="count")
-    alpha = made.argument(1)
-    add(made, alpha, x, x, out)
-    made.call("aten::copy_", count, out, made.argument(False), count)
-    add(made, alpha, out, x, out)
-    found = lives(made, [x], [out])
-    assert (found[count].kind, found[count].spans) == ("state", ((0, 2),))
 
 
 @pytest.mark.parametrize("foreign", ["operator", "delegate"])
@@ -226,22 +171,6 @@ def test_of_foreign_calls_new_arguments_are_results(foreign: str) -> None:
         x: ((0, 1),), first: ((0, 1),), second: ((1, 1),), third: ((1, 2),), out: ((2, 2),)
     }  # fmt: skip
     assert (found[second].producer, found[first].readers) == (1, (1,))
-
-
-def test_an_input_that_nothing_reads_may_be_overwritten_at_once() -> None:
-    made = Assembly()
-    x, unused = made.tensor([4]), made.tensor([4])
-    out = made.tensor([4], at=16)
-    add(made, made.argument(1), x, x, out)
-    found = lives(made, [x, unused], [out])
-    assert unused not in found
-    assert found[out].spans == ((0, 0),)
-
-
-def test_a_method_without_instructions() -> None:
-    made = Assembly()
-    x = made.tensor([4])
-    assert [life.spans for life in lives(made, [x], [x]).values()] == [((0, 0),)]
 
 
 def test_wrong_files_are_rejected() -> None:

@@ -62,6 +62,23 @@ def corrupts(*programs: str, depths: Sequence[int] = (0, 1, 2), spoils_sizes: bo
     return register
 
 
+def breaks_call(
+    code: str, *programs: str, depths: Sequence[int] = (0, 1, 2), call: str | None = None
+) -> Callable[[Callable[[Node], None]], Callable[[Node], None]]:
+    """Register a function that breaks one call: the last of float tensors, or that of an operator."""
+
+    def register(function: Callable[[Node], None]) -> Callable[[Node], None]:
+        def apply(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
+            node = float_call(module) if call is None else call_in(module, call)
+            function(node)
+            return code, node
+
+        CORRUPTIONS.append(Corruption(function.__name__, apply, programs, depths))
+        return function
+
+    return register
+
+
 def corrupted(one: Corruption, name: str, depth: int) -> tuple[ExportedProgram, str, Node]:
     """Return a broken copy of a program, and the code and node of the finding."""
     if one.spoils_sizes:
@@ -96,44 +113,33 @@ def like(node: Node, **changes: Any) -> torch.Tensor:
         return torch.empty(changes.get("shape", tuple(value.shape)), dtype=changes.get("dtype", value.dtype))
 
 
-@corrupts(*EVERYWHERE)
-def wrong_dtype_recorded(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK315", *EVERYWHERE)
+def wrong_dtype_recorded(node: Node) -> None:
     set_value(node, like(node, dtype=torch.float64))
-    return "EK315", node
 
 
-@corrupts(*EVERYWHERE)
-def wrong_size_recorded(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK316", *EVERYWHERE)
+def wrong_size_recorded(node: Node) -> None:
     set_value(node, like(node, shape=(node.meta["val"].shape[0], 5)))
-    return "EK316", node
 
 
-@corrupts(*EVERYWHERE)
-def wrong_symbolic_size_recorded(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK316", *EVERYWHERE)
+def wrong_symbolic_size_recorded(node: Node) -> None:
     set_value(node, like(node, shape=(node.meta["val"].shape[0] * 2, 4)))
-    return "EK316", node
 
 
-@corrupts(*EVERYWHERE)
-def wrong_rank_recorded(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK318", *EVERYWHERE)
+def wrong_rank_recorded(node: Node) -> None:
     set_value(node, like(node, shape=(4,)))
-    return "EK318", node
 
 
-@corrupts(*EVERYWHERE)
-def list_recorded_for_a_tensor(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK318", *EVERYWHERE)
+def list_recorded_for_a_tensor(node: Node) -> None:
     set_value(node, [node.meta["val"]])
-    return "EK318", node
 
 
-@corrupts(*EVERYWHERE)
-def symbol_of_another_program(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK320", *EVERYWHERE)
+def symbol_of_another_program(node: Node) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])
     # Symbols are called after their place; what is dangling has to have a name of its own.
@@ -141,14 +147,11 @@ def symbol_of_another_program(_: ExportedProgram, module: GraphModule) -> tuple[
         mode.from_tensor(torch.ones(9, 4), symbolic_context=context)
     foreign = mode.from_tensor(torch.ones(6, 4), symbolic_context=context)
     set_value(node, foreign)
-    return "EK320", node
 
 
-@corrupts("edge", "executorch")
-def value_lost(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK305", "edge", "executorch")
+def value_lost(node: Node) -> None:
     del node.meta["val"]
-    return "EK305", node
 
 
 @corrupts(*EVERYWHERE)
@@ -184,11 +187,9 @@ def input_behind_calls(_: ExportedProgram, module: GraphModule) -> tuple[str, No
     return "EK308", other
 
 
-@corrupts(*EVERYWHERE)
-def method_called(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK308", *EVERYWHERE)
+def method_called(node: Node) -> None:
     node.op, node.target = "call_method", "relu"
-    return "EK308", node
 
 
 @corrupts(*EVERYWHERE, depths=(0, 1))
@@ -198,108 +199,80 @@ def body_taken_away(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]
     return "EK309", node
 
 
-@corrupts(*FUNCTIONAL)
-def argument_missing(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK310", *FUNCTIONAL)
+def argument_missing(node: Node) -> None:
     node.args = node.args[:-1]
-    return "EK310", node
 
 
-@corrupts(*EVERYWHERE)
-def unknown_argument(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK310", *EVERYWHERE)
+def unknown_argument(node: Node) -> None:
     node.kwargs = {**node.kwargs, "strength": 2}
-    return "EK310", node
 
 
-@corrupts(*EVERYWHERE)
-def text_for_a_tensor(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK311", *EVERYWHERE)
+def text_for_a_tensor(node: Node) -> None:
     node.args = ("weight", *node.args[1:])
-    return "EK311", node
 
 
-@corrupts(*FUNCTIONAL)
-def size_that_no_node_computes(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK311", *FUNCTIONAL)
+def size_that_no_node_computes(node: Node) -> None:
     size = node.meta["val"].shape[0]
     assert isinstance(size, torch.SymInt)
     node.args = (node.args[0], size)
-    return "EK311", node
 
 
-@corrupts("edge")
-def number_for_a_tensor(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK304", "edge")
+def number_for_a_tensor(node: Node) -> None:
     node.args = (2.0, *node.args[1:])
-    return "EK304", node
 
 
-@corrupts("aten")
-def operator_that_is_not_core(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK301", "aten")
+def operator_that_is_not_core(node: Node) -> None:
     node.target, node.args, node.kwargs = torch.ops.aten.silu.default, node.args[:1], {}
-    return "EK301", node
 
 
-@corrupts(*FUNCTIONAL)
-def operator_that_writes(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK302", *FUNCTIONAL)
+def operator_that_writes(node: Node) -> None:
     writing = torch.ops.aten.relu_.default
     node.target = writing if isinstance(node.target, torch._ops.OpOverload) else edge_operator(writing)
     node.args, node.kwargs = node.args[:1], {}
-    return "EK302", node
 
 
-@corrupts("edge")
-def torch_operator_in_edge(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK303", "edge")
+def torch_operator_in_edge(node: Node) -> None:
     node.target = underlying(node.target)
-    return "EK303", node
 
 
-@corrupts("edge", "executorch")
-def python_function(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK312", "edge", "executorch")
+def python_function(node: Node) -> None:
     node.target = torch.nn.functional.relu
-    return "EK312", node
 
 
-@corrupts("executorch")
-def functional_operator_in_executorch(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK313", "executorch")
+def functional_operator_in_executorch(node: Node) -> None:
     node.target, node.args, node.kwargs = torch.ops.aten.relu.default, node.args[:1], {}
-    return "EK313", node
 
 
-@corrupts("edge")
-def view_in_edge(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK314", "edge")
+def view_in_edge(node: Node) -> None:
     node.target, node.args = edge_operator(torch.ops.aten.alias.default), node.args[:1]
-    return "EK314", node
 
 
-@corrupts(*FUNCTIONAL)
-def dim_that_is_not_there(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK319", *FUNCTIONAL)
+def dim_that_is_not_there(node: Node) -> None:
     op = torch.ops.aten.amax.default
     node.target = op if isinstance(node.target, torch._ops.OpOverload) else edge_operator(op)
     node.args, node.kwargs = (node.args[0], [5]), {}
-    return "EK319", node
 
 
-@corrupts("executorch")
-def out_argument_left_out(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK335", "executorch")
+def out_argument_left_out(node: Node) -> None:
     node.kwargs = {name: value for name, value in node.kwargs.items() if name != "out"}
-    return "EK335", node
 
 
-@corrupts("executorch")
-def out_argument_that_is_read(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK336", "executorch")
+def out_argument_that_is_read(node: Node) -> None:
     node.args = (node.kwargs["out"], *node.args[1:])
-    return "EK336", node
 
 
 @corrupts("executorch")
@@ -330,32 +303,24 @@ def alloc_below_the_bound(_: ExportedProgram, module: GraphModule) -> tuple[str,
     return "EK337", memory
 
 
-@corrupts("executorch")
-def spec_of_another_dtype(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK338", "executorch")
+def spec_of_another_dtype(node: Node) -> None:
     node.meta["spec"].dtype = torch.int32
-    return "EK338", node
 
 
-@corrupts("executorch")
-def spec_that_is_a_copy(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK349", "executorch")
+def spec_that_is_a_copy(node: Node) -> None:
     node.meta["spec"] = copy.copy(node.meta["spec"])
-    return "EK349", node
 
 
-@corrupts("executorch")
-def spec_lost(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK338", "executorch")
+def spec_lost(node: Node) -> None:
     del node.meta["spec"]
-    return "EK338", node
 
 
-@corrupts("executorch")
-def varying_size_declared_static(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK338", "executorch")
+def varying_size_declared_static(node: Node) -> None:
     node.meta["spec"].shape_dynamism = TensorShapeDynamism.STATIC
-    return "EK338", node
 
 
 @corrupts("executorch", depths=(0,))
@@ -368,33 +333,25 @@ def input_declared_constant(program: ExportedProgram, module: GraphModule) -> tu
     return "EK338", node
 
 
-@corrupts("executorch")
-def dim_order_that_is_none(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK339", "executorch")
+def dim_order_that_is_none(node: Node) -> None:
     node.meta["spec"].dim_order = [0, 0]
-    return "EK339", node
 
 
-@corrupts("executorch")
-def size_without_bound(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK340", "executorch")
+def size_without_bound(node: Node) -> None:
     node.meta["spec"].shape = list(node.meta["val"].shape)
     node.meta["spec"].stride = list(node.meta["val"].stride())
-    return "EK340", node
 
 
-@corrupts("edge")
-def handle_lost(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK350", "edge")
+def handle_lost(node: Node) -> None:
     del node.meta["debug_handle"]
-    return "EK350", node
 
 
-@corrupts("edge")
-def handle_that_is_none(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK351", "edge")
+def handle_that_is_none(node: Node) -> None:
     node.meta["debug_handle"] = 0
-    return "EK351", node
 
 
 @corrupts("plain edge", depths=(0,))
@@ -404,45 +361,35 @@ def handle_of_another_node(_: ExportedProgram, module: GraphModule) -> tuple[str
     return "EK352", second
 
 
-@corrupts("edge", "executorch")
-def dtype_that_no_kernel_takes(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK353", "edge", "executorch")
+def dtype_that_no_kernel_takes(node: Node) -> None:
     op = torch.ops.aten.bitwise_not.out if "out" in node.kwargs else edge_operator(torch.ops.aten.bitwise_not.default)
     node.target, node.args = op, node.args[:1]
-    return "EK353", node
 
 
-@corrupts("edge")
-def dtype_that_no_kernel_returns(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = float_call(module)
+@breaks_call("EK354", "edge")
+def dtype_that_no_kernel_returns(node: Node) -> None:
     set_value(node, like(node, dtype=torch.int8))
-    return "EK354", node
 
 
-@corrupts("planned", depths=(0,))
-def layout_of_another_kind(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = call_in(module, "permute")
+@breaks_call("EK317", "planned", depths=(0,), call="permute")
+def layout_of_another_kind(node: Node) -> None:
     value = node.meta["val"]
     with value.fake_mode:
         set_value(node, torch.empty(tuple(reversed(value.shape)), dtype=value.dtype).t())
-    return "EK317", node
 
 
 # Control flow.
 
 
-@corrupts(*EVERYWHERE, depths=(0, 1))
-def operand_missing(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = call_in(module, "cond")
+@breaks_call("EK330", *EVERYWHERE, depths=(0, 1), call="cond")
+def operand_missing(node: Node) -> None:
     node.args = (*node.args[:3], ())
-    return "EK330", node
 
 
-@corrupts(*EVERYWHERE, depths=(0, 1))
-def operand_of_another_dtype(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = call_in(module, "cond")
+@breaks_call("EK330", *EVERYWHERE, depths=(0, 1), call="cond")
+def operand_of_another_dtype(node: Node) -> None:
     node.args = (*node.args[:3], (node.args[0],))
-    return "EK330", node
 
 
 @corrupts(*EVERYWHERE, depths=(0, 1))
@@ -463,21 +410,17 @@ def branch_that_returns_more(_: ExportedProgram, module: GraphModule) -> tuple[s
     return "EK331", node
 
 
-@corrupts(*EVERYWHERE, depths=(0, 1))
-def condition_that_is_no_truth(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = call_in(module, "cond")
+@breaks_call("EK332", *EVERYWHERE, depths=(0, 1), call="cond")
+def condition_that_is_no_truth(node: Node) -> None:
     condition: Any = node.args[0]
     node.args = (condition.args[0], *node.args[1:])
-    return "EK332", node
 
 
-@corrupts(*EVERYWHERE, depths=(0, 1))
-def result_of_branches_recorded_wrong(_: ExportedProgram, module: GraphModule) -> tuple[str, Node]:
-    node = call_in(module, "cond")
+@breaks_call("EK334", *EVERYWHERE, depths=(0, 1), call="cond")
+def result_of_branches_recorded_wrong(node: Node) -> None:
     (value,) = node.meta["val"]
     with value.fake_mode:
         set_value(node, (torch.empty(tuple(value.shape), dtype=torch.int64),))
-    return "EK334", node
 
 
 @corrupts("loops", depths=(0,))

@@ -15,7 +15,6 @@ import enum
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -42,7 +41,7 @@ class Verdict(enum.StrEnum):
 
     KILLED = "killed"
     SURVIVED = "survived"
-    UNREACHED = "unreached"
+    UNDECIDED = "undecided"
 
 
 @app.command()
@@ -82,35 +81,47 @@ def reach(directory: Path, slow: bool = False, paths: Annotated[list[str] | None
         if f"{mark} {name}" in finished or name.startswith(_LEFT_OUT) or not chosen:
             continue
         environment = {"EXIRKIT_MUTANTS_REACHED": str((directory / _log_name(slow)).resolve())}
-        code = _pytest(directory, ["-m", mark, "--deselect", _LEFT_OUT[1], name], environment, seconds=4 * 3600)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "exirkit_mutants", "-m", mark]
+        with (directory / "pytest.log").open("w") as log:
+            code = subprocess.run(
+                [*command, "--deselect", _LEFT_OUT[1], name],
+                cwd=directory / "tree",
+                env=_environment(directory, environment),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
         print(f"{name}: {code}", flush=True)
-        with done.open("a") as log:
-            log.write(f"{mark} {name}\n")
+        with done.open("a") as finished_log:
+            finished_log.write(f"{mark} {name}\n")
 
 
 @app.command()
-def kill(directory: Path, slow: bool = False, most_seconds: float = 600) -> None:
-    """Run each mutant against the tests that reach it, cheap ones first, until one fails.
+def kill(directory: Path, slow: bool = False, most_seconds: float = 900, part: tuple[int, int] = (0, 1)) -> None:
+    """Run each mutant against tests until one fails.
 
-    Those that survive the selection meet the tests that it leaves out with `--slow`. A mutant that is reached while a
-    module is imported, or before a cached value is first used, meets all tests of the files in which it was reached.
+    First come the tests that reach it, where `reach` has run, the cheap ones first; then the test file of the same
+    name; then the tests of its room. Those that survive the selection meet what it leaves out with `--slow`. With
+    `--part 0 2` and `--part 1 2`, two processes share the mutants.
     """
     sites = _SITES.validate_json((directory / "sites.json").read_bytes())
     verdicts = _verdicts(directory)
     reached, seconds, broken = _reached(directory, slow)
-    for number, one in enumerate(sites):
-        key = _key(number, slow)
-        if key in verdicts or (slow and verdicts.get(_key(number, False), {}).get("verdict") == Verdict.KILLED):
-            continue
-        direct = sorted(reached[number] - broken, key=lambda test: seconds.get(test, 0.0))
-        files = {test.partition("::")[0] for test in direct}
-        others = [test for test in seconds if test.partition("::")[0] in files and test not in broken]
-        others = sorted(set(others) - set(direct), key=lambda test: seconds[test])
-        result = _fate(directory, number, [direct, others], seconds, most_seconds)
-        entry = {"key": key, "tests": len(direct), **result}
-        with (directory / "verdicts.jsonl").open("a") as log:
-            log.write(json.dumps(entry) + "\n")
-        print(f"{key} {one.file}:{one.line} {one.kind}: {result}", flush=True)
+    order = sorted(range(part[0], len(sites), part[1]), key=lambda number: (number * 37) % len(sites))
+    with _Server(directory, part[0]) as server:
+        for number in order:
+            key = _key(number, slow)
+            if key in verdicts or (slow and not _is_survivor(verdicts, number)):
+                continue
+            direct = sorted(reached[number] - broken, key=lambda test: seconds.get(test, 0.0))
+            groups = [
+                [f"--deselect={test}" for test in sorted(broken)] + list(batch) for batch in _batches(direct, seconds)
+            ]
+            groups += _of_room(sites[number].file, directory / "tree")
+            result = _fate(server, number, groups, "slow" if slow else "not slow", most_seconds)
+            with (directory / "verdicts.jsonl").open("a") as log:
+                log.write(json.dumps({"key": key, **result}) + "\n")
+            print(f"{key} {sites[number].file}:{sites[number].line} {sites[number].kind}: {result}", flush=True)
 
 
 @app.command()
@@ -120,9 +131,12 @@ def report(directory: Path) -> None:
     verdicts = _verdicts(directory)
     quick = {number for number in range(len(sites)) if _is_killed(verdicts, number, False)}
     full = quick | {number for number in range(len(sites)) if _is_killed(verdicts, number, True)}
-    judged = sum(_key(number, False) in verdicts for number in range(len(sites)))
-    print(f"{len(sites)} mutants, {judged} judged: the selection kills {len(quick)}, all tests {len(full)}", end="")
-    print(f" ({100 * len(quick) / max(len(full), 1):.0f} %)")
+    found = [verdicts.get(_key(number, False), {}).get("verdict") for number in range(len(sites))]
+    judged = sum(one in (Verdict.KILLED, Verdict.SURVIVED) for one in found)
+    late = found.count(Verdict.UNDECIDED)
+    print(f"{len(sites)} mutants, {judged} judged, {late} not in time: the selection kills {len(quick)}")
+    if all(_key(number, True) in verdicts for number, one in enumerate(found) if one not in (None, Verdict.KILLED)):
+        print(f"all tests kill {len(full)}: {100 * len(quick) / max(len(full), 1):.0f} % by the selection")
     for number, one in enumerate(sites):
         entry = verdicts.get(_key(number, False))
         if entry and number not in quick:
@@ -131,31 +145,69 @@ def report(directory: Path) -> None:
             print(f"    {one.original}\n    {one.changed}\n    {later.get('by', '')}")
 
 
-def _fate(
-    directory: Path, number: int, groups: list[list[str]], seconds: dict[str, float], most_seconds: float
-) -> dict[str, Any]:
+class _Server:
+    """A process that has imported what takes long, and forks for each run of tests."""
+
+    def __init__(self, directory: Path, part: int) -> None:
+        self.log = directory / f"pytest_{part}.log"
+        self.failures = directory / f"failures_{part}.jsonl"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "import exirkit_mutants; exirkit_mutants.serve()"],
+            cwd=(directory / "tree").resolve(),
+            env=_environment(directory, {"EXIRKIT_MUTANTS_REACHED": str(self.failures.resolve())}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> _Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def run(self, number: int, arguments: list[str], seconds: float) -> tuple[int, str]:
+        """Run tests against a mutant; return the exit code of pytest and the test that fails."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.failures.unlink(missing_ok=True)
+        # The plugin of the package is imported before pytest could rewrite it.
+        arguments = ["-q", "-x", "-W", "ignore:Module already imported", *arguments]
+        arguments = ["-p", "no:cacheprovider", "-p", "exirkit_mutants", *arguments]
+        request = {"mutant": number, "arguments": arguments, "seconds": seconds, "log": str(self.log.resolve())}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        entries = (
+            [json.loads(line) for line in self.failures.read_text().splitlines()] if self.failures.exists() else []
+        )
+        by = next((entry["test"] for entry in entries if "failed" in entry), "hangs" if code == -1 else f"exit {code}")
+        return code, by
+
+
+def _fate(server: _Server, number: int, groups: list[list[str]], mark: str, most_seconds: float) -> dict[str, Any]:
     """Run groups of tests against a mutant until one fails or the time is over."""
-    if not any(groups):
-        return {"verdict": Verdict.UNREACHED}
-    left = most_seconds
-    for tests in groups:
-        for batch in _batches(tests, seconds):
-            cost = sum(seconds.get(test, 0.0) for test in batch)
-            if cost > left:
-                return {"verdict": Verdict.SURVIVED, "left_out": len(tests)}
-            left -= cost
-            failures = directory / "failures.jsonl"
-            failures.unlink(missing_ok=True)
-            environment = {"EXIRKIT_MUTANT": str(number), "EXIRKIT_MUTANTS_REACHED": str(failures.resolve())}
-            listed = directory / "tests.txt"
-            listed.write_text("\n".join(batch))
-            # The machine may be busy; only what hangs takes so long.
-            code = _pytest(directory, ["-x", f"@{listed.resolve()}"], environment, seconds=300 + 10 * cost)
-            if code != 0:
-                entries = [json.loads(line) for line in failures.read_text().splitlines()] if failures.exists() else []
-                by = next((entry["test"] for entry in entries if "failed" in entry), f"exit {code}")
-                return {"verdict": Verdict.KILLED, "by": by}
+    end = time.monotonic() + most_seconds
+    for arguments in groups:
+        code, by = server.run(number, ["-m", mark, *arguments], 300 + 2 * most_seconds)
+        # 5: no test was selected.
+        if code not in (0, 5):
+            return {"verdict": Verdict.KILLED, "by": by}
+        if time.monotonic() > end:
+            return {"verdict": Verdict.UNDECIDED}
     return {"verdict": Verdict.SURVIVED}
+
+
+def _of_room(file: str, tree: Path) -> list[list[str]]:
+    """Return the tests that are likely to notice a change of a file: those of its name, of its folder, of its room."""
+    parts = Path(file.removeprefix("src/exirkit/")).with_suffix("").parts
+    tests = tree / "tests"
+    same = sorted(tests.rglob(f"test_{parts[-1]}.py")) or sorted(tests.rglob(f"test_{parts[-1]}s.py"))
+    folders = [tests.joinpath(*parts[:depth]) for depth in range(len(parts) - 1, 0, -1)]
+    fixtures = [tests / "passes" / "test_fixtures.py"] if parts[0] == "passes" else []
+    listed = [same, fixtures, *([one] for one in folders if one.is_dir())]
+    return [[one.relative_to(tree).as_posix() for one in group] for group in listed if group]
 
 
 def _batches(tests: list[str], seconds: dict[str, float]) -> Iterable[list[str]]:
@@ -172,25 +224,10 @@ def _batches(tests: list[str], seconds: dict[str, float]) -> Iterable[list[str]]
         yield sorted(batch)
 
 
-def _pytest(directory: Path, arguments: list[str], environment: dict[str, str], *, seconds: float) -> int | str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "exirkit_mutants", *arguments]
+def _environment(directory: Path, more: dict[str, str]) -> dict[str, str]:
     tree = (directory / "tree").resolve()
     path = os.pathsep.join([str((directory / "path").resolve()), str(tree / "src"), str(tree)])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment}
-    # In a group of its own: a mutant may hang in a process that a test has started.
-    with (directory / "pytest.log").open("w") as log:
-        process = subprocess.Popen(
-            command, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        end = time.monotonic() + seconds
-        while process.poll() is None and time.monotonic() < end:
-            time.sleep(0.2)
-        hangs = process.poll() is None
-        if hangs:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    # 5: no test was selected.
-    return "hangs" if hangs else 0 if process.returncode == 5 else process.returncode
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
 def _reached(directory: Path, slow: bool) -> tuple[dict[int, set[str]], dict[str, float], set[str]]:
@@ -199,7 +236,8 @@ def _reached(directory: Path, slow: bool) -> tuple[dict[int, set[str]], dict[str
     seconds: dict[str, float] = {}
     broken: set[str] = set()
     imported: dict[int, None] = {}
-    for line in (directory / _log_name(slow)).read_text().splitlines():
+    log = directory / _log_name(slow)
+    for line in log.read_text().splitlines() if log.exists() else ():
         entry = json.loads(line)
         if "seconds" in entry:
             seconds[entry["test"]] = entry["seconds"]
@@ -227,6 +265,10 @@ def _verdicts(directory: Path) -> dict[str, dict[str, Any]]:
     file = directory / "verdicts.jsonl"
     entries = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     return {entry["key"]: entry for entry in entries}
+
+
+def _is_survivor(verdicts: dict[str, dict[str, Any]], number: int) -> bool:
+    return verdicts.get(_key(number, False), {}).get("verdict") in (Verdict.SURVIVED, Verdict.UNDECIDED)
 
 
 def _is_killed(verdicts: dict[str, dict[str, Any]], number: int, slow: bool) -> bool:

@@ -1,19 +1,22 @@
 """Runs inside a tree with mutants, as the module `exirkit_mutants`: switches one on, and records who reaches which.
 
-Standard library only; also a plugin of pytest.
+A plugin of pytest; `serve` runs tests in processes that are forked after the slow imports.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-_ACTIVE = int(os.environ.get("EXIRKIT_MUTANT", "-1"))
+_active = int(os.environ.get("EXIRKIT_MUTANT", "-1"))
 _LOG = os.environ.get("EXIRKIT_MUTANTS_REACHED")
 _seen: set[int] = set()
 
@@ -23,7 +26,7 @@ def active(number: int) -> bool:
     if _LOG is not None and number not in _seen:
         _seen.add(number)
         _record({"test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0], "reached": number})
-    return number == _ACTIVE
+    return number == _active
 
 
 def _record(entry: dict[str, Any]) -> None:
@@ -51,3 +54,42 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Record what fails."""
     if report.failed:
         _record({"test": report.nodeid, "failed": report.when})
+
+
+def serve() -> None:
+    """Read requests as lines of JSON, and answer each with the exit code of pytest, or -1 if it took too long.
+
+    A request has `mutant`, `arguments` of pytest, `seconds` that it may take, and `log`, a file for its output.
+    """
+    for name in ("torch._dynamo", "torch.export", "exirkit", "exirkit.fuzz", "exirkit.runtime_ref", "exirkit.cli.app"):
+        import_module(name)
+    for line in sys.stdin:
+        request = json.loads(line)
+        process = os.fork()
+        if not process:
+            _run(request)
+        print(json.dumps(_wait(process, request["seconds"])), flush=True)
+
+
+def _run(request: dict[str, Any]) -> None:
+    global _active
+    os.setpgid(0, 0)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    _active = request["mutant"]
+    os.environ["EXIRKIT_MUTANT"] = str(_active)
+    os._exit(int(pytest.main(request["arguments"])))
+
+
+def _wait(process: int, seconds: float) -> int:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found, status = os.waitpid(process, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    # A mutant may hang in a process that a test has started.
+    os.killpg(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return -1

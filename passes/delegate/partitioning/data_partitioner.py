@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import CompileSpec, Diagnostic, GraphEditor, Location, locate, subgraph_editors
-from exirkit.passes.delegate.backend import TAG, DelegationSpec, Partitioner, PartitionResult
+from exirkit.passes.delegate.backend import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
 from exirkit.passes.delegate.insertion import tag_kept_state
 from exirkit.patterns import OperatorTable, ProgramFacts, SourceText, compile_condition
 
@@ -85,7 +85,7 @@ class WhyNot:
     def diagnostic(self) -> Diagnostic:
         """Return all of this as a note that points at the call."""
         about = f" ({self.rule})" if self.rule else ""
-        return Diagnostic(
+        return Diagnostic.of(
             code="EK497",
             severity="note",
             message=f"%{self.node} of {self.operator} stays in the program: {self.reason}{about}",
@@ -242,7 +242,7 @@ class DataPartitioner(Partitioner):
                     tag = one.tags[partition.nodes[0]]
                     specs[tag] = _delegation_spec(partition)
                     for node in partition.nodes:
-                        node.meta[TAG] = tag
+                        node.meta[DELEGATION_TAG] = tag
         said = self.partitioning
         tag_kept_state(exported_program, specs, constants=said.state == "keep", mutable=said.mutable_state == "keep")
         return PartitionResult(exported_program, specs)

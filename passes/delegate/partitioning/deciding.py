@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -249,10 +248,8 @@ def _condition_check(condition: Condition) -> Check:
         try:
             holds = condition.holds(call.facts, **names)
         except ModelError as error:
-            note = f"the call is %{call.node.name} of {call.operator}"
-            raise ModelError(
-                one.model_copy(update={"notes": (*one.notes, note)}) for one in error.diagnostics
-            ) from None
+            error.annotate(f"the call is %{call.node.name} of {call.operator}")
+            raise
         if holds:
             return None
         numbers = ", ".join(f"{name} is {value}" for name, value in sorted(names.items()) if name != "x")
@@ -388,6 +385,8 @@ class _Load:
 
 def _ordered_units(nodes: Sequence[Node], together: Iterable[Sequence[Node]]) -> list[list[Node]]:
     """Return what must not be parted, each before what uses it; of several that can be next, the first in the graph."""
+    import networkx
+
     unit_of: dict[Node, int] = {}
     for number, match in enumerate(together):
         unit_of.update((node, number) for node in match)
@@ -401,27 +400,14 @@ def _ordered_units(nodes: Sequence[Node], together: Iterable[Sequence[Node]]) ->
     for node in nodes:
         units.setdefault(unit_of[node], []).append(node)
     inside = set(nodes)
-    needs = {
-        key: {unit_of[source] for node in unit for source in node.all_input_nodes if source in inside} - {key}
-        for key, unit in units.items()
-    }
-    users: dict[int, list[int]] = {}
-    for key, sources in needs.items():
-        for source in sources:
-            users.setdefault(source, []).append(key)
+    waiting = networkx.DiGraph()
+    waiting.add_nodes_from(units)
+    for node in nodes:
+        sources = (unit_of[source] for source in node.all_input_nodes if source in inside)
+        waiting.add_edges_from((source, unit_of[node]) for source in sources if source != unit_of[node])
     place = {key: at for at, key in enumerate(units)}
-    waiting = {key: len(sources) for key, sources in needs.items()}
-    ready = [(place[key], key) for key, count in waiting.items() if not count]
-    ordered: list[list[Node]] = []
-    while ready:
-        _, key = heapq.heappop(ready)
-        ordered.append(units[key])
-        for user in users.get(key, ()):
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, (place[user], user))
-    assert len(ordered) == len(units), "matches that wait for each other were given up before"
-    return ordered
+    # Matches that wait for each other were given up before.
+    return [units[key] for key in networkx.lexicographical_topological_sort(waiting, key=place.__getitem__)]
 
 
 def _limits(maximum: Maximum) -> dict[str, int]:

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import ContractError, Diagnostic, Location, ModelError, TensorSpec, UsageError, locate
+from exirkit.ir import ContractError, Location, ModelError, TensorSpec, UsageError, locate
 from exirkit.passes.memory.planners import (
     MemoryAlgorithm,
     algorithm_name,
@@ -26,15 +26,14 @@ from exirkit.passes.memory.policy.planner import PooledPlanner
 from .specs import (
     AllocationPolicy,
     SpecRoles,
-    SubmoduleCall,
     finalize_aliases,
+    graph_calls,
     leave_out,
     needs_inputs_planned,
     node_specs,
     padding_of,
     select_specs,
     spec_roles,
-    submodule_calls,
     update_lifetimes,
 )
 from .tree_plan import PlacedGraph, smaller_without_blocks
@@ -53,12 +52,6 @@ class SubmodulePlan:
     nbytes: list[int]
     specs: list[TensorSpec]
 
-    def shift(self, offsets: Mapping[int, int]) -> None:
-        """Move everything by the offset of the block in each arena."""
-        for spec in self.specs:
-            if spec.mem_offset is not None and spec.mem_id is not None:
-                spec.mem_offset += offsets.get(spec.mem_id, 0)
-
 
 @dataclass(slots=True)
 class ArenaBlock:
@@ -75,16 +68,19 @@ class ArenaBlock:
     def finalize(self) -> None:
         """Move the plans to where the stand-ins were placed."""
         offsets = {mem_id: spec.mem_offset or 0 for mem_id, spec in self.specs.items()}
-        for plan in self.plans:
-            plan.shift(offsets)
+        for spec in (spec for plan in self.plans for spec in plan.specs):
+            if spec.mem_offset is not None and spec.mem_id is not None:
+                spec.mem_offset += offsets.get(spec.mem_id, 0)
 
 
 def make_blocks(
-    graph_module: GraphModule, calls: Sequence[SubmoduleCall], plans: Mapping[GraphModule, SubmodulePlan]
+    graph_module: GraphModule,
+    calls: Mapping[Node, Sequence[GraphModule]],
+    plans: Mapping[GraphModule, SubmodulePlan],
 ) -> list[ArenaBlock]:
     """Return a block for each call, in which its graphs take turns."""
     steps = {node: step for step, node in enumerate(graph_module.graph.nodes)}
-    return [_block([plans[submodule] for submodule in call.submodules], steps[call.node]) for call in calls]
+    return [_block([plans[graph] for graph in graphs], steps[call]) for call, graphs in calls.items()]
 
 
 def _block(plans: list[SubmodulePlan], step: int) -> ArenaBlock:
@@ -174,9 +170,9 @@ class GraphPlanner:
         leave_out(roles, outer)
         selected = select_specs(roles, policy)
         _forget_old_places(roles, selected, inside)
-        calls = submodule_calls(graph_module)
-        for call in calls:
-            self._plan_called(call.node, call.submodules, outer.union(spans))
+        calls = graph_calls(graph_module)
+        for call, submodules in calls.items():
+            self._plan_called(call, submodules, outer.union(spans))
         if self._pools is not None:
             self._pools.begin(graph_module, graph_signature, roles, selected, inside=inside)
         blocks = make_blocks(graph_module, calls, self._plans)
@@ -212,12 +208,9 @@ class GraphPlanner:
         for submodule in submodules:
             if submodule in self._plans:
                 raise ModelError(
-                    Diagnostic(
-                        code="EK464",
-                        message="a graph is run from two places, so that its inputs and results have no one place",
-                        location=locate(node),
-                        hint="give each branch and each loop a graph of its own",
-                    )
+                    code="EK464",
+                    message="a graph is run from two places, so that its inputs and results have no one place",
+                    location=locate(node),
                 )
             policy = AllocationPolicy(graph_input=needs_inputs_planned(node))
             self._plans[submodule] = self._plan_graph(submodule, None, policy, 0, outer, inside=True)
@@ -284,12 +277,9 @@ class _Outcome:
 
     def _broken(self, deed: str, spec: TensorSpec | None = None) -> ContractError:
         return ContractError(
-            Diagnostic(
-                code="EK455",
-                message=f"planning algorithm {self._name} {deed}",
-                location=Location(text=None if spec is None else repr(spec)),
-                expected="a `MemoryAlgoResult` with a place for every spec and a size for every arena",
-            )
+            code="EK455",
+            message=f"planning algorithm {self._name} {deed}",
+            location=Location(text=None if spec is None else repr(spec)),
         )
 
 
@@ -308,12 +298,9 @@ def _forget_old_places(roles: SpecRoles, selected: Sequence[TensorSpec], inside:
         arena_of(spec)
         if inside and spec.mem_offset is not None:
             raise UsageError(
-                Diagnostic(
-                    code="EK460",
-                    message="a tensor inside of a branch or loop is pinned to an offset",
-                    location=locate(roles.owners[spec]),
-                    hint="pin tensors of the outermost graph only; `mem_id` can be set anywhere",
-                )
+                code="EK460",
+                message="a tensor inside of a branch or loop is pinned to an offset",
+                location=locate(roles.owners[spec]),
             )
 
 
@@ -328,13 +315,11 @@ def _place_views(roles: SpecRoles, selected: Sequence[TensorSpec]) -> list[Tenso
                 placed.append(spec)
         elif root not in roles.owners and root not in roles.constants and root not in roles.outer:
             raise ContractError(
-                Diagnostic(
-                    code="EK462",
-                    message="the base of a view is not in the graph",
-                    location=locate(node),
-                    notes=(f"its base is {root!r}",),
-                    hint="a pass erased the base's node; let it keep the base, or clear `storage_base` of the view",
-                )
+                code="EK462",
+                message="the base of a view is not in the graph",
+                location=locate(node),
+                notes=(f"its base is {root!r}",),
+                hint="a pass erased the base's node; let it keep the base, or clear `storage_base` of the view",
             )
     return placed
 

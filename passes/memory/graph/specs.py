@@ -9,53 +9,28 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
+from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import ContractError, Diagnostic, ModelError, TensorSpec, locate, underlying, view
+from exirkit.ir import (
+    MAP,
+    SCAN,
+    ContractError,
+    Diagnostic,
+    ModelError,
+    ProgramInterface,
+    TensorSpec,
+    graphs_of_call,
+    locate,
+    underlying,
+    view,
+)
 from exirkit.passes.memory.planners import has_integer_sizes, still_symbolic, storage_root
-
-_CONSTANT_KINDS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
-_MUTATION_KINDS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION})
 
 
 def node_specs(node: Node) -> list[TensorSpec]:
     """Return the specs of a node's value: none, one, or one for each tensor of a sequence."""
     return list(_flatten(node.meta.get("spec")))
-
-
-def mutated_placeholders(graph_signature: ExportGraphSignature | None) -> frozenset[str]:
-    """Return the names of the placeholders that the program writes to: buffers, parameters and user inputs."""
-    if graph_signature is None:
-        return frozenset()
-    by_target = {spec.target: spec.arg.name for spec in graph_signature.input_specs if spec.target is not None}
-    names = set()
-    for spec in graph_signature.output_specs:
-        if spec.kind in _MUTATION_KINDS and spec.target is not None:
-            names.add(spec.target if spec.kind is OutputKind.USER_INPUT_MUTATION else by_target[spec.target])
-    return frozenset(names)
-
-
-def user_outputs(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[Node]:
-    """Return the nodes that the program gives back to its caller, without the new values of what it mutates."""
-    return [result for result in user_results(graph, graph_signature) if isinstance(result, Node)]
-
-
-def user_inputs(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[str]:
-    """Return the names of the placeholders that the caller fills."""
-    kinds = {} if graph_signature is None else {spec.arg.name: spec.kind for spec in graph_signature.input_specs}
-    names = [node.name for node in graph.find_nodes(op="placeholder")]
-    return [name for name in names if kinds.get(name, InputKind.USER_INPUT) is InputKind.USER_INPUT]
-
-
-def user_results(graph: Graph, graph_signature: ExportGraphSignature | None) -> list[Any]:
-    """Return what the caller gets back, tensors and whatever else, as `user_outputs`."""
-    results: Any = graph.output_node().args[0]
-    listed = list(results) if isinstance(results, (list, tuple)) else [results]
-    if graph_signature is not None and len(graph_signature.output_specs) == len(listed):
-        kinds = [spec.kind for spec in graph_signature.output_specs]
-        listed = [result for result, kind in zip(listed, kinds, strict=True) if kind not in _MUTATION_KINDS]
-    return listed
 
 
 @dataclass(slots=True)
@@ -92,6 +67,7 @@ def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> Sp
     Raises:
         ContractError: EK458, if bases of views form a cycle.
     """
+    interface = ProgramInterface(graph, graph_signature)
     roles = SpecRoles({}, set(), set(), set(), set(), {}, [])
     for node in graph.nodes:
         if node.op == "get_attr":
@@ -99,9 +75,11 @@ def spec_roles(graph: Graph, graph_signature: ExportGraphSignature | None) -> Sp
         elif node.op != "output":
             for spec in node_specs(node):
                 (roles.owners if spec.storage_base is None else roles.views).setdefault(spec, node)
-    _sort_placeholders(graph, graph_signature, roles)
+    for node in interface.placeholders:
+        kept = roles.state if interface.is_written(node) else roles.constants
+        (kept if interface.is_stored(node) else roles.inputs).update(node_specs(node))
     roles.constants.update(spec for spec in roles.owners if spec.const)
-    _note_outputs(graph, graph_signature, roles)
+    _note_outputs(interface, roles)
     return roles
 
 
@@ -140,22 +118,8 @@ def _flatten(value: object) -> Iterator[TensorSpec]:
             yield from _flatten(one)
 
 
-def _sort_placeholders(graph: Graph, graph_signature: ExportGraphSignature | None, roles: SpecRoles) -> None:
-    mutated = mutated_placeholders(graph_signature)
-    kinds = {} if graph_signature is None else {spec.arg.name: spec.kind for spec in graph_signature.input_specs}
-    for node in graph.find_nodes(op="placeholder"):
-        kind = kinds.get(node.name, InputKind.USER_INPUT)
-        for spec in node_specs(node):
-            if kind not in _CONSTANT_KINDS:
-                roles.inputs.add(spec)
-            elif node.name in mutated:
-                roles.state.add(spec)
-            else:
-                roles.constants.add(spec)
-
-
-def _note_outputs(graph: Graph, graph_signature: ExportGraphSignature | None, roles: SpecRoles) -> None:
-    for place, node in enumerate(user_results(graph, graph_signature)):
+def _note_outputs(interface: ProgramInterface, roles: SpecRoles) -> None:
+    for place, node in enumerate(interface.user_results):
         for spec in node_specs(node) if isinstance(node, Node) else ():
             root = storage_root(spec)[0]
             if spec is not root:
@@ -217,13 +181,9 @@ def _is_linked(spec: object) -> bool:
 
 def _no_spec(node: Node) -> ContractError:
     return ContractError(
-        Diagnostic(
-            code="EK456",
-            message=f"%{node.name} has no spec",
-            location=locate(node),
-            expected='a `TensorSpec` in `meta["spec"]` of every tensor whose memory others share',
-            hint="run `propagate-specs` before planning, and let passes after it set the specs of the nodes they make",
-        )
+        code="EK456",
+        message=f"%{node.name} has no spec",
+        location=locate(node),
     )
 
 
@@ -292,17 +252,15 @@ def _is_left_to_the_runtime(spec: TensorSpec) -> bool:
 
 
 def _returned_view(roles: SpecRoles, spec: TensorSpec) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK454",
         message="an output that the caller provides memory for is a view of other memory",
         location=locate(roles.views[spec]),
-        expected="an output that an operator writes, since nothing writes to a view's own memory",
-        hint="keep the copy (`view_copy`) in front of this output, or plan with alloc_graph_output=True",
     )
 
 
 def _unbounded(roles: SpecRoles, spec: TensorSpec) -> Diagnostic:
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK452",
         message="a tensor whose size has no upper bound cannot be planned",
         location=locate(roles.owners[spec]),
@@ -329,12 +287,12 @@ def compute_lifetimes(
     The graphs of control flow are not entered; each has steps of its own.
     """
     nodes = list(graph_module.graph.nodes)
-    mutated = mutated_placeholders(graph_signature)
+    interface = ProgramInterface(graph_module.graph, graph_signature)
     spans: dict[TensorSpec, tuple[int, int]] = {}
     for step, node in enumerate(nodes):
         is_input = node.op == "placeholder"
         first = 0 if is_input else step
-        last = len(nodes) - 1 if is_input and node.name in mutated else step
+        last = len(nodes) - 1 if is_input and interface.is_written(node) else step
         for spec in node_specs(node):
             _extend(spans, spec, first, last)
         for argument in _read_by(node):
@@ -385,33 +343,10 @@ def padding_of(graph_module: GraphModule) -> int:
     return 0
 
 
-# Operators whose graphs receive slices that the parent has no tensor for, so that their inputs need memory.
-_SLICING = frozenset({"map_impl", "scan"})
-
-
-@dataclass(frozen=True, slots=True)
-class SubmoduleCall:
-    """One node that runs other graphs.
-
-    Attributes:
-        node: The call.
-        submodules: Its graphs, in order of the arguments.
-    """
-
-    node: Node
-    submodules: tuple[GraphModule, ...]
-
-
-def submodule_calls(graph_module: GraphModule) -> list[SubmoduleCall]:
-    """Return the calls of control flow in a graph, in order; a delegate's graph is not one the planner may enter."""
-    calls = []
-    for node in graph_module.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
-            found = (_graph_of(graph_module, argument) for argument in node.args)
-            submodules = tuple(submodule for submodule in found if submodule is not None)
-            if submodules:
-                calls.append(SubmoduleCall(node, submodules))
-    return calls
+def graph_calls(graph_module: GraphModule) -> dict[Node, list[GraphModule]]:
+    """Return the calls of control flow in a graph, each with its graphs, in order."""
+    nodes = (node for node in graph_module.graph.nodes if isinstance(node.target, HigherOrderOperator))
+    return {node: graphs for node in nodes if (graphs := graphs_of_call(node))}
 
 
 def needs_inputs_planned(node: Node) -> bool:
@@ -419,22 +354,9 @@ def needs_inputs_planned(node: Node) -> bool:
 
     A branch reads the values of its parent in place. The body of a `map` or `scan` gets a slice of them in each round.
     """
-    return _name(node) in _SLICING
+    return call_kind(node) in (MAP, SCAN)
 
 
-def is_branching(node: Node) -> bool:
-    """Return whether of the graphs that a node runs one runs once."""
-    return _name(node) == "cond"
-
-
-def _graph_of(graph_module: GraphModule, argument: Any) -> GraphModule | None:
-    if not isinstance(argument, Node) or argument.op != "get_attr":
-        return None
-    found: Any = graph_module
-    for part in str(argument.target).split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, GraphModule) else None
-
-
-def _name(node: Node) -> str:
+def call_kind(node: Node) -> str:
+    """Return the name of the operator of a call of control flow."""
     return str(getattr(node.target, "_name", node.target))

@@ -11,11 +11,11 @@ import torch
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import TensorSpec, alloc, called_graphs, underlying
+from exirkit.ir import COND, TensorSpec, alloc, called_graphs, underlying
 from exirkit.passes.memory.planners import aligned_nbytes, pinned_offset, storage_root, write_view
 from exirkit.passes.memory.problem import groups_sharing_bytes
 
-from .specs import is_branching, node_specs, spec_roles, submodule_calls
+from .specs import call_kind, graph_calls, node_specs, spec_roles
 from .value_uses import Chain
 
 
@@ -52,7 +52,7 @@ class TreeConflicts:
             graph_module: The graph.
             needed: What is needed after it has run.
         """
-        calls = {call.node: call.submodules for call in submodule_calls(graph_module)}
+        calls = graph_calls(graph_module)
         live = set(needed)
         self._meet(live, set(self._kept))
         own_inputs: set[TensorSpec] = set()
@@ -61,7 +61,7 @@ class TreeConflicts:
                 self._meet(live, self._roots(*node.all_input_nodes))
             elif node.op == "placeholder":
                 own_inputs |= self._roots(node)
-            elif node in calls and is_branching(node):
+            elif node in calls and call_kind(node) == COND:
                 self._branch(node, calls[node], live)
             elif node in calls:
                 self._loop(node, calls[node], live)
@@ -76,7 +76,7 @@ class TreeConflicts:
         self._meet(live, read | self._roots(node))
         live -= written - read - self._kept
 
-    def _branch(self, node: Node, branches: tuple[GraphModule, ...], live: set[TensorSpec]) -> None:
+    def _branch(self, node: Node, branches: Sequence[GraphModule], live: set[TensorSpec]) -> None:
         behind = frozenset(live | self._roots(node))
         self._meet(live, set(behind))
         before: set[TensorSpec] = set()
@@ -87,7 +87,7 @@ class TreeConflicts:
         live.clear()
         live |= before
 
-    def _loop(self, node: Node, bodies: tuple[GraphModule, ...], live: set[TensorSpec]) -> None:
+    def _loop(self, node: Node, bodies: Sequence[GraphModule], live: set[TensorSpec]) -> None:
         through = self._roots(node, *node.all_input_nodes)
         for body in bodies:
             through |= self._roots(*body.graph.find_nodes(op="placeholder"))

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from exirkit.ir import (
+    ProgramInterface,
     TensorSpec,
     alloc,
     has_form_of,
@@ -24,7 +25,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.memory.planners import has_integer_sizes, pinned_offset, storage_root
 
-from .specs import SpecRoles, node_specs, user_inputs, user_outputs
+from .specs import SpecRoles, node_specs
 
 _STRUCTURAL = (alloc, view, operator.getitem)
 
@@ -59,7 +60,8 @@ def value_uses(
     """
     uses: dict[TensorSpec, ValueUse] = {}
     allocs: dict[TensorSpec, Node] = {}
-    inputs = set(user_inputs(graph_module.graph, graph_signature))
+    interface = ProgramInterface(graph_module.graph, graph_signature)
+    inputs = set(interface.user_inputs)
     for node in graph_module.graph.nodes:
         if node.op == "output":
             continue
@@ -75,10 +77,10 @@ def value_uses(
                 uses[root].holder = node
         if node.op == "call_function" and node.target not in _STRUCTURAL:
             _note_call(node, uses)
-        elif node.name in inputs:
+        elif node in inputs:
             _move(uses, node_specs(node))
-    for node in user_outputs(graph_module.graph, graph_signature):
-        _move(uses, node_specs(node))
+    for result in interface.user_results:
+        _move(uses, node_specs(result) if isinstance(result, Node) else [])
     return uses
 
 

@@ -7,12 +7,13 @@ import math
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from exirkit.passes.memory.planners import DemandPlanner, naive_placement, planner_named, solve
+from exirkit.passes.memory.planners import DemandPlanner, naive_placement, planner_named, solve_planning_problem
 from exirkit.passes.memory.problem import (
     Demand,
     Placement,
@@ -20,6 +21,7 @@ from exirkit.passes.memory.problem import (
     PlanningResult,
     Pool,
     Timeline,
+    fullest_step,
     lower_bound,
     storage_roots,
 )
@@ -244,8 +246,7 @@ class PlacedRanges:
     @property
     def peak(self) -> int:
         """Bytes of the fullest step."""
-        steps = [step for claim in self._claims.values() for step in (claim.first, claim.last)]
-        return self.live_bytes(Claim(0, min(steps), max(steps), 0)) if steps else 0
+        return fullest_step((claim.first, claim.last, claim.size) for claim in self._claims.values())[1]
 
     @property
     def height(self) -> int:
@@ -265,7 +266,7 @@ class PlacedRanges:
             Whether there is a gap.
         """
         place = 0
-        for start, end in sorted(self._in_the_way(claim)):
+        for start, end, *_ in sorted(self._in_the_way(claim), key=itemgetter(0, 1)):
             if place + claim.size <= start:
                 break
             place = max(place, end + -end % unit)
@@ -282,11 +283,7 @@ class PlacedRanges:
             unit: What its place is a multiple of.
             limit: Bytes of the memory.
         """
-        there = [
-            (self.offset[number], self.offset[number] + other.size, number, other)
-            for number, other in self._claims.items()
-            if other.size and other.first <= claim.last and claim.first <= other.last
-        ]
+        there = list(self._in_the_way(claim))
         best: tuple[int, int, set[int]] | None = None
         for place in sorted({0, *(end + -end % unit for _, end, _, _ in there)}):
             end = place + claim.size
@@ -311,20 +308,17 @@ class PlacedRanges:
 
     def live_bytes(self, claim: Claim) -> int:
         """Return the most bytes of ranges that are needed at one step at which a claim is needed too."""
-        changes: list[tuple[int, int]] = []
-        for other in self._claims.values():
-            if other.first <= claim.last and claim.first <= other.last:
-                changes += [(max(other.first, claim.first), other.size), (other.last + 1, -other.size)]
-        most = live = 0
-        for _, change in sorted(changes):
-            live += change
-            most = max(most, live)
-        return most
+        return fullest_step(
+            (max(other.first, claim.first), other.last, other.size)
+            for other in self._claims.values()
+            if other.first <= claim.last and claim.first <= other.last
+        )[1]
 
-    def _in_the_way(self, claim: Claim) -> Iterator[tuple[int, int]]:
+    def _in_the_way(self, claim: Claim) -> Iterator[tuple[int, int, int, Claim]]:
+        """Yield first byte, end, number and claim of the ranges that are needed together with a claim."""
         for number, other in self._claims.items():
             if other.size and other.first <= claim.last and claim.first <= other.last:
-                yield self.offset[number], self.offset[number] + other.size
+                yield self.offset[number], self.offset[number] + other.size, number, other
 
 
 # How often ranges may drive out others, for every range.
@@ -640,7 +634,7 @@ class _Filling:
         for one in listed:
             value = self._problem.values[one]
             values.append(replace(value, pool=number, base=None if value.base is None else place_of[value.base]))
-        result = solve(replace(self._problem, values=values), _within(self._place, enough))
+        result = solve_planning_problem(replace(self._problem, values=values), _within(self._place, enough))
         offsets = {one: result.offsets[place_of[one]] for one in sorted(kept)}
         return _Trial(offsets, result.pool_nbytes.get(number, 0), result.lower_bounds.get(number, 0))
 

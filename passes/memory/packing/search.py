@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from exirkit.ir import Diagnostic, UsageError
+from exirkit.ir import UsageError
 from exirkit.passes.memory.problem import (
     Demand,
     Packer,
     Placement,
     SparsePacker,
     degrees,
+    fullest_step,
     lower_bound,
     neighbours,
     packer_for,
-    peak_step,
 )
 
 # Numbers compared in the search for room above others: about a second. Past it the search is left out.
@@ -374,7 +374,8 @@ class _Orders:
     def by_peak(self) -> list[int]:
         """What is needed when most is needed comes first, the longest of it lowest: there it leaves no gap."""
         demand, length, size = self._demand, self._length, self._demand.size
-        step = peak_step(demand)
+        # As if alternatives ran one after another.
+        step, _ = fullest_step(zip(demand.first, demand.last, demand.size, strict=True))
         at_peak = [first <= step <= last for first, last in zip(demand.first, demand.last, strict=True)]
         return sorted(
             self._indices,
@@ -432,12 +433,9 @@ def solver_library() -> Any:
         return importlib.import_module("ortools.sat.python.cp_model")
     except ImportError as error:
         raise UsageError(
-            Diagnostic(
-                code="EK465",
-                message="the exact planner needs OR-tools, which cannot be imported",
-                notes=(str(error),),
-                hint="install it with `pip install 'exirkit[planning]'`, or plan with `portfolio`",
-            )
+            code="EK465",
+            message="the exact planner needs OR-tools, which cannot be imported",
+            notes=(str(error),),
         ) from error
 
 

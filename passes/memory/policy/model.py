@@ -324,13 +324,11 @@ def _planned(said: Provision | Mapping[str, Provision], names: list[str], what: 
     if unknown:
         known = ", ".join(names) or "none at all"
         raise UsageError(
-            Diagnostic(
-                code="EK487",
-                message=f"the memory policy speaks of {what} {unknown[0]!r}, which the method does not have",
-                location=Location(),
-                expected=f"one of {known}",
-                hint=did_you_mean(unknown[0], names) or f"write '{unknown[0]}*' if only some methods have it",
-            )
+            code="EK487",
+            message=f"the memory policy speaks of {what} {unknown[0]!r}, which the method does not have",
+            location=Location(),
+            expected=f"one of {known}",
+            hint=did_you_mean(unknown[0], names) or f"write '{unknown[0]}*' if only some methods have it",
         )
     return frozenset(
         name

@@ -26,9 +26,9 @@ from exirkit.passes.config.policies import agree, full_names, operator_names
 from exirkit.passes.memory.graph.specs import SpecRoles
 from exirkit.passes.memory.graph.value_uses import Chain, ValueUse, value_uses
 from exirkit.passes.memory.methods import left_of, taken_note
-from exirkit.passes.memory.packing.pools import Claim, Load, PooledPlan, PoolRequest, choose_claims, plan_pools
+from exirkit.passes.memory.packing.pools import Claim, PooledPlan, PoolRequest, choose_claims, plan_pools
 from exirkit.passes.memory.planners import MemoryAlgorithm, arena_of, pinned_offset, result_of
-from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool
+from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool, fullest_step
 from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition
 
 from .model import CONDITION_NAMES, MemoryPolicy, PlacementRule
@@ -104,10 +104,8 @@ class _Compiled:
         try:
             return condition.holds(value.facts, x=x, nbytes=value.spec.nbytes(), traffic=value.use.traffic)
         except ModelError as error:
-            note = f"the value is %{x.name}, {value.spec!r}"
-            raise ModelError(
-                one.model_copy(update={"notes": (*one.notes, note)}) for one in error.diagnostics
-            ) from None
+            error.annotate(f"the value is %{x.name}, {value.spec!r}")
+            raise
 
 
 class GraphAnswers:
@@ -263,9 +261,9 @@ def overflow(
         values: Sizes and steps of these.
     """
     limit = pool.limit or 0
-    step, live = _fullest_step(values)
+    step, total = fullest_step((value.first, value.last, value.nbytes) for value in values)
+    live = [place for place, value in enumerate(values) if value.first <= step <= value.last]
     largest = sorted(live, key=lambda place: (-values[place].nbytes, place))[:_NAMED]
-    total = sum(values[place].nbytes for place in live)
     notes = [f"{total} bytes are live at step {step}, the fullest one, in {len(live)} values that cannot move on:"]
     notes += [members[place].described(values[place].nbytes) for place in largest]
     if len(live) > _NAMED:
@@ -279,22 +277,13 @@ def overflow(
     else:
         hint = "what is live at once would fit: `planner: exact` may find a way to place it"
     node = next((members[place].node for place in [*outside, *largest] if members[place].node is not None), None)
-    return Diagnostic(
+    return Diagnostic.of(
         code="EK484",
         message=f"the pool {name!r} needs {needed} bytes, {needed - limit} more than the {limit} there are",
         location=Location() if node is None else locate(node),
         notes=tuple(notes),
         hint=hint,
     )
-
-
-def _fullest_step(values: Sequence[PlannedValue]) -> tuple[int, list[int]]:
-    steps = sorted({value.first for value in values})
-    load = Load([(value.first, value.last) for value in values])
-    for value in values:
-        load.add(value.first, value.last, value.nbytes)
-    step = max(steps, key=lambda one: (load.most(one, one), -one))
-    return step, [place for place, value in enumerate(values) if value.first <= step <= value.last]
 
 
 def _what_has_to_leave(pool: Pool, values: Sequence[PlannedValue]) -> list[int]:

@@ -17,11 +17,11 @@ from exirkit.passes.memory.graph.specs import (
     SpecRoles,
     compute_lifetimes,
     finalize_aliases,
+    graph_calls,
     needs_inputs_planned,
     node_specs,
     select_specs,
     spec_roles,
-    submodule_calls,
 )
 from exirkit.passes.memory.graph.value_uses import find_chains, possible_places
 from exirkit.passes.memory.planners import DEFAULT_ARENA, aligned_nbytes, storage_root
@@ -318,10 +318,10 @@ def _policies_of_bodies(graph_module: GraphModule) -> Mapping[GraphModule, Alloc
     found: dict[GraphModule, AllocationPolicy] = {}
     waiting = [graph_module]
     while waiting:
-        for call in submodule_calls(waiting.pop()):
-            for body in call.submodules:
+        for call, bodies in graph_calls(waiting.pop()).items():
+            for body in bodies:
                 if body not in found:
-                    found[body] = AllocationPolicy(graph_input=needs_inputs_planned(call.node))
+                    found[body] = AllocationPolicy(graph_input=needs_inputs_planned(call))
                     waiting.append(body)
     return found
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from executorch.exir import EdgeProgramManager as OfficialManager
 from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.dialects.edge._ops import EdgeOpOverload as OfficialEdgeOperator
 from executorch.exir.lowered_backend_module import LoweredBackendModule as OfficialDelegate
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -18,8 +17,7 @@ from exirkit.ir import (
     EdgeProgramVerifier,
     called_graphs,
     copy_program,
-    edge_operator,
-    underlying,
+    take_foreign_handles,
 )
 from exirkit.passes import EdgeCompileConfig
 from exirkit.program import EdgeProgramManager, LoweredBackendModule
@@ -50,9 +48,8 @@ def _ours(program: ExportedProgram) -> ExportedProgram:
     made = copy_program(program, verifier=EdgeProgramVerifier)
     for module in called_graphs(made.graph_module):
         _convert_delegates(module)
-        for node in module.graph.nodes:
-            if isinstance(node.target, OfficialEdgeOperator):
-                node.target = edge_operator(underlying(node.target))
+    take_foreign_handles(made.graph_module)
+    for module in called_graphs(made.graph_module):
         module.recompile()
     return made
 

@@ -12,6 +12,7 @@ from torch.fx import Node
 from exirkit.ir import Diagnostic, ModelError, locate
 
 _PRODUCTS = ("linear.default", "addmm.default", "mm.default")
+_CONVOLUTION = ("convolution.default", "conv1d.default", "conv2d.default")
 _MOVES = ("permute_copy.default", "t_copy.default", "transpose_copy.int")
 _FOUR_BITS = (-8, 7)
 
@@ -24,7 +25,8 @@ def check_known_defects(backend_id: str, program: ExportedProgram) -> None:
         program: What it is about to compile, with official operators.
 
     Raises:
-        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong addresses.
+        ModelError: EK755, XNNPACK reads int4 weights of an odd width from wrong addresses; EK756, it has no
+            convolution with int4 weights.
     """
     findings = [found for check in _CHECKS.get(backend_id, ()) for found in check(program)]
     if findings:
@@ -35,11 +37,12 @@ def _int4_of_odd_width(program: ExportedProgram) -> Iterator[Diagnostic]:
     """Find linears whose weights have four bits and an odd number of input channels, beside more than one row.
 
     Two weights share a byte, and each row of the weight starts with a byte of its own. XNNPACK (executorch 1.5.1)
-    loses the last input channel from the second row of the input on. Inputs of many rows (50) take a kernel that
-    is right; how many rows that takes is for XNNPACK to decide.
+    loses the last input channel from the second row of the input on. On x86-64 that happens with 2 to 8 rows; more
+    take another kernel, which is right. How many rows that takes is for XNNPACK to decide on each processor.
+    Weights in groups are not concerned: a group has a multiple of 32 input channels.
     """
     for node in program.graph.nodes:
-        if not _is_four_bits(node):
+        if not _is_four_bits(node) or node.args[0].meta["val"].dim() != 2:
             continue
         width = node.args[0].meta["val"].shape[1]
         for product in _products_of(node):
@@ -53,13 +56,31 @@ def _int4_of_odd_width(program: ExportedProgram) -> Iterator[Diagnostic]:
                 )
 
 
+def _int4_convolution(program: ExportedProgram) -> Iterator[Diagnostic]:
+    """Find convolutions whose weights have four bits, which XNNPACK's partitioner takes.
+
+    Its compiler fails with a bare assertion, or, where the kernel has one element, makes what its runtime rejects.
+    """
+    for node in program.graph.nodes:
+        if not _is_four_bits(node):
+            continue
+        for user in node.users:
+            if getattr(user.target, "__name__", "").endswith(_CONVOLUTION):
+                yield Diagnostic(
+                    code="EK756",
+                    message="XNNPACK has no convolution with int4 weights",
+                    location=locate(user),
+                    hint="quantise the weights of convolutions to int8",
+                )
+
+
 def _is_four_bits(node: Node) -> bool:
-    """Return whether a call makes floats of a matrix of int4 weights with a scale for each row."""
+    """Return whether a call makes floats of int4 weights with a scale for each output channel."""
     name = getattr(node.target, "__name__", "")
     if not name.endswith("dequantize_per_channel.default") or len(node.args) < 6:
         return False
     weight = node.args[0]
-    if not isinstance(weight, Node) or weight.meta["val"].dim() != 2:
+    if not isinstance(weight, Node):
         return False
     return tuple(node.args[4:6]) == _FOUR_BITS and weight.meta["val"].dtype == torch.int8
 
@@ -74,5 +95,5 @@ def _products_of(weight: Node) -> Iterator[Node]:
 
 
 _CHECKS: dict[str, tuple[Callable[[ExportedProgram], Iterator[Diagnostic]], ...]] = {
-    "XnnpackBackend": (_int4_of_odd_width,)
+    "XnnpackBackend": (_int4_of_odd_width, _int4_convolution)
 }

@@ -14,10 +14,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, alloc, free, locate, view
+from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, locate, view
 from exirkit.passes import MemoryPlanningPass, finalize_methods
 
-_OURS = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
+from .operators import MEMORY
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Copy:
         for node in theirs.graph.nodes:
             copies[node] = made = graph.node_copy(node, copies.__getitem__)
             if made.op == "call_function":
-                made.target = _OURS.get(node.target, node.target)
+                made.target = MEMORY.get(node.target, node.target)
             if "spec" in node.meta:
                 made.meta["spec"] = self._of_view(node) if made.target is view else self._all(node.meta["spec"])
         return GraphModule(root, graph)

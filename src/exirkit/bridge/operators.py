@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from executorch.exir import EdgeCompileConfig as OfficialCompileConfig
+from executorch.exir import memory as their_memory
 from executorch.exir.dialects._ops import ops as official_ops
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import EdgeOpOverload, called_graphs, copy_program, underlying
+from exirkit.ir import EdgeOpOverload, alloc, called_graphs, copy_program, free, underlying, view
+
+# What passes call for memory, theirs and ours; some backends ask for it before programs are planned.
+MEMORY = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
+_THEIRS = {ours: theirs for theirs, ours in MEMORY.items()}
 
 
 def official_program(program: ExportedProgram) -> ExportedProgram:
@@ -31,7 +36,7 @@ def _official_operator(node: Node) -> Any:
     target = node.target
     op = underlying(target)
     if op is target and not hasattr(target, "_schema"):
-        return target
+        return _THEIRS.get(target, target)
     namespace, name = op._schema.name.split("::")
     overload = op._schema.overload_name or "default"
     if not isinstance(target, EdgeOpOverload) and isinstance(op, OpOverload):

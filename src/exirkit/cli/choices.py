@@ -133,12 +133,12 @@ def rules_of(books: Sequence[str]) -> list[CompiledRule]:
     """Return the rules of books: files, or names of shipped ones.
 
     Raises:
-        ModelError: A book has errors.
+        ModelError: A book has errors, or two define an operator differently.
         OSError: A book cannot be read.
     """
-    from exirkit.patterns import load_book
+    from exirkit.patterns import load_books
 
-    return [rule for name in books for rule in load_book(name).require_valid().rules]
+    return [rule for book in load_books(books) for rule in book.rules]
 
 
 @dataclass(frozen=True)
@@ -224,11 +224,11 @@ def require_checked(
         OSError: A book cannot be read.
     """
     from exirkit.fuzz import unchecked_book
-    from exirkit.patterns import load_book, unaccepted_rules
+    from exirkit.patterns import load_books, unaccepted_rules
 
     found = []
-    for name in dict.fromkeys((*books, *(one for pipeline in pipelines for one in _books_of(pipeline)))):
-        book = load_book(name).require_valid()
+    names = dict.fromkeys((*books, *(one for pipeline in pipelines for one in _books_of(pipeline))))
+    for name, book in zip(names, load_books(names), strict=True):
         rules = unaccepted_rules(book, name)
         if rules and checks:
             _check(name, book, rules, steps)

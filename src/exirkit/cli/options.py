@@ -53,7 +53,24 @@ Rtol = Annotated[
 ]
 Atol = Annotated[float | None, typer.Option(min=0, help="Added to that; 1e-6.", show_default=False)]
 
+
+def _import(names: list[str] | None) -> list[str] | None:
+    """Import modules before the command begins: books, pipelines and passes may name what these register."""
+    if names:
+        from exirkit.patterns import import_libraries
+
+        import_libraries(names)
+    return names
+
+
+# Read before all others, so that everything else can name what the modules register.
 Libraries = Annotated[
     list[str] | None,
-    typer.Option("--import", metavar="MODULE", help="Python module that registers operators; repeatable."),
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        callback=_import,
+        is_eager=True,
+        help="Python module that registers operators, predicates, builders or passes; repeatable.",
+    ),
 ]

@@ -28,7 +28,7 @@ from exirkit.emit import (
     TensorDataLocation,
     open_program,
 )
-from exirkit.patterns import book_of_operator, load_book, shipped_books
+from exirkit.patterns import book_of_operator, load_books, shipped_books
 
 from .console import nbytes_text, print_line, print_table
 from .errors import WRONG_USAGE, CommandError
@@ -212,8 +212,7 @@ def register_operators(books: Sequence[str] | None) -> None:
         ModelError: A book has errors.
         OSError: A book cannot be read.
     """
-    for name in books or ():
-        load_book(name).require_valid()
+    load_books(books or ())
 
 
 def book_operators(program: Program) -> list[BookOperator]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -159,10 +159,11 @@ def kernels_of(target: Target) -> KernelTable | None:
 _TABLES: dict[tuple[str, str], KernelTable] = {}
 
 
+@dataclass(frozen=True)
 class MethodLowering:
     """Lowers programs of one method from Edge to ExecuTorch.
 
-    Args:
+    Attributes:
         method: Its name.
         pipeline: Lowers.
         planner: Plans memory.
@@ -170,19 +171,11 @@ class MethodLowering:
         progress: Called with a line of text before each long step.
     """
 
-    def __init__(
-        self,
-        method: str,
-        pipeline: Pipeline,
-        planner: MemoryPlanningPass,
-        settings: Mapping[str, Any],
-        progress: Progress | None,
-    ) -> None:
-        self.method = method
-        self.pipeline = pipeline
-        self.planner = planner
-        self.settings = settings
-        self.progress = progress
+    method: str
+    pipeline: Pipeline
+    planner: MemoryPlanningPass
+    settings: Mapping[str, Any]
+    progress: Progress | None
 
     def optimized(self, program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
         """Return the program optimized, lowered and planned.

@@ -171,6 +171,15 @@ def operator_of_torch(_: Path) -> object:
     return found(RULE + "ops:\n  aten.relu: {schema: '(Tensor x) -> Tensor', define: 'return aten.neg.default(x)'}\n")
 
 
+@provokes("EK275")
+def operator_of_two_meanings(path: Path) -> object:
+    text = RULE + "ops:\n  my.act: {schema: '(Tensor x) -> Tensor', define: 'return aten.relu.default(x)'}\n"
+    (path / "first.yaml").write_text(text.replace("my-rule", "other"))
+    text = text.replace("rules:", "imports: [first.yaml]\nrules:", 1).replace("relu.default(x)'}", "tanh.default(x)'}")
+    (path / "second.yaml").write_text(text)
+    return load_book(path / "second.yaml").found
+
+
 @provokes("EK240")
 def rule_that_is_wrong(_: Path) -> object:
     verdict = check_book(parse_book(RULE, "book.yaml"))

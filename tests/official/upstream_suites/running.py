@@ -39,20 +39,35 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Known:
+    """Tests that do not pass, for one reason.
+
+    Attributes:
+        why: The reason.
+        tests: Patterns of their names (`ops/test_linear.py::TestLinear::test_x` in the folder of the backend); `*`
+            stands for any characters.
+        run: Whether they are run nevertheless.
+        needs: The package without which they do not pass.
+    """
+
+    why: str
+    tests: tuple[str, ...]
+    run: bool = True
+    needs: str | None = None
+
+
+@dataclass(frozen=True)
 class Table:
     """What is known about the suites.
 
     Attributes:
         groups: What is run.
-        not_run: Those of `known` that are not run.
-        known: Tests that do not pass, by name (`ops/test_linear.py::TestLinear::test_x` in the folder of the backend):
-            why.
+        known: Tests that do not pass.
         left: Modules that are not run: why.
     """
 
     groups: tuple[Group, ...]
-    known: dict[str, str]
-    not_run: tuple[str, ...]
+    known: tuple[Known, ...]
     left: dict[str, str]
 
 
@@ -68,10 +83,9 @@ def read_table() -> Table:
         )
         for one in data["groups"]
     )
-    known = {test: one["why"] for one in data["known"] for test in one["tests"]}
+    known = tuple(Known(**{**one, "tests": tuple(one["tests"])}) for one in data["known"])
     left = {module: one["why"] for one in data["left"] for module in one["modules"]}
-    not_run = tuple(test for one in data["known"] if not one.get("run", True) for test in one["tests"])
-    return Table(groups, known, not_run, left)
+    return Table(groups, known, left)
 
 
 @dataclass
@@ -79,7 +93,7 @@ class Outcome:
     """How a test ended.
 
     Attributes:
-        outcome: `passed`, `failed`, `skipped`, or how its module was not collected.
+        outcome: `passed`, `failed`, `skipped`, `expected failure`, or how its module was not collected.
         reason: Why it did not pass.
         cpu_s: What it took, in seconds of a core.
         steps: How many steps of our chain it took.
@@ -92,13 +106,13 @@ class Outcome:
 
 
 def run_modules(
-    modules: Sequence[str], deselected: Sequence[str] = (), chain: str = "exirkit"
+    modules: Sequence[str], not_run: Sequence[str] = (), chain: str = "exirkit"
 ) -> tuple[dict[str, Outcome], str]:
     """Run test modules of the wheel.
 
     Args:
         modules: Their names in `executorch.backends`.
-        deselected: Tests to leave out.
+        not_run: Patterns of the names of tests to leave out.
         chain: `exirkit`, or `official` to run them as they are.
 
     Returns:
@@ -107,18 +121,28 @@ def run_modules(
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.jsonl")
         names = [f"executorch.backends.{one}" for one in modules]
-        leaving = [f"--deselect=executorch/backends/{one}" for one in deselected]
         environment = {
             **os.environ,
             "UPSTREAM_CHAIN": chain,
             "UPSTREAM_RESULTS": str(results),
+            "UPSTREAM_NOT_RUN": json.dumps(list(not_run)),
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         }
         # Configuration of ours, such as warnings as errors, is not theirs.
-        options = ["-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={_site_packages()}"]
+        options = [
+            "-q",
+            "-p",
+            PLUGIN,
+            "-p",
+            "no:cacheprovider",
+            "--import-mode=importlib",
+            "-c",
+            os.devnull,
+            f"--rootdir={_site_packages()}",
+        ]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", *leaving, "--pyargs", *names],
+            [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", "--pyargs", *names],
             cwd=ROOT,
             env=environment,
             capture_output=True,

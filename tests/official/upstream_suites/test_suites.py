@@ -5,10 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
-from tests.official.upstream_suites.running import Group, modules_of, read_table, run_modules
+from tests.official.upstream_suites.plugin import matches
+from tests.official.upstream_suites.running import Group, Known, modules_of, read_table, run_modules
 
 TABLE = read_table()
 FOLDERS = ("xnnpack/test", "vulkan/test", "apple/coreml/test", "cadence/aot/tests", "cortex_m/test")
+# What a suite expects to fail, it expects of each chain.
+GOOD = ("passed", "expected failure")
+NEEDED = sorted({one.needs for one in TABLE.known if one.needs})
 
 
 @pytest.mark.executorch
@@ -17,11 +21,12 @@ def test_what_the_official_chain_passes_passes_through_ours(group: Group) -> Non
     missing = [name for name in group.needs if find_spec(name) is None]
     if missing:
         pytest.skip(f"{group.name} needs {', '.join(missing)}")
-    outcomes, printed = run_modules(group.modules, TABLE.not_run)
+    not_run = [pattern for one in TABLE.known if not one.run for pattern in one.tests]
+    outcomes, printed = run_modules(group.modules, not_run)
     assert outcomes, printed[-3000:]
-    failed = {name: one.reason for name, one in outcomes.items() if one.outcome != "passed" and name not in TABLE.known}
+    failed = {name: one.reason for name, one in outcomes.items() if one.outcome not in GOOD and not _known(name)}
     assert not failed, "\n\n".join(f"{name}\n{reason}" for name, reason in failed.items())
-    fixed = [name for name, one in outcomes.items() if one.outcome == "passed" and name in TABLE.known]
+    fixed = [name for name, one in outcomes.items() if one.outcome in GOOD and any(map(_fails, _known(name)))]
     assert not fixed, f"these pass now; take them out of suites.yaml: {fixed}"
     silent = [module for module in group.modules if not any(_is_in(name, module) for name in outcomes)]
     assert not silent, f"no test of these has run: {silent}"
@@ -31,6 +36,22 @@ def test_what_the_official_chain_passes_passes_through_ours(group: Group) -> Non
         if group.lowers and not any(one.steps for name, one in outcomes.items() if _is_in(name, module))
     ]
     assert not idle, f"no test of these has taken a step of our chain: {idle}"
+
+
+@pytest.mark.parametrize("package", NEEDED)
+def test_what_needs_a_package_is_named_where_it_is_missing(package: str) -> None:
+    tests = [pattern for one in TABLE.known if one.needs == package for pattern in one.tests]
+    if find_spec(package) is None:
+        pytest.skip(f"these need {package}: {', '.join(tests)}")
+
+
+def _known(test: str) -> list[Known]:
+    return [one for one in TABLE.known if matches(test, one.tests)]
+
+
+def _fails(known: Known) -> bool:
+    """Return whether a test must not pass: it is known to fail, wherever it runs."""
+    return not known.needs or find_spec(known.needs) is None
 
 
 def _is_in(test: str, module: str) -> bool:
@@ -49,7 +70,7 @@ def test_each_module_of_the_suites_is_in_the_table() -> None:
 @pytest.mark.executorch
 def test_the_table_gives_a_reason_for_each_test_that_does_not_pass() -> None:
     listed = {module for group in TABLE.groups for module in group.modules}
-    assert all(why.strip() for why in (*TABLE.known.values(), *TABLE.left.values()))
-    for test in TABLE.known:
+    assert all(why.strip() for why in (*(one.why for one in TABLE.known), *TABLE.left.values()))
+    for test in (test for one in TABLE.known for test in one.tests):
         module = test.partition("::")[0].removesuffix(".py").replace("/", ".")
-        assert module in listed, f"{test} is in no group"
+        assert any(matches(one, [module]) for one in listed), f"{test} is in no group"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from tests.passes.programs import Function
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
 
@@ -15,21 +16,10 @@ from exirkit.passes import ExportPass
 aten = torch.ops.aten
 
 
-class Of(torch.nn.Module):
-    """A module around a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
 def trace(function: Callable[..., Any], *inputs: torch.Tensor, dynamic_shapes: Any = None) -> GraphModule:
     """Export a function; placeholders are its inputs alone."""
     shapes = None if dynamic_shapes is None else (dynamic_shapes,)
-    return torch.export.export(Of(function), inputs, dynamic_shapes=shapes).graph_module
+    return torch.export.export(Function(function), inputs, dynamic_shapes=shapes).graph_module
 
 
 def chain(length: int) -> GraphModule:

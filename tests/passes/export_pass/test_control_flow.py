@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.passes.export_pass.graphs import Swap, Untouched, targets
+from tests.passes.export_pass.graphs import trace as trace_of
 from torch._higher_order_ops.map import map as hop_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -24,21 +26,11 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-class Of(torch.nn.Module):
-    """A module around a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
-
-
 def trace(function: Callable[..., Any], *, dynamic: bool = False) -> GraphModule:
     """Export a function of one matrix."""
-    shapes = (({0: torch.export.Dim("n", min=2)},),) if dynamic else None
-    return torch.export.export(Of(function), (torch.randn(4, 3),), dynamic_shapes=shapes).graph_module
+    return trace_of(
+        function, torch.randn(4, 3), dynamic_shapes=({0: torch.export.Dim("n", min=2)},) if dynamic else None
+    )
 
 
 @functools.cache
@@ -47,26 +39,8 @@ def traced(function: Callable[..., Any]) -> GraphModule:
     return trace(function)
 
 
-def targets(module: GraphModule) -> list[str]:
-    return [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
-
-
 def bodies(module: GraphModule) -> list[list[str]]:
     return [targets(child) for child in module.children() if isinstance(child, GraphModule)]
-
-
-class Swap(ExportPass):
-    def __init__(self, old: Any, new: Any) -> None:
-        super().__init__()
-        self.old, self.new = old, new
-
-    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
-        return super().call_operator(self.new if op is self.old else op, args, kwargs, meta)
-
-
-class Untouched(ExportPass):
-    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
-        return super().call_operator(op, args, kwargs, meta)
 
 
 class Copying(Untouched):
@@ -106,7 +80,7 @@ def test_identity(function: Callable[..., Any], pass_type: type[ExportPass]) -> 
 def test_bodies_are_rewritten(function: Callable[..., Any]) -> None:
     module = traced(function)
     before = bodies(module)
-    result = Swap(aten.sin.default, aten.tanh.default)(module)
+    result = Swap(sin=aten.tanh.default)(module)
     assert result.modified
     assert bodies(result.graph_module) == [
         ["aten.tanh.default" if target == "aten.sin.default" else target for target in body] for body in before
@@ -119,7 +93,7 @@ def test_bodies_are_rewritten(function: Callable[..., Any]) -> None:
 
 def test_untouched_branch_is_shared() -> None:
     module = traced(choose)
-    result = Swap(aten.sin.default, aten.tanh.default)(module).graph_module
+    result = Swap(sin=aten.tanh.default)(module).graph_module
     assert result.get_submodule("false_graph_0") is module.get_submodule("false_graph_0")
     x = torch.rand(4, 3) + 1
     torch.testing.assert_close(result(x)[0], x.tanh() + 1)
@@ -145,7 +119,7 @@ def test_changed_dtype_reaches_branches_and_what_follows() -> None:
 
 def test_dynamic_sizes_go_into_branches() -> None:
     module = trace(choose, dynamic=True)
-    result = Swap(aten.relu.default, aten.sigmoid.default)(module).graph_module
+    result = Swap(relu=aten.sigmoid.default)(module).graph_module
     assert result(torch.ones(7, 3))[0].shape == (7, 3)
     assert result.get_submodule("true_graph_0") is module.get_submodule("true_graph_0")
 
@@ -216,7 +190,7 @@ def test_unknown_higher_order_operators_pass_through() -> None:
     (branch,) = module.graph.find_nodes(op="get_attr", target="true_graph_0")
     (cond,) = module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond)
     cond.target, cond.args, cond.kwargs = mystery, (branch, cond.args[3][0]), {"scale": 2.0}
-    for pass_ in (Untouched(), Swap(aten.sum.default, aten.mean.default)):
+    for pass_ in (Untouched(), Swap(sum=aten.mean.default)):
         result = pass_(module)
         (found,) = result.graph_module.graph.find_nodes(op="call_function", target=mystery)
         assert found.kwargs == {"scale": 2.0}

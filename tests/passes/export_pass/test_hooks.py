@@ -10,7 +10,6 @@ import pytest
 import torch
 from tests.passes.export_pass.graphs import (
     AddIsMulSub,
-    Of,
     Swap,
     Untouched,
     as_edge,
@@ -19,6 +18,7 @@ from tests.passes.export_pass.graphs import (
     targets,
     trace,
 )
+from tests.passes.programs import Function
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
 
 
 def test_tutorial_pass_on_edge_operators() -> None:
-    program = torch.export.export(Of(lambda x: torch.relu(x + 1)), (torch.randn(2, 3),)).run_decompositions()
+    program = torch.export.export(Function(lambda x: torch.relu(x + 1)), (torch.randn(2, 3),)).run_decompositions()
     module = as_edge(program.graph_module)
 
     class ConvertReluToSigmoid(ExportPass):

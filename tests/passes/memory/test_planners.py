@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exirkit.passes.memory.packing.search import Effort, exact_placement, smallest_placement
-from exirkit.passes.memory.planners import PLANNERS, solve
+from exirkit.passes.memory.planners import PLANNERS, solve_planning_problem
 from exirkit.passes.memory.problem import (
     Alternatives,
     Body,
@@ -52,7 +52,7 @@ def test_steps_of_bodies_follow_the_step_that_runs_them() -> None:
 def test_the_bound_counts_one_of_several_alternatives() -> None:
     bodies = (Body(-1, 0), Body(0, 1), Body(0, 1))
     values = [PlannedValue(10, 0, 3), *(PlannedValue(7, 0, 3, body=body, last_body=0) for body in (1, 2))]
-    result = solve(PlanningProblem(values, {}, bodies))
+    result = solve_planning_problem(PlanningProblem(values, {}, bodies))
     assert result.lower_bounds == result.pool_nbytes == {1: 17}
     assert result.is_proved_smallest
 
@@ -60,11 +60,11 @@ def test_the_bound_counts_one_of_several_alternatives() -> None:
 def test_single_alignments_and_pools() -> None:
     values = [PlannedValue(1, 0, 1), PlannedValue(8, 0, 1, alignment=8), PlannedValue(3, 0, 1, pool=2)]
     for planner in ("naive", "greedy", "portfolio"):
-        result = solve(PlanningProblem(values, {2: Pool(4, 2)}), planner)
+        result = solve_planning_problem(PlanningProblem(values, {2: Pool(4, 2)}), planner)
         assert result.offsets[1] % 8 == 0
         assert result.pool_nbytes[2] == 4
         assert result.over_limit == {2: 2}
-    assert solve(PlanningProblem(values)).pool_nbytes == {1: 9, 2: 3}
+    assert solve_planning_problem(PlanningProblem(values)).pool_nbytes == {1: 9, 2: 3}
 
 
 @settings(max_examples=25, deadline=None)
@@ -96,14 +96,18 @@ def test_exact_is_a_smallest_plan_and_says_so() -> None:
     # What heuristics leave at 160 bytes fits into the 144 that are live at once.
     rows = ((48, 1, 3), (48, 0, 0), (32, 1, 3), (32, 0, 1), (32, 3, 3), (48, 0, 0), (16, 3, 3), (48, 2, 2), (32, 1, 1))
     problem = PlanningProblem([PlannedValue(*row) for row in rows])
-    result = solve(problem, "exact")
+    result = solve_planning_problem(problem, "exact")
     assert result.pool_nbytes == {1: 144}
     assert result.is_proved_smallest
-    assert solve(problem, "exact") == result
+    assert solve_planning_problem(problem, "exact") == result
     # A gap below what is pinned that nothing fits into: no plan is as small as the bytes that are live.
     pinned = PlanningProblem([PlannedValue(16, 0, 1, pinned=16), PlannedValue(32, 0, 1)])
-    assert solve(pinned, "portfolio").lower_bounds == {1: 48}
-    assert solve(pinned, "exact").lower_bounds == solve(pinned, "exact").pool_nbytes == {1: 64}
+    assert solve_planning_problem(pinned, "portfolio").lower_bounds == {1: 48}
+    assert (
+        solve_planning_problem(pinned, "exact").lower_bounds
+        == solve_planning_problem(pinned, "exact").pool_nbytes
+        == {1: 64}
+    )
 
 
 def test_exact_states_a_gap_when_it_gives_up() -> None:

@@ -11,6 +11,7 @@ import torch
 from tests.passes.programs import apply, core, edge, exported, outputs, targets
 from torch.fx import Node
 
+from exirkit import to_edge
 from exirkit.ir import GraphEditor, ModelError, copy_program, infer_value, same_value
 from exirkit.passes import (
     GenerateDebugHandles,
@@ -183,3 +184,13 @@ def test_thousands_of_nodes_need_no_recursion() -> None:
 
     program = edge(model, torch.randn(2))
     assert len([node for node in program.graph.nodes if isinstance(node, Node)]) > 1_200
+
+
+def test_arguments_that_passes_name_are_written_by_position() -> None:
+    program = exported(torch.nn.Hardtanh(-1.0, 1.0), torch.randn(3))
+    (node,) = program.graph.find_nodes(op="call_function", target=torch.ops.aten.hardtanh.default)
+    node.target, node.args, node.kwargs = torch.ops.aten.clamp.default, node.args[:1], {"max": 0.5}
+    lowered = to_edge(program).exported_program()
+    (call,) = (one for one in lowered.graph.nodes if one.op == "call_function")
+    assert call.args[1:] == (None, 0.5)
+    assert not call.kwargs

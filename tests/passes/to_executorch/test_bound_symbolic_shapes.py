@@ -18,7 +18,7 @@ from exirkit.passes import (
     PropagateSpecs,
     RemoveAsserts,
 )
-from exirkit.passes.to_executorch.bound_symbolic_shapes import SizeBounds
+from exirkit.passes.to_executorch.symbolic_shapes import SizeBounds
 
 STATIC, BOUND = TensorShapeDynamism.STATIC, TensorShapeDynamism.DYNAMIC_BOUND
 

@@ -23,6 +23,7 @@ from exirkit.cli.options import (
     Json,
     Level,
     LevelTarget,
+    Libraries,
     MethodName,
     ModelTarget,
     Passes,
@@ -76,6 +77,7 @@ def bisect(
     seed: Seed = 0,
     rtol: Rtol = None,
     atol: Atol = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Find the first pass, rule and application that changes what a model computes: exit code 1 if there is one.

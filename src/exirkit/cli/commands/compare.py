@@ -19,6 +19,7 @@ from exirkit.cli.options import (
     Json,
     Level,
     LevelTarget,
+    Libraries,
     MethodName,
     ModelTarget,
     Passes,
@@ -156,6 +157,7 @@ def compare(
     seed: Seed = 0,
     rtol: Rtol = None,
     atol: Atol = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Compare eager PyTorch, the reference runtime and the official runtime: exit code 1 if results differ.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exirkit.cli.console import nbytes_text, print_json, print_line, print_table, shape_text
-from exirkit.cli.options import Json, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.options import Json, Libraries, MethodName, OperatorBooks, ProgramFile
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def inspect(
     instructions: Annotated[bool, typer.Option("--instructions", help="List the instructions.")] = False,
     values: Annotated[bool, typer.Option("--values", help="List the value table.")] = False,
     rules: OperatorBooks = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Show what is in a program file."""

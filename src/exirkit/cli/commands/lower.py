@@ -18,7 +18,7 @@ from exirkit.cli.choices import rules_of as rules_of_books
 from exirkit.cli.console import Steps, nbytes_text, output_to_stderr, print_json, print_line, print_table
 from exirkit.cli.files import check_writable, expand_books, write_text
 from exirkit.cli.model import export_target, parse_source
-from exirkit.cli.options import Json, ModelTarget, Planner, Strict
+from exirkit.cli.options import Json, Libraries, ModelTarget, Planner, Strict
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def lower(
         str, typer.Option("--target", metavar="FILE", help="What is lowered for: a file, a shipped one, or any.")
     ] = "official_host",
     report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report there.")] = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Lower a model to a program file.

@@ -15,7 +15,7 @@ from exirkit.cli.console import Steps, counted, nbytes_text, print_json, print_l
 from exirkit.cli.errors import WRONG_USAGE, CommandError
 from exirkit.cli.files import check_writable, write_text
 from exirkit.cli.model import export_target, parse_source
-from exirkit.cli.options import Json, MethodName, Planner
+from exirkit.cli.options import Json, Libraries, MethodName, Planner
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -222,6 +222,7 @@ def memory(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="The same as a trace for Perfetto or chrome://tracing.")
     ] = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Show where the tensors of a program lie, and how much of its memory is needed.

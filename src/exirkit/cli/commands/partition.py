@@ -21,7 +21,7 @@ from exirkit.cli.console import (
 )
 from exirkit.cli.errors import unknown_name
 from exirkit.cli.model import export_target, parse_source
-from exirkit.cli.options import Json, MethodName, ModelTarget, Strict
+from exirkit.cli.options import Json, Libraries, MethodName, ModelTarget, Strict
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def partition(
         str | None, typer.Option(metavar="NAME", help="Report all about one call.", show_default=False)
     ] = None,
     strict: Strict = False,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Show what a partitioning takes of a model, and why not the rest.

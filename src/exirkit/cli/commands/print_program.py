@@ -17,6 +17,7 @@ from exirkit.cli.options import (
     Json,
     Level,
     LevelTarget,
+    Libraries,
     MethodName,
     ModelTarget,
     Passes,
@@ -99,6 +100,7 @@ def print_program(
     optimize: Level = 1,
     runtime: LevelTarget = "official_host",
     strict: Strict = False,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Print a program in the notation of rules: what is printed can be copied into `vars` and `match` of a rule.

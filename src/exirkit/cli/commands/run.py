@@ -16,7 +16,7 @@ import typer
 from exirkit.cli.console import Steps, print_json, print_line, print_table, shape_text
 from exirkit.cli.errors import usage_error
 from exirkit.cli.files import check_writable, write_whole
-from exirkit.cli.options import Json, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.options import Json, Libraries, MethodName, OperatorBooks, ProgramFile
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def run(
         bool, typer.Option("--in-place", help="With --sanitize: results may overwrite arguments that are dead.")
     ] = False,
     rules: OperatorBooks = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Run a method of a program file on the reference runtime."""

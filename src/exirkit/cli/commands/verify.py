@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exirkit.cli.console import counted, print_json, print_line, print_text
-from exirkit.cli.options import Json, OperatorBooks, ProgramFile
+from exirkit.cli.options import Json, Libraries, OperatorBooks, ProgramFile
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def verify(
         str, typer.Option("--target", metavar="FILE", help="Whose kernels it calls: a file, a shipped one, or any.")
     ] = "official_host",
     rules: OperatorBooks = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Check a program file: its form, its meaning, and that the target has its kernels and these take its calls."""

@@ -16,7 +16,7 @@ import typer
 from exirkit.cli.console import Steps, output_to_stderr, print_json, print_line, print_table, print_text
 from exirkit.cli.errors import one_line, usage_error
 from exirkit.cli.files import expand_books
-from exirkit.cli.options import Json, Pipelines, Rules
+from exirkit.cli.options import Json, Libraries, Pipelines, Rules
 
 if TYPE_CHECKING:
     from exirkit.fuzz import CampaignConfig, Progress
@@ -124,6 +124,7 @@ def fuzz(
     bench: Annotated[
         str | None, typer.Option(metavar="MODULE:CLASS", help="What makes and checks programs.", show_default=False)
     ] = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Generate programs, compile them, and ask the oracles: exit code 0 if nothing is wrong, 1 otherwise.
@@ -146,6 +147,7 @@ def fuzz(
         target=target,
         pipelines=tuple(Attachment.of(file) for file in pipeline or ()),
         rules=tuple(Attachment.of(file) for file in expand_books(rules)),
+        libraries=tuple(libraries or ()),
         oracles=tuple(chosen.split(",")) if (chosen := oracles or rungs) is not None else None,
         policy=_read_policy(policy),
         optimization_levels=tuple(dict.fromkeys(optimize or levels)),

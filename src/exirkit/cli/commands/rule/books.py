@@ -12,7 +12,7 @@ import typer
 from exirkit.cli.console import Steps, print_json, print_line, print_table
 from exirkit.cli.errors import CommandError
 from exirkit.cli.files import check_writable, expand_books, write_text
-from exirkit.cli.options import Json
+from exirkit.cli.options import Json, Libraries
 
 if TYPE_CHECKING:
     from exirkit.patterns import LoadedBook
@@ -40,6 +40,7 @@ class RuleListReport:
 
 def list_rules(
     book: Annotated[str | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]", show_default=False)] = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """List the rules of a book or of the books in a directory, or the books that come with exirkit."""
@@ -104,6 +105,7 @@ def schema(
 def docs(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", show_default=False)],
     books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]...", show_default=False)] = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Write pages about the rules of books: Markdown, one for each book, and an index.

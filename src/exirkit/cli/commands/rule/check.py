@@ -188,9 +188,8 @@ def check(
     """
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.patterns import CheckSettings, import_libraries, shipped_books
+        from exirkit.patterns import CheckSettings, shipped_books
 
-        import_libraries(libraries or ())
         settings = CheckSettings(
             trials=trials,
             seed=seed,
@@ -265,10 +264,10 @@ def check_files(
 
 def _between(names: Sequence[str], settings: CheckSettings, steps: Steps) -> Relations:
     """Return what the rules of one book do to those of another."""
-    from exirkit.patterns import Relations, load_book, relations_between
+    from exirkit.patterns import Relations, load_books, relations_between
 
     steps("what the books do to each other")
-    between = relations_between([load_book(name) for name in names])
+    between = relations_between(load_books(names))
     severity = "error" if settings.is_strict else "warning"
     return Relations([one.model_copy(update={"severity": severity}) for one in between.found], between.notes)
 

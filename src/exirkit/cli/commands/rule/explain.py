@@ -139,10 +139,9 @@ def explain(
     with Steps() as steps:
         steps("loading torch")
         from exirkit.ir import GraphEditor, copy_program
-        from exirkit.patterns import import_libraries, load_book
+        from exirkit.patterns import load_books
 
-        import_libraries(libraries or ())
-        loaded = [load_book(name).require_valid() for name in expand_books(books)]
+        loaded = load_books(expand_books(books))
         compiled = [one for book in loaded for one in book.rules]
         wanted = _rule_of(loaded, rule)
         target = export_target(source, steps, strict=strict)

@@ -19,7 +19,7 @@ from exirkit.cli.console import Steps, output_to_stderr, print_json
 from exirkit.cli.errors import WRONG_USAGE, CommandError, usage_error
 from exirkit.cli.files import check_writable, write_text
 from exirkit.cli.model import ModelSource, call_factory, find_functions, parse_source
-from exirkit.cli.options import Json
+from exirkit.cli.options import Json, Libraries
 
 if TYPE_CHECKING:
     import torch
@@ -95,6 +95,7 @@ def from_trace(
     rule: Annotated[str | None, typer.Option("--id", help="Id of the rule; else from the name.")] = None,
     dialect: Annotated[TraceDialect, typer.Option(help="Where the rule is to be applied.")] = TraceDialect.EDGE,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="BOOK.yaml")] = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Make a rule of two functions that are traced on examples.
