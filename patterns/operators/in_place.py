@@ -29,7 +29,7 @@ _MAKE_NEW = frozenset({
 
 
 @cache
-def functional_twin(op: Operator) -> Operator | None:
+def functional_variant_of(op: Operator) -> Operator | None:
     """Return the operator that returns what another one writes to its first argument: `relu` for `relu_`."""
     schema = getattr(op, "_schema", None)
     if schema is None or not isinstance(op, torch._ops.OpOverload) or not _writes_first_only(schema):
@@ -69,7 +69,7 @@ def make_functional(editor: GraphEditor) -> int:
     """
     count = 0
     for node in _writing(editor.graph):
-        twin = functional_twin(underlying(node.target))
+        twin = functional_variant_of(underlying(node.target))
         if twin is not None and _is_unseen(node) and _keeps_dtype(node):
             editor.retarget(node, twin)
             count += 1
