@@ -69,9 +69,9 @@ def make_functional(editor: GraphEditor) -> int:
     """
     count = 0
     for node in _writing(editor.graph):
-        twin = functional_variant_of(underlying(node.target))
-        if twin is not None and _is_unseen(node) and _keeps_dtype(node):
-            editor.retarget(node, twin)
+        functional = functional_variant_of(underlying(node.target))
+        if functional is not None and _is_unseen(node) and _keeps_dtype(node):
+            editor.retarget(node, functional)
             count += 1
     return count
 
