@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from exirkit.ir import GraphEditor, underlying, value_of
 from exirkit.patterns.syntax.terms import Operator
 
-# These give truth values where the operators that write convert them to the dtype of what they write to.
+# These give bools where the operators that write convert them to the dtype of what they write to.
 _OTHER_DTYPES = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 )
@@ -38,11 +38,11 @@ def functional_variant_of(op: Operator) -> Operator | None:
     if not name.endswith("_") or name.endswith("__") or name[:-1] in _OTHER_DTYPES:
         return None
     packet = getattr(getattr(torch.ops, op.namespace), name[:-1], None)
-    twin = getattr(packet, schema.overload_name or "default", None)
-    if twin is None or twin._schema.is_mutable:
+    found = getattr(packet, schema.overload_name or "default", None)
+    if found is None or found._schema.is_mutable:
         return None
-    same = [one.name for one in twin._schema.arguments] == [one.name for one in schema.arguments]
-    return twin if same and len(twin._schema.returns) == 1 else None
+    same = [one.name for one in found._schema.arguments] == [one.name for one in schema.arguments]
+    return found if same and len(found._schema.returns) == 1 else None
 
 
 def _writes_first_only(schema: torch.FunctionSchema) -> bool:
