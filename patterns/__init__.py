@@ -66,6 +66,7 @@ from .operators.targets import KernelCost, Registry, Target, Work, read_target, 
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
+from .types.tensors import TensorVariable
 
 __all__ = [
     "DTYPES",
@@ -112,6 +113,7 @@ __all__ = [
     "StandalonePattern",
     "StoredRule",
     "Target",
+    "TensorVariable",
     "TracedLiteral",
     "TracedRule",
     "UnknownNameError",

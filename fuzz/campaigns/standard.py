@@ -83,7 +83,7 @@ class StandardBench:
         seconds = dict(verdict.seconds)
         compared = told.bitwise + told.tolerant
         not_run = {} if verdict.unsupported else dict(verdict.not_run)
-        rest = (seconds, compared, told.bitwise, not_run, seen_features(verdict))
+        rest = (seconds, compared, told.bitwise, not_run, seen_features(verdict, case.features))
         if verdict.failures:
             is_ours = verdict.failures[0].oracle == "eager-run"
             found = tuple(found_of(one) for one in _different(verdict.failures))

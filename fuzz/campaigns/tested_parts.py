@@ -19,8 +19,10 @@ CHANGES = "changes:"
 # And what is inserted in it.
 WITH_PATTERN = "pattern:"
 NEAR = "near:"
+# Noted of a program with the pattern of a rule in which something is wrong: rules that raise are not applied.
+FAILED = "failed:"
 
-PREFIXES = (FIRES, CHANGES, WITH_PATTERN, NEAR)
+PREFIXES = (FIRES, CHANGES, WITH_PATTERN, NEAR, FAILED)
 
 Kind = Literal["rule", "pass", "pipeline", "stage"]
 
@@ -34,6 +36,7 @@ class TestedPart(BaseModel):
         changed: In how many programs the rule fired, or how many of them the pass changed.
         with_pattern: How many programs have its pattern.
         near: How many programs have a near miss of its pattern.
+        failed: How many programs that have its pattern failed, whatever the reason.
         instead: Rules that fired in programs that have its pattern, where it did not, by how many.
     """
 
@@ -44,6 +47,7 @@ class TestedPart(BaseModel):
     changed: int = 0
     with_pattern: int = 0
     near: int = 0
+    failed: int = 0
     instead: dict[str, int] = {}
 
     @property
@@ -52,10 +56,17 @@ class TestedPart(BaseModel):
         return self.kind != "stage"
 
 
-def seen_features(verdict: Verdict) -> frozenset[str]:
-    """Return what the oracles have seen of the parts under test, as features of the program."""
+def seen_features(verdict: Verdict, inserted: frozenset[str]) -> frozenset[str]:
+    """Return what the oracles have seen of the parts under test, as features of the program.
+
+    Args:
+        verdict: What they report.
+        inserted: The other features of the program.
+    """
+    whole = [one.removeprefix(WITH_PATTERN) for one in inserted if one.startswith(WITH_PATTERN)]
     fired = {f"{FIRES}{name}" for name, count in verdict.fired.items() if count}
-    return frozenset(fired | {f"{CHANGES}{name}" for name, has_changed in verdict.changed.items() if has_changed})
+    changed = {f"{CHANGES}{name}" for name, has_changed in verdict.changed.items() if has_changed}
+    return frozenset(fired | changed | {f"{FAILED}{name}" for name in whole if verdict.failures})
 
 
 def pattern_features(made: ProgramWithPattern) -> frozenset[str]:
@@ -88,6 +99,7 @@ class Uses:
             changed=self.counts[f"{FIRES if kind == 'rule' else CHANGES}{name}"],
             with_pattern=self.counts[f"{WITH_PATTERN}{name}"],
             near=self.counts[f"{NEAR}{name}"],
+            failed=self.counts[f"{FAILED}{name}"],
             instead=dict(instead.most_common(3)) if kind == "rule" else {},
         )
 
@@ -116,7 +128,7 @@ def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, S
     """
     found = []
     for one in parts:
-        if one.changed or not one.must_change:
+        if one.changed or one.failed or not one.must_change:
             continue
         is_rule = one.kind == "rule"
         notes = list(reasons.get(one.name, ()))

@@ -98,7 +98,8 @@ class PassFuzzer:
             examined += 1
             self.checked += 1
             verdict = check(made.program, compiler=compiler, oracles=asked, seed=seed)
-            uses.add(pattern_features(made) | seen_features(verdict))
+            inserted = pattern_features(made)
+            uses.add(inserted | seen_features(verdict, inserted))
             if verdict.failures:
                 failure = verdict.failures[0]
                 if not _fails_alike(made.program, failure, plain, seed):

@@ -30,6 +30,7 @@ from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edg
 from .lowering_trace import LoweringTrace
 from .named_parts import PlacedPipelines, place_pipelines, rules_of_book, rules_of_pipeline
 
+_OFFICIAL = functools.cache(lambda: read_target("official_host"))
 PLANNERS = {"portfolio": portfolio, "greedy": greedy, "naive": naive}
 
 
@@ -94,6 +95,9 @@ class ExirkitCompiler:
         rules: Rule books (names or files) to apply to Edge programs, or compiled rules.
         passes: Passes to run on Edge programs: objects, or classes and functions as `MODULE:NAME`.
         verify: When verifiers examine a program: after `each` stage, at the `end`, or never (`none`).
+        kernels: `any`: the reference runtime, which takes calls that no kernel of the official one takes. `official`:
+            the kernels of the official host runtime; operators without kernel are replaced first (legalization), and
+            what is left that no kernel takes is rejected (EK359, EK360).
     """
 
     level: int = 1
@@ -112,6 +116,7 @@ class ExirkitCompiler:
     rules: Sequence[str] | Sequence[CompiledRule] = ()
     passes: Sequence[Any] = ()
     verify: Literal["each", "end", "none"] = "each"
+    kernels: Literal["any", "official"] = "any"
 
     @property
     def is_black_box(self) -> bool:
@@ -134,6 +139,7 @@ class ExirkitCompiler:
                 changed = {name: pipeline.run(manager.exported_program(name)).program for name in manager.methods}
                 manager = EdgeProgramManager(changed, compile_config=manager.compile_config)
             edge = {name: manager.exported_program(name) for name in sorted(manager.methods)}
+            trace.edge = edge
             trace.see_part("planner")
             made = manager.to_executorch(
                 self.config(has_names=trace.has_state),
@@ -169,8 +175,7 @@ class ExirkitCompiler:
             remove_view_copy=self.remove_view_copy,
             optimization_level=self.level,
             emit_mutable_buffer_names=has_names,
-            # The reference runtime takes more than the kernels of the official one; O11 examines what those take.
-            target=read_target("official_host").without_registry(),
+            target=_OFFICIAL() if self.kernels == "official" else _OFFICIAL().without_registry(),
         )
 
     def describe(self) -> str:

@@ -49,6 +49,7 @@ def _drawn(draw: random.Random) -> dict[str, Any]:
         "memory_policy": draw.choice((None, None, None, _POOLS, _PLACED)),
         "remove_view_copy": draw.random() < 0.5,
         "skip_dim_order": draw.random() < 0.1,
+        "kernels": "official" if draw.random() < 0.5 else "any",
     }
 
 

@@ -57,6 +57,7 @@ class LoweringTrace:
         applied: Ids of all applied rules.
         fired: How often the rules under test were applied, by id.
         changed: Whether each part under test has changed the program: passes, pipelines and their stages, by name.
+        edge: Programs of the Edge dialect by method, from when `to_executorch` begins.
     """
 
     def __init__(self, *, has_state: bool = False, keeps_snapshots: bool = False) -> None:
@@ -67,6 +68,7 @@ class LoweringTrace:
         self.applied: dict[str, int] = {}
         self.fired: Counter[str] = Counter()
         self.changed: dict[str, bool] = {}
+        self.edge: Mapping[str, ExportedProgram] = {}
         self._pipelines: dict[str, str] = {}
         self._rules: frozenset[str] = frozenset()
         self._texts: dict[str, str] = {}

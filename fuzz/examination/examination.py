@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from exirkit.fuzz.compilers.compilers import Compiler, ExirkitCompiler, Lowering
 from exirkit.fuzz.compilers.lowering_trace import LoweringTrace
 from exirkit.fuzz.compilers.official_compiler import OfficialCompiler
 from exirkit.fuzz.programs import Program, Run, RunResult, build, inputs_of, run_eagerly
-from exirkit.ir import DiagnosticError
+from exirkit.ir import Diagnostic, DiagnosticError, called_graphs
+from exirkit.patterns import name_of
 
 from .emission import silent_views
 from .expectations import Expectation, expectations_of, leaves_signs_of_zeros_open
@@ -29,6 +31,7 @@ from .verdict import Comparisons, Failure
 Result = TypeVar("Result")
 
 
+_OPERATOR = re.compile(r"\b\w+::(\w+)")
 SANITIZER_CODES = frozenset({"EK660", "EK661", "EK662", "EK663", "EK664", "EK665", "EK666"})
 """What the memory sanitizer finds."""
 
@@ -212,9 +215,33 @@ class Examination:
         result: Result = self._made[phase]
         return result
 
+    def _is_own_call(self, finding: Diagnostic) -> bool:
+        """Whether a finding is about a call without kernel, of an operator that the Edge programs do not call.
+
+        Such a call was made by the chain, which promises to make none: the program is not to blame.
+        """
+        if finding.code not in ("EK359", "EK360"):
+            return False
+        named = _OPERATOR.search(finding.message)
+        called = {
+            name_of(node.target).split(".")[1]
+            for program in self.trace.edge.values()
+            for module in called_graphs(program.graph_module)
+            for node in module.graph.nodes
+            if hasattr(node.target, "_schema")
+        }
+        return named is not None and named[1] not in called
+
     def _judged(self, error: Exception, oracle: str, stage: str | None) -> Exception:
         if oracle == "lowering" and isinstance(error, DiagnosticError) and error.code in UNSUPPORTED:
-            return RejectedError(error.code, error.diagnostics[0].headline())
+            made = [one for one in error.diagnostics if self._is_own_call(one)]
+            if not made:
+                return RejectedError(error.code, error.diagnostics[0].headline())
+            return FailedError(
+                Failure(
+                    oracle, f"made a call that no kernel takes {error.code}", made[0].render()[:4000], "legalization"
+                )
+            )
         if oracle == "poisoned-run" and isinstance(error, DiagnosticError) and error.code in SANITIZER_CODES:
             oracle = "memory-sanitizer"
         where = stage if stage is not None else self.trace.current

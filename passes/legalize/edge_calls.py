@@ -42,7 +42,7 @@ class EdgeCalls:
         size = tensor.meta["val"].shape[dim]
         if isinstance(size, int):
             return size
-        call = torch.ops.aten.sym_size.int
+        call = ops.edge.aten.sym_size.int
         return self._editor.call(call, (tensor, dim), before=self.node, origins=self.node, val=size)
 
     def cast(self, tensor: Node, dtype: torch.dtype) -> Node:

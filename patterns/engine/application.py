@@ -38,10 +38,9 @@ from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
 from exirkit.patterns.operators.in_place import calls_by_target, is_functional, memory_of, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
-from exirkit.patterns.syntax.undecided import UndecidedError, compare
 
 Stored = Callable[[Node], torch.Tensor | None]
 

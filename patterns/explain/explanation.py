@@ -22,11 +22,16 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import CompiledGuard, Failure, FailureTrace, MatchedNames, Progress, State
 from exirkit.patterns.operators.in_place import is_functional, make_functional
 from exirkit.patterns.operators.table import OperatorTable, name_of
-from exirkit.patterns.syntax.expressions import ExpressionCompiler, ExpressionError, parse_expression
+from exirkit.patterns.syntax.expressions import (
+    ExpressionCompiler,
+    ExpressionError,
+    UndecidedError,
+    parse_expression,
+    truth,
+)
 from exirkit.patterns.syntax.programs import ProgramCalls, Scope
 from exirkit.patterns.syntax.terms import Call, Item, Literal, OperatorCall, Place, Symbol, Variable, walk
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
-from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.sizes import dims_text
 from exirkit.patterns.types.tensors import TensorVariable
 

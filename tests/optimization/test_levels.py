@@ -9,8 +9,11 @@ from exirkit import (
     EdgeProgramManager,
     ExecutorchBackendConfig,
     ExecutorchProgramManager,
+    GraphEditor,
     ModelError,
+    Pass,
     UsageError,
+    ops,
     to_edge,
 )
 from exirkit.ir import underlying
@@ -143,3 +146,23 @@ def test_what_is_alive_is_bounded_by_its_peak() -> None:
     assert alive[0] == 3 * 24 * 24 * 4
     # The last convolution, beside its input.
     assert peak_nbytes(program) == max(alive) + 24 * 12 * 12 * 4
+
+
+class LeavesDeadCalls(Pass):
+    """Replaces calls of `relu`, and leaves them where they are, without users."""
+
+    name = "leaves-dead-calls"
+
+    def edit(self, editor: GraphEditor) -> None:
+        for node in editor.graph.find_nodes(op="call_function", target=ops.edge.aten.relu.default):
+            editor.replace(node, editor.call(ops.edge.aten.clamp.default, (node.args[0], 0), before=node, origins=node))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_dead_calls_that_a_pass_leaves_are_not_in_the_file_of_an_optimized_program(level: int) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+    edge = to_edge(torch.export.export(model, (torch.randn(2, 3),))).transform([LeavesDeadCalls()])
+    lowered = edge.to_executorch(ExecutorchBackendConfig(optimization_level=level)).exported_program()
+    calls = [str(underlying(node.target)) for node in lowered.graph.nodes]
+    assert any("clamp" in one for one in calls)
+    assert any("relu" in one for one in calls) == (level == 0)

@@ -14,10 +14,12 @@ from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.operators.arguments import argument_of, canonical_arguments
 
-RULES = [
-    *load_book(Path(__file__).parent / "example_rules.yaml").rules,
-    *(rule for book in shipped_books() for rule in load_book(book).rules),
-]
+
+@pytest.fixture(scope="module")
+def engine() -> RuleEngine:
+    """An engine for all shipped rules and those of the examples."""
+    books: list[str | Path] = [Path(__file__).parent / "example_rules.yaml", *shipped_books()]
+    return RuleEngine([rule for book in books for rule in load_book(book).rules])
 
 
 def attention() -> GraphEditor:
@@ -46,8 +48,8 @@ PROGRAMS = {"attention": attention, "pointwise": pointwise, "convolution": convo
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_rule_that_matches_is_a_candidate(name: str) -> None:
-    editor, engine = PROGRAMS[name](), RuleEngine(RULES)
+def test_every_rule_that_matches_is_a_candidate(name: str, engine: RuleEngine) -> None:
+    editor = PROGRAMS[name]()
     application = RuleApplication(editor, ProgramFacts(editor))
     matches = 0
     for node in editor.graph.nodes:
@@ -63,8 +65,8 @@ def test_every_rule_that_matches_is_a_candidate(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_trace_changes_no_result(name: str) -> None:
-    editor, engine = PROGRAMS[name](), RuleEngine(RULES)
+def test_a_trace_changes_no_result(name: str, engine: RuleEngine) -> None:
+    editor = PROGRAMS[name]()
     application = RuleApplication(editor, ProgramFacts(editor))
     heard = 0
     for node in editor.graph.nodes:

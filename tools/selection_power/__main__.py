@@ -41,6 +41,7 @@ class Verdict(enum.StrEnum):
 
     KILLED = "killed"
     SURVIVED = "survived"
+    UNDECIDED = "undecided"
 
 
 @app.command()
@@ -130,9 +131,12 @@ def report(directory: Path) -> None:
     verdicts = _verdicts(directory)
     quick = {number for number in range(len(sites)) if _is_killed(verdicts, number, False)}
     full = quick | {number for number in range(len(sites)) if _is_killed(verdicts, number, True)}
-    judged = sum(_key(number, False) in verdicts for number in range(len(sites)))
-    print(f"{len(sites)} mutants, {judged} judged: the selection kills {len(quick)}, all tests {len(full)}", end="")
-    print(f" ({100 * len(quick) / max(len(full), 1):.0f} %)")
+    found = [verdicts.get(_key(number, False), {}).get("verdict") for number in range(len(sites))]
+    judged = sum(one in (Verdict.KILLED, Verdict.SURVIVED) for one in found)
+    late = found.count(Verdict.UNDECIDED)
+    print(f"{len(sites)} mutants, {judged} judged, {late} not in time: the selection kills {len(quick)}")
+    if all(_key(number, True) in verdicts for number, one in enumerate(found) if one not in (None, Verdict.KILLED)):
+        print(f"all tests kill {len(full)}: {100 * len(quick) / max(len(full), 1):.0f} % by the selection")
     for number, one in enumerate(sites):
         entry = verdicts.get(_key(number, False))
         if entry and number not in quick:
@@ -191,7 +195,7 @@ def _fate(server: _Server, number: int, groups: list[list[str]], mark: str, most
         if code not in (0, 5):
             return {"verdict": Verdict.KILLED, "by": by}
         if time.monotonic() > end:
-            return {"verdict": Verdict.SURVIVED, "stopped": True}
+            return {"verdict": Verdict.UNDECIDED}
     return {"verdict": Verdict.SURVIVED}
 
 
@@ -264,7 +268,7 @@ def _verdicts(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_survivor(verdicts: dict[str, dict[str, Any]], number: int) -> bool:
-    return verdicts.get(_key(number, False), {}).get("verdict") == Verdict.SURVIVED
+    return verdicts.get(_key(number, False), {}).get("verdict") in (Verdict.SURVIVED, Verdict.UNDECIDED)
 
 
 def _is_killed(verdicts: dict[str, dict[str, Any]], number: int, slow: bool) -> bool:

@@ -110,7 +110,7 @@ def trimmed_steps(scope: Scope, used: set[str]) -> tuple[Call, ...]:
 def use_remaining(scope: Scope) -> None:
     """Use the values that should have been used and were not."""
     for value in list(scope.must_use):
-        if value.uses:
+        if value.uses and value not in scope.must_use_again:
             continue
         if value.dtype == torch.bool:
             scope.call("aten.logical_not.default", (value,), value.fact)

@@ -34,6 +34,7 @@ class Scope:
         contents: Of each input at a run, but for the seed.
         steps: Calls so far.
         must_use: Values that the next fitting call shall take.
+        must_use_again: Those of them that some call has used already.
         extents: Sizes with symbols that inputs of this method have.
         outputs_of_unknown_size: What is returned although calls cannot find it: values of a size that data decide.
     """
@@ -46,6 +47,7 @@ class Scope:
         self.contents: dict[str, Contents] = {}
         self.steps: list[Call] = []
         self.must_use: list[Value] = []
+        self.must_use_again: list[Value] = []
         self.extents: list[Affine] = []
         self.outputs_of_unknown_size: list[Value] = []
 

@@ -15,13 +15,17 @@ from exirkit.fuzz.programs import Contents, make_tensor
 from exirkit.ir import underlying
 from exirkit.patterns import INSTANCE_ERRORS, Builder, name_of
 
-_FAMILIES = frozenset({"shape", "join", "cut", "index", "choose", "clamp"})
+_FAMILIES = frozenset({"shape", "join", "cut", "index", "choose", "clamp", "cast", "create", "layout", "pad"})
+# Each element of the result is one of the operand.
+_SELECTING = frozenset(
+    f"aten.{name}" for name in ("amax.default", "amin.default", "max.default", "min.default", "max_pool2d.default")
+)
 _RULES = frozenset({"add", "sub", "rsub", "mul", "maximum", "minimum", "compare", "bitwise"})
 _FOREIGN = ("dim_order_ops.", "executorch_prim.")
 # Covers a few last bits of bfloat16.
 _ROUNDING = 1e-2
 _MOST_NUMBERS = 3000
-_SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
+SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
 # How many inputs lie in memory in another order, and how many are computed.
 _ODD_LAYOUTS = 0.15
 _COMPUTED = 0.25
@@ -130,7 +134,8 @@ class Insertion:
         self.roots = [self._values[id(tensor)] for tensor in tensors if id(tensor) in self._values]
         inner = [value for value in self.scope.values[leaves:] if value not in self.roots]
         if self.exposed and self.varied and inner:
-            self.scope.must_use.append(self.scope.choices.pick(inner))
+            self.scope.must_use_again.append(self.scope.choices.pick(inner))
+            self.scope.must_use += self.scope.must_use_again[-1:]
         elif not self.exposed:
             # Who else used them, or returned them, would be in the way of the rule.
             self.scope.values = [value for value in self.scope.values if value not in inner]
@@ -208,7 +213,7 @@ class _Dry:
 
 def _can_be_negated(tensor: torch.Tensor) -> bool:
     return tensor.numel() > 0 and (
-        is_float(tensor.dtype) or (tensor.dtype in _SIGNED and bool((tensor > torch.iinfo(tensor.dtype).min).all()))
+        is_float(tensor.dtype) or (tensor.dtype in SIGNED and bool((tensor > torch.iinfo(tensor.dtype).min).all()))
     )
 
 
@@ -266,6 +271,7 @@ _EXACT = frozenset(
     if name is not None
     and (
         operator.family in _FAMILIES
+        or operator.name in _SELECTING
         or (operator.family in ("binary", "scalar") and operator.option("rule") in _RULES)
         or (operator.family == "unary" and operator.option("grid") != "none")
     )

@@ -17,8 +17,9 @@ from torch.fx import Node
 from exirkit.ir import Diagnostic, UsageError, underlying
 from exirkit.patterns import INSTANCE_ERRORS
 
+from .insertion import SIGNED
 from .recorded_calls import LEFT_OUT, Kind, RecordedCall, RecordedInstance, Ref, changes
-from .sources import Candidate, Way, cast_others
+from .sources import COARSE, FINE, FINE_SHARE, Candidate, Way, cast_others
 
 _KINDS: Mapping[InputKind, Kind] = {
     InputKind.USER_INPUT: "input",
@@ -28,6 +29,7 @@ _KINDS: Mapping[InputKind, Kind] = {
 }
 _TRIES = 6
 _SIZES = (1, 3, 2, 5)
+_SIGNED_SHARE = 0.5
 # A pass is mistaken about what is nearly its pattern more often than about the values in it.
 _WAYS: tuple[Way | None, ...] = ("match", "near", "near", "shared", "near", "match", "near", "dtype")
 
@@ -157,6 +159,9 @@ def _instance(name: str, program: ExportedProgram, inputs: Sequence[torch.Tensor
     for node in program.graph.nodes:
         if node.op == "placeholder":
             refs[node] = Ref(node.name)
+        elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+            # What `x.to(dtype)` is exported with; it returns nothing.
+            continue
         elif node.op == "output":
             results = tuple(_written(name, one, refs) for one in node.args[0])
         else:
@@ -209,8 +214,15 @@ def _rejected(name: str, why: str, hint: str | None = None) -> UsageError:
 
 
 def _revalued(whole: RecordedInstance, rng: random.Random) -> RecordedInstance:
-    """Return an instance with other values, on a grid, of the signs that those of the example have."""
-    return replace(whole, names={name: _redrawn(tensor, rng) for name, tensor in whole.names.items()})
+    """Return an instance with other values, on a grid; floats have the signs that those of the example have.
+
+    Integers may be indices, which must be in range: only where calls take others too, they are not the same numbers in
+    another order.
+    """
+    names = {name: _redrawn(tensor, rng) for name, tensor in whole.names.items()}
+    signed = {name: _with_signs(tensor, rng) for name, tensor in names.items() if whole.kinds[name] == "input"}
+    made = replace(whole, names={**names, **signed})
+    return made if rng.random() < _SIGNED_SHARE and _runs(made) else replace(whole, names=names)
 
 
 def _redrawn(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
@@ -231,9 +243,18 @@ def _redrawn(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
         high = max(abs(low), abs(high))
         low = -high
     drawn = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * (high - low) + low
-    step = 2.0**-6 if high - low > 0.25 else (high - low) / 64
+    places = FINE if rng.random() < FINE_SHARE and tensor.dtype in (torch.float32, torch.float64) else COARSE
+    step = 2.0**-places if high - low > 0.25 else (high - low) / 64
     # Rounding to the grid must not lead out of the interval, to zero above all.
     return (drawn / step).round().mul(step).clamp(low, high).to(tensor.dtype)
+
+
+def _with_signs(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
+    """Return integers with other signs, or any other tensor as it is."""
+    if tensor.dtype not in SIGNED:
+        return tensor
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    return torch.where(torch.rand(tensor.shape, generator=generator) < 0.5, -tensor, tensor)
 
 
 def _resized(whole: RecordedInstance, size: int) -> RecordedInstance:

@@ -11,6 +11,7 @@ from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.patterns import CompiledRule, PatternInstance, load_book, pattern_instance
 
 from .insertion import Insertion
+from .sources import COARSE, EXACT_SHARE, FINE, FINE_SHARE, on_grid
 
 # Rules that every program meets that is optimized at all.
 _BOOKS = ("canonicalize", "algebra", "fold", "copies")
@@ -23,6 +24,8 @@ def insert_shipped_rule(scope: Scope) -> None:
     instance = pattern_instance(rule, scope.choices.integer(0, 999), seed=scope.choices.integer(0, 6))
     if instance is None:
         return
+    if scope.choices.chance(EXACT_SHARE):
+        instance = on_grid(instance, FINE if scope.choices.chance(FINE_SHARE) else COARSE)
     insertion = Insertion(scope, _repeating(scope, instance), exposed=scope.choices.chance(0.1))
     if insertion.is_possible():
         insertion.insert()

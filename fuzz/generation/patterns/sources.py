@@ -11,7 +11,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 
 from exirkit.fuzz.generation.method.values import DTYPES, is_float
-from exirkit.patterns import CompiledRule, near_instances, pattern_instance, takes_special_values
+from exirkit.patterns import (
+    CompiledRule,
+    PatternInstance,
+    TensorVariable,
+    near_instances,
+    pattern_instance,
+    takes_special_values,
+)
 
 from .insertion import Instance
 from .recorded_calls import changes, recorded
@@ -25,6 +32,12 @@ WAYS: tuple[Way | None, ...] = ("match", "near", "shared", "match", "dtype", "sp
 
 POSITIVE = frozenset({"match", "shared", "special"})
 """Ways in which the whole pattern is there."""
+
+EXACT_SHARE = 0.7
+"""Share of the instances whose inputs are on a grid, so that their roundings and comparisons are exact."""
+
+COARSE, FINE, FINE_SHARE = 6, 12, 0.25
+"""Binary places of numbers on a grid, and how often there are more of them than half precision has."""
 
 _TRIES = 12
 
@@ -91,6 +104,9 @@ class RulePatterns:
                     yield Candidate(replace(instance, names=names), "dtype", str(dtype).removeprefix("torch."))
                 continue
             special = self._special if way == "special" else frozenset()
+            rng = random.Random(f"{self.name}:{number}:{attempt}")
+            if rng.random() < EXACT_SHARE:
+                instance = on_grid(instance, FINE if rng.random() < FINE_SHARE else COARSE)
             yield Candidate(instance, way, special=special)
 
     def _near(self, number: int) -> Iterator[Candidate]:
@@ -104,6 +120,24 @@ class RulePatterns:
         for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
             if whole is not None:
                 yield Candidate(replace(whole, calls=calls), "near", text)
+
+
+def on_grid(instance: PatternInstance, places: int) -> PatternInstance:
+    """Return an instance whose inputs are multiples of 2**-places, as far as their types allow that.
+
+    What is computed from others may differ in its last bits, so that nothing can be known of a rounding, a cast to
+    integers or a comparison of it.
+    """
+    variables, steps = instance.rule.variables, 2**places
+    names = dict(instance.names)
+    for name, kind in instance.kinds.items():
+        variable = variables.get(name)
+        is_free = isinstance(variable, TensorVariable) and variable.domain is None
+        if kind == "input" and is_free and is_float(names[name].dtype):
+            rounded = names[name].detach().double().mul(steps).round().div(steps).to(names[name].dtype)
+            # Zero is special to many operators; other numbers do not become it.
+            names[name] = torch.where(rounded == 0, names[name].sign() / steps, rounded)
+    return replace(instance, names=names)
 
 
 def cast_others(instance: Instance, number: int) -> Iterator[tuple[torch.dtype, dict[str, Any]]]:
