@@ -49,12 +49,6 @@ REASONS: tuple[Reason, ...] = (
         concept=r"conv \+ activation",
         model="segformer",
     ),
-    Reason(
-        "the layer is a product of batches with reshapes around it, which the rule for such products does not have",
-        concept=r"linear \+ activation",
-        model="timm resmlp.*",
-        columns=("official Edge",),
-    ),
 )
 """In the order in which they are asked."""
 

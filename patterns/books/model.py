@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch.fx import Node
 
 from exirkit.ir import document_schema, or_one, schema_text
-from exirkit.patterns.syntax.undecided import compare, truth
+from exirkit.patterns.syntax.expressions import compare, truth
 
 # What a rule states that every application makes smaller, counted when it has been applied
 

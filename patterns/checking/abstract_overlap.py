@@ -15,7 +15,7 @@ from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of, traits_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -32,7 +32,6 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     walk,
 )
-from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.lists import PartitionVariable
 from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.tensors import TensorListVariable, TensorVariable

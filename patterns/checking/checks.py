@@ -46,7 +46,7 @@ def unmatched_dialects(rule: CompiledRule, *, seed: int = 0, made: Collection[An
     Args:
         rule: The rule.
         seed: Of the values that its pattern is exported with.
-        made: Operators that rules of the same book write: what a rule meets among their results was never lowered.
+        made: Operators that other rules of the book write: what a rule meets among their results was never lowered.
     """
     source = rule.rule.dialect.source
     claimed = list(_LOWERED) if source == "any" else [source] if source in _LOWERED else []
@@ -282,7 +282,8 @@ def check_one(
 ) -> RuleVerdict:
     """Check a rule of a book, with what is stored about it; the arguments are those of `check_book`."""
     stored = None if witnesses is None else fitting(rule, book, witnesses)
-    made = frozenset(op for one in book.rules for case in one.cases for op in case.replace.operators)
+    others = [one for one in book.rules if one is not rule]
+    made = frozenset(op for one in others for case in one.cases for op in case.replace.operators)
     verdict = check_rule(rule, trials=trials, seed=seed, is_strict=is_strict, stored=stored, is_fast=is_fast, made=made)
     if not is_complete:
         # They were searched again.
@@ -311,7 +312,7 @@ def check_rule(
         is_strict: A guard without a witness, or one that is called what it is not, is an error.
         stored: Witnesses of this text of the rule; they are tried again.
         is_fast: With stored witnesses nothing is searched.
-        made: Operators that rules of the same book write.
+        made: Operators that other rules of the book write.
     """
     started = time.perf_counter()
     # What Python does with tensors without values says nothing about the rule.

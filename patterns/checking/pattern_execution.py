@@ -9,7 +9,7 @@ from typing import Any
 
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -31,7 +31,6 @@ from exirkit.patterns.syntax.terms import (
     optional_names,
     walk,
 )
-from exirkit.patterns.syntax.undecided import UndecidedError
 
 
 class CannotRunError(Exception):

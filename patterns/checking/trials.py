@@ -20,7 +20,7 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of, traits_of
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Anything,
@@ -33,7 +33,6 @@ from exirkit.patterns.syntax.terms import (
     children,
     walk,
 )
-from exirkit.patterns.syntax.undecided import UndecidedError, truth
 from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.literals import Literal as LiteralValue
 from exirkit.patterns.types.literals import Reference

@@ -11,7 +11,7 @@ from torch.fx import Node
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.matching.arguments import scalar_behind
 from exirkit.patterns.operators.table import DTYPES, name_of
-from exirkit.patterns.syntax.undecided import SYMBOLIC
+from exirkit.patterns.syntax.expressions import SYMBOLIC
 
 _MOST_ELEMENTS = 12
 _SPELLINGS = {dtype: name for name, dtype in DTYPES.items()}

@@ -10,7 +10,7 @@ from torch.fx import Node
 from exirkit.ir import underlying
 from exirkit.patterns.operators.arguments import canonical_arguments
 from exirkit.patterns.operators.table import OperatorTable
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.syntax.expressions import compare
 
 from .products import linear_forms, product_forms
 from .readers import FormReader, Found, Reader, rank_of, recorded, renaming, when

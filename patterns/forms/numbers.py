@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 from exirkit.patterns.operators.arguments import argument_of, canonical_arguments
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.syntax.expressions import compare
 
 from .readers import FormReader, Found, Reader, Values, rank_of, recorded, renaming, same
 

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 from exirkit.patterns.operators.arguments import behind, canonical_arguments, may_pass
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.syntax.expressions import compare
 
 from .readers import FormReader, Found
 

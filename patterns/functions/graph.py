@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from exirkit.ir import dim_order_from_stride, module_paths, value_of
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts, word
-from exirkit.patterns.syntax.undecided import SYMBOLIC, compare
+from exirkit.patterns.syntax.expressions import SYMBOLIC, compare
 
 
 class GraphFacts(Protocol):

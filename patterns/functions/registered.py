@@ -20,8 +20,7 @@ from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import Diagnostic, UsageError, find_plugins, load_plugin, underlying, value_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
-from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.undecided import SYMBOLIC, UNKNOWN
+from exirkit.patterns.syntax.expressions import SYMBOLIC, UNKNOWN, ExpressionError
 
 from .tensors import known
 from .words import WORDS, Word, dtype_of, shape

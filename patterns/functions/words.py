@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import value_of
-from exirkit.patterns.syntax.undecided import compare, every, some, truth
+from exirkit.patterns.syntax.expressions import compare, every, some, truth
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)

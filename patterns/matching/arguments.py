@@ -15,9 +15,9 @@ from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.matching.state import Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import Arguments, Meaning, canonical_arguments, meaning_of
 from exirkit.patterns.operators.table import traits_of
+from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.syntax.terms import Anything, Literal, Operator, Term, Variable
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
-from exirkit.patterns.syntax.undecided import compare
 from exirkit.patterns.types.literals import Literal as LiteralChoice
 from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable
 from exirkit.patterns.types.variable import Variable as VariableType

@@ -19,7 +19,7 @@ from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
 from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
 from exirkit.patterns.operators.table import name_of
-from exirkit.patterns.syntax.expressions import ExpressionError, NameView
+from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
@@ -35,7 +35,6 @@ from exirkit.patterns.syntax.terms import (
     children,
     walk,
 )
-from exirkit.patterns.syntax.undecided import truth
 from exirkit.patterns.types.parser import link_variables, parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
 

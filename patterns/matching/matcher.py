@@ -27,7 +27,7 @@ from exirkit.patterns.matching.calls import (
 )
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import behind
-from exirkit.patterns.syntax.expressions import ExpressionError
+from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare, truth
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
@@ -47,7 +47,6 @@ from exirkit.patterns.syntax.terms import (
     children,
 )  # fmt: skip
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
-from exirkit.patterns.syntax.undecided import UndecidedError, compare, truth
 from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.tensors import TensorVariable
 from exirkit.patterns.types.variable import admit

@@ -9,9 +9,8 @@ from typing import Any
 from torch.fx import Node
 
 from exirkit.patterns.functions.graph import GraphFacts
-from exirkit.patterns.syntax.expressions import Compiled, NameView
+from exirkit.patterns.syntax.expressions import SYMBOLIC, Compiled, NameView
 from exirkit.patterns.syntax.programs import FACTS
-from exirkit.patterns.syntax.undecided import SYMBOLIC
 
 Then = Callable[["State"], bool]
 Matcher = Callable[[Any, "State"], bool]

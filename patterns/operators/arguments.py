@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import underlying
+from exirkit.ir import underlying, value_of
 from exirkit.patterns.operators.table import OperatorTable, Traits, traits_of
+from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.syntax.terms import Operator
-from exirkit.patterns.syntax.undecided import compare
 
 
 @dataclass
@@ -386,13 +386,8 @@ def _like(other: str) -> Meaning:
     return meaning
 
 
-def _recorded(value: Any) -> torch.Tensor | None:
-    found = value.meta.get("val") if isinstance(value, Node) else value
-    return found if isinstance(found, torch.Tensor) else None
-
-
 def _first(arguments: Arguments) -> torch.Tensor | None:
-    return next((one for one in map(_recorded, arguments.values()) if one is not None), None)
+    return next((one for one in map(value_of, arguments.values()) if isinstance(one, torch.Tensor)), None)
 
 
 def _dtype_of_input(value: Any, arguments: Arguments) -> Any:

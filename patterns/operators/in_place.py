@@ -6,13 +6,14 @@ new, and then rules need one text for both.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from exirkit.ir import GraphEditor, underlying
+from exirkit.ir import GraphEditor, underlying, value_of
 from exirkit.patterns.syntax.terms import Operator
 
 # These give truth values where the operators that write convert them to the dtype of what they write to.
@@ -29,7 +30,7 @@ _MAKE_NEW = frozenset({
 
 
 @cache
-def functional_twin(op: Operator) -> Operator | None:
+def functional_variant_of(op: Operator) -> Operator | None:
     """Return the operator that returns what another one writes to its first argument: `relu` for `relu_`."""
     schema = getattr(op, "_schema", None)
     if schema is None or not isinstance(op, torch._ops.OpOverload) or not _writes_first_only(schema):
@@ -58,6 +59,17 @@ def writes(node: Node) -> bool:
     return schema is not None and schema.is_mutable
 
 
+def calls_by_target(graph: Graph) -> Collection[Node]:
+    """Return one call of each target: a graph of thousands of calls has few dozen targets."""
+    # By identity, since torch computes the hash of an operator in Python.
+    return {id(node.target): node for node in graph.nodes if node.op == "call_function"}.values()
+
+
+def is_functional(graph: Graph) -> bool:
+    """Whether no call of a graph writes to an argument."""
+    return not any(map(writes, calls_by_target(graph)))
+
+
 def make_functional(editor: GraphEditor) -> int:
     """Let calls return new tensors instead of writing to values that nothing else uses afterwards.
 
@@ -69,7 +81,7 @@ def make_functional(editor: GraphEditor) -> int:
     """
     count = 0
     for node in _writing(editor.graph):
-        twin = functional_twin(underlying(node.target))
+        twin = functional_variant_of(underlying(node.target))
         if twin is not None and _is_unseen(node) and _keeps_dtype(node):
             editor.retarget(node, twin)
             count += 1
@@ -101,9 +113,9 @@ def _makes_new(node: Node) -> bool:
 def _keeps_dtype(node: Node) -> bool:
     """Whether the result has the dtype of the first argument without being written there."""
     given: list[Any] = [*node.args[1:], *node.kwargs.values()]
-    value = _recorded(node.args[0])
+    value = value_of(node.args[0])
     for one in given:
-        other = _recorded(one) if isinstance(one, Node) else one
+        other = value_of(one)
         is_number = isinstance(other, int | float) and type(other) is not bool
         if (is_number or isinstance(other, torch.Tensor)) and torch.result_type(value, other) != value.dtype:
             return False
@@ -129,7 +141,3 @@ def writes_by_memory(graph: Graph) -> list[tuple[Node, Node]]:
                 written = value if isinstance(value, list | tuple) else [value]
                 found += [(node, memory_of(one)) for one in written if isinstance(one, Node)]
     return found
-
-
-def _recorded(value: Any) -> Any:
-    return value.meta.get("val") if isinstance(value, Node) else value

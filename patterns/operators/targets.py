@@ -24,6 +24,7 @@ from exirkit.ir import (
     load_yaml,
     read_document,
     underlying,
+    value_of,
 )
 from exirkit.patterns.books.model import Strict
 from exirkit.patterns.operators.arguments import canonical_arguments
@@ -60,9 +61,9 @@ def work_of(node: Node) -> Work | None:
     op = underlying(node.target)
     if not isinstance(op, torch._ops.OpOverload):
         return Work()
-    results = _tensors(node.meta.get("val"))
+    results = _tensors(node)
     arguments = dict(canonical_arguments(node))
-    inputs = [value for one in arguments.values() for value in _tensors(_recorded(one))]
+    inputs = [value for one in arguments.values() for value in _tensors(one)]
     shapes = [_sizes(one) for one in (*results, *inputs)]
     if not results or any(shape is None for shape in shapes):
         return None
@@ -90,16 +91,11 @@ class _Call:
     given: Sequence[tuple[int, ...]]
 
 
-def _recorded(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_recorded(one) for one in value]
-    return value.meta.get("val") if isinstance(value, Node) else value
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [one for one in value if isinstance(one, torch.Tensor)] if isinstance(value, list | tuple) else []
+def _tensors(argument: Any) -> list[torch.Tensor]:
+    """Return the tensors behind an argument, or behind the elements of a list."""
+    value = value_of(argument)
+    values = map(value_of, value) if isinstance(value, list | tuple) else [value]
+    return [one for one in values if isinstance(one, torch.Tensor)]
 
 
 def _sizes(value: torch.Tensor) -> tuple[int, ...] | None:

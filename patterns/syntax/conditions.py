@@ -9,10 +9,8 @@ from typing import Any
 from exirkit.ir import ModelError, SourceText
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.operators.table import OperatorTable
-from exirkit.patterns.syntax.expressions import Compiled, ExpressionError
+from exirkit.patterns.syntax.expressions import Compiled, ExpressionError, truth
 from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard
-
-from .undecided import truth
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from exirkit.patterns.syntax.expressions import (
     Compiled,
     ExpressionCompiler,
     ExpressionError,
+    UndecidedError,
     parse_expression,
+    truth,
 )
-from exirkit.patterns.syntax.undecided import UndecidedError, truth
 
 from .lists import FactorsVariable, ListVariable, PermutationVariable
 from .sizes import SizeExpression

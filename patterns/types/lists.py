@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from exirkit.ir import value_of
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.types.values import UnsolvedError, ValueMaker, drawn_length
 
 from .scalars import float_between, size_between

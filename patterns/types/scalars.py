@@ -12,7 +12,7 @@ import torch
 
 from exirkit.ir import operators_with, value_of
 from exirkit.patterns.operators.table import FAMILIES, OperatorTable, UnknownNameError
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.types.literals import (
     DTYPE_CLASSES,
     DTYPE_NAMES,

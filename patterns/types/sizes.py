@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from exirkit.ir import value_of
-from exirkit.patterns.syntax.undecided import compare
+from exirkit.patterns.syntax.expressions import compare
 
 Size = int | torch.SymInt
 
