@@ -6,6 +6,7 @@ new, and then rules need one text for both.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -56,6 +57,17 @@ def writes(node: Node) -> bool:
     """Whether a call writes to an argument."""
     schema = getattr(underlying(node.target), "_schema", None) if node.op == "call_function" else None
     return schema is not None and schema.is_mutable
+
+
+def calls_by_target(graph: Graph) -> Collection[Node]:
+    """Return one call of each target: a graph of thousands of calls has few dozen targets."""
+    # By identity, since torch computes the hash of an operator in Python.
+    return {id(node.target): node for node in graph.nodes if node.op == "call_function"}.values()
+
+
+def is_functional(graph: Graph) -> bool:
+    """Whether no call of a graph writes to an argument."""
+    return not any(map(writes, calls_by_target(graph)))
 
 
 def make_functional(editor: GraphEditor) -> int:
