@@ -94,5 +94,16 @@ _.allocates
 _.asks_for_too_much
 _.dies
 
+# Attributes of modules of others, for packages that are not installed.
+_.get_state_dict
+_.none_throws
+_.__spec__
+
+# Passes, which are found by their folder.
+_.DecomposeCounting
+_.InlineGradRegions
+_.SymbolsToTensors
+_.FreeUnbounded
+
 # Called by the trees that `tools/selection_power` writes.
 _.active

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, rules_of_pipeline
 from exirkit.fuzz.examination import Verdict
-from exirkit.fuzz.generation import ProgramWithPattern
+from exirkit.fuzz.generation import WAYS, ProgramWithPattern
 from exirkit.ir import Diagnostic
 
 # Features that are noted while a program is checked begin so.
@@ -23,6 +23,10 @@ NEAR = "near:"
 FAILED = "failed:"
 
 PREFIXES = (FIRES, CHANGES, WITH_PATTERN, NEAR, FAILED)
+
+# Ways in which the pattern of a rule is inserted, one after the other.
+_TURNS = len(WAYS)
+_SHOWN = 3
 
 Kind = Literal["rule", "pass", "pipeline", "stage"]
 
@@ -126,9 +130,15 @@ def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, S
         programs: How many programs were tried.
         reasons: Why, by the name of the part, as far as that is known.
     """
-    found = []
-    for one in parts:
-        if one.changed or one.failed or not one.must_change:
+    idle = [one for one in parts if not (one.changed or one.failed) and one.must_change]
+    # Rules take turns: of a large book and few programs, most have not had theirs, which is one finding.
+    rules = sum(one.kind == "rule" for one in parts)
+    waiting = [one for one in idle if one.kind == "rule" and not (one.with_pattern or one.near)]
+    if programs >= rules or len(waiting) < 2:
+        waiting = []
+    found = [_no_turn(waiting, programs, _TURNS * rules)] if waiting else []
+    for one in idle:
+        if one in waiting:
             continue
         is_rule = one.kind == "rule"
         notes = list(reasons.get(one.name, ()))
@@ -144,6 +154,16 @@ def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, S
             )
         )
     return found
+
+
+def _no_turn(waiting: Sequence[TestedPart], programs: int, enough: int) -> Diagnostic:
+    shown = ", ".join(one.name for one in waiting[:_SHOWN])
+    more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
+    return Diagnostic(
+        code="EK872",
+        message=f"{len(waiting)} rules have their patterns in none of {programs} programs: {shown}{more}",
+        hint=f"rules take turns, and each is tried in several ways: --seeds {enough}, or a smaller book",
+    )
 
 
 def _way_out(part: TestedPart) -> str:

@@ -6,8 +6,14 @@ from .generating import generate, generate_from, generate_with_facts, require_pr
 from .method.values import Fact
 from .operators.catalogue import Operator, read_operators, shipped_operators
 from .patterns.models import ModelPatterns
-from .patterns.programs import SURROUNDINGS, ProgramWithPattern, generate_with_pattern, program_with_pattern
-from .patterns.rule_programs import from_rule, near_misses
+from .patterns.programs import (
+    SURROUNDINGS,
+    ProgramWithPattern,
+    from_rule,
+    generate_with_pattern,
+    near_misses,
+    program_with_pattern,
+)
 from .patterns.sources import WAYS, Candidate, PatternSource, RulePatterns, Way
 from .patterns.user_patterns import Pattern, sources_of
 from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy

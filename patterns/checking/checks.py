@@ -83,7 +83,7 @@ def _programs(bench: RuleTrials) -> Iterator[ExportedProgram]:
 
 
 def _lowered(program: ExportedProgram, kept: Sequence[Any] = (), *, simplifies: bool = False) -> ExportedProgram | None:
-    """Return a program in Edge; operators that are kept are not taken apart."""
+    """Return a program in Edge; operators that are kept are not decomposed."""
     # The chain is above this room; the verdict on a rule must not depend on what was imported before.
     chain, passes = import_module("exirkit.program"), import_module("exirkit.passes")
     options = {"preserve_ops": list(kept), "_core_aten_ops_exception_list": list(kept), "_check_ir_validity": False}

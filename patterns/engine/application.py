@@ -10,7 +10,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
@@ -36,7 +36,7 @@ from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
-from exirkit.patterns.operators.in_place import memory_of, writes, writes_by_memory
+from exirkit.patterns.operators.in_place import calls_by_target, is_functional, memory_of, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
 from exirkit.patterns.syntax.programs import FACTS
@@ -331,13 +331,13 @@ class RuleApplication:
     def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
         self.editor = editor
         self.facts = facts
-        self._wrap, self.is_edge = _dialect_of(_calls_by_target(editor.graph))
+        self._wrap, self.is_edge = _dialect_of(calls_by_target(editor.graph))
         self._mutated = _mutated_inputs(editor)
 
     @cached_property
     def _is_functional(self) -> bool:
         """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
-        return not any(map(writes, _calls_by_target(self.editor.graph)))
+        return is_functional(self.editor.graph)
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
@@ -578,12 +578,6 @@ def _ends_inside(user: Node, inside: Collection[Node], depth: int = 8) -> bool:
     # What takes one of several results stands for no call of the pattern.
     is_passing = user.target is operator.getitem or may_pass(underlying(user.target))
     return is_passing and all(_ends_inside(one, inside, depth - 1) for one in user.users)
-
-
-def _calls_by_target(graph: Graph) -> Collection[Node]:
-    """Return one call of each target: a graph of thousands of calls has few dozen targets."""
-    # By identity, since torch computes the hash of an operator in Python.
-    return {id(node.target): node for node in graph.nodes if node.op == "call_function"}.values()
 
 
 def _is_dead(node: Node) -> bool:

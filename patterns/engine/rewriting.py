@@ -30,7 +30,7 @@ from exirkit.patterns.engine.application import RejectedError, RuleApplication, 
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.predicate_tree import PredicateTree
-from exirkit.patterns.operators.in_place import make_functional, writes
+from exirkit.patterns.operators.in_place import is_functional, make_functional
 from exirkit.patterns.operators.targets import Target
 
 from .cost_choice import CostChoice, Room
@@ -146,7 +146,7 @@ class RuleEngine:
 
         If no rule is applied, the program is as it was.
         """
-        if self.names_writing or not any(map(writes, editor.graph.nodes)):
+        if self.names_writing or is_functional(editor.graph):
             yield
             return
         before = len(report.journal)

@@ -20,7 +20,7 @@ from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.explain.value_descriptions import described, shape_text, shown
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import CompiledGuard, Failure, FailureTrace, MatchedNames, Progress, State
-from exirkit.patterns.operators.in_place import make_functional, writes
+from exirkit.patterns.operators.in_place import is_functional, make_functional
 from exirkit.patterns.operators.table import OperatorTable, name_of
 from exirkit.patterns.syntax.expressions import (
     ExpressionCompiler,
@@ -398,7 +398,7 @@ def explain_rule(
     Raises:
         UsageError: EK262, there is no such node.
     """
-    if rule.names_writing or not any(map(writes, editor.graph.nodes)):
+    if rule.names_writing or is_functional(editor.graph):
         return _explained(rule, editor, node, rules, options, most)
     # Rules are applied to programs in which calls return new tensors, where that makes no difference.
     found: list[RuleExplanation] = []

@@ -19,7 +19,7 @@ from exirkit.patterns.operators.arguments import Arguments
 from exirkit.patterns.operators.table import OperatorTable, name_of, traits_of
 from exirkit.patterns.syntax.terms import Operator
 
-from .composites import Composite, composites_of
+from .composites import Composite, composites_of, reads_one_of
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
@@ -48,7 +48,7 @@ class Forms:
     Attributes:
         op: The operator as written.
         readers: By operator of the call that is met.
-        composites: Ways in which the operator is taken apart.
+        composites: Ways in which the operator is decomposed.
         operators: Operators of the calls that may be met.
         variants: Those that take the same arguments by the same names.
     """
@@ -58,18 +58,18 @@ class Forms:
         self.readers = dict(readers)
         self.composites = tuple(composites)
         self.operators = frozenset(self.readers).union(*(one.met for one in self.composites))
-        # By operator, and then by the test that those have in common which are alike.
-        self._taken_apart: dict[int, dict[Screen, list[Composite]]] = {}
+        self._composites_at: dict[int, list[Composite]] = {}
         for one in self.composites:
             for met in one.met:
-                self._taken_apart.setdefault(id(met), {}).setdefault(one.screen, []).append(one)
+                self._composites_at.setdefault(id(met), []).append(one)
         self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
 
     def screen(self, met: Operator) -> Screen | None:
         """Return a quick look that states which calls of an operator may be read; None if all."""
-        screens = list(self._taken_apart.get(id(met), ()))
+        wanted = [one.wanted for one in self._composites_at.get(id(met), ())]
+        screens = [reads_one_of(frozenset().union(*wanted) if all(wanted) else frozenset())] if wanted else []
         if met in self.readers:
             own = screen_of(self.readers[met])
             if own is None:
@@ -80,8 +80,8 @@ class Forms:
     def without(self, made: Collection[Operator]) -> Forms | None:
         """Return the forms that a rule may meet whose replacements call certain operators; None if there are none.
 
-        A rule that leads from one form of an operator to another is about the form, and one that takes an operator
-        apart must not find it again in its own results.
+        A rule that leads from one form of an operator to another is about the form, and one that decomposes an
+        operator must not find it again in its own results.
         """
         readers = {} if self.readers.keys() - {self.op} & set(made) else self.readers
         parts = [one for one in self.composites if not one.parts <= set(made)]
@@ -91,7 +91,7 @@ class Forms:
 
     def kept(self, met: Operator) -> frozenset[str]:
         """Return the arguments that have the same names in calls of an operator that are read."""
-        return frozenset() if id(met) in self._taken_apart else kept_by(self.readers[met])
+        return frozenset() if id(met) in self._composites_at else kept_by(self.readers[met])
 
     def readings(
         self, node: Node, target: Operator, facts: GraphFacts | None = None, *, sees_through: bool = False
@@ -110,8 +110,8 @@ class Forms:
                 yield Reading(Arguments(values, self._ranks(values)), inner)
         if facts is None:
             return
-        for screen, composites in self._taken_apart.get(id(target), {}).items():
-            for composite in composites if screen(node) else ():
+        for composite in self._composites_at.get(id(target), ()):
+            if composite.screen(node):
                 for values, inner in composite.read(node, facts, sees_through):
                     yield Reading(Arguments(values, self._ranks(values)), inner)
 

@@ -1,4 +1,4 @@
-"""Operators that lowering takes apart, recognized in their parts: `aten.silu` in a product with a sigmoid.
+"""Operators that lowering decomposes, recognized in their parts: `aten.silu` in a product with a sigmoid.
 
 Each definition is a pattern over the arguments of the operator. It is matched with the forms of the operators in it, so
 that one text covers exported programs, Edge, and the official exporter's Edge. That every reading computes the same is
@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import SourceText, underlying
-from exirkit.patterns.operators.arguments import may_pass
+from exirkit.patterns.operators.arguments import passing_operators
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Alternatives, Call, Item, Operator, Term, walk
 
@@ -70,13 +70,17 @@ class Composite:
         return frozenset().union(*(_operators(term) for term in _branches(self.root)))
 
     @cached_property
-    def screen(self) -> Callable[[Node], bool]:
-        """A cheap test of a call: False if it is certainly not the last one of the parts."""
+    def wanted(self) -> frozenset[int]:
+        """Identities of operators of which a call must be an argument of the last one of the parts; empty if of any."""
         branches = list(_branches(self.root))
         below = [one for term in branches for one in _calls_below(term)]
         # The last part itself may be met as several calls, of which this one is the last.
-        wanted = frozenset(id(op) for call in [*branches, *below] for op in _operators(call, is_root=call in branches))
-        return _screen(wanted)
+        return frozenset(id(op) for call in [*branches, *below] for op in _operators(call, is_root=call in branches))
+
+    @cached_property
+    def screen(self) -> Callable[[Node], bool]:
+        """A cheap test of a call: False if it is certainly not the last one of the parts."""
+        return reads_one_of(self.wanted)
 
     @cached_property
     def match(self) -> Callable[[Node, Any], bool]:
@@ -131,18 +135,18 @@ def _operators(term: Term, *, is_root: bool = False) -> frozenset[Operator]:
 
 
 @cache
-def _screen(wanted: frozenset[int]) -> Callable[[Node], bool]:
-    """Return a test whether a call has an argument made by one of some operators: one object for one set of them."""
-    has = _has(wanted)
-    return lambda node: not wanted or any(map(has, node.all_input_nodes))
+def reads_one_of(wanted: frozenset[int]) -> Callable[[Node], bool]:
+    """Return a test of calls that have a call of one of some operators as an argument, perhaps behind an identity."""
+    if not wanted:
+        return lambda node: True
+    found = wanted | passing_operators()
 
-
-def _has(wanted: frozenset[int]) -> Callable[[Node], bool]:
     def check(node: Node) -> bool:
-        if node.op != "call_function":
-            return False
-        op = underlying(node.target)
-        return id(op) in wanted or may_pass(op)
+        # A loop, because this is asked of every call that some part may end in.
+        for one in node.all_input_nodes:  # noqa: SIM110
+            if one.op == "call_function" and id(underlying(one.target)) in found:
+                return True
+        return False
 
     return check
 

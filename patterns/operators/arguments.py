@@ -547,6 +547,12 @@ def is_remark(node: Node) -> bool:
 
 
 @cache
+def passing_operators() -> frozenset[int]:
+    """Return the identities of operators whose calls may give back what they were given."""
+    return frozenset(_checks())
+
+
+@cache
 def _checks() -> dict[int, Callable[[Node], bool]]:
     """Return by identity of the operator what else must hold; torch keeps its operators alive."""
     find = OperatorTable().find

@@ -6,6 +6,7 @@ new, and then rules need one text for both.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.fx import Graph, Node
 from exirkit.ir import GraphEditor, underlying, value_of
 from exirkit.patterns.syntax.terms import Operator
 
-# These give truth values where the operators that write convert them to the dtype of what they write to.
+# These give bools where the operators that write convert them to the dtype of what they write to.
 _OTHER_DTYPES = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 )
@@ -29,7 +30,7 @@ _MAKE_NEW = frozenset({
 
 
 @cache
-def functional_twin(op: Operator) -> Operator | None:
+def functional_variant_of(op: Operator) -> Operator | None:
     """Return the operator that returns what another one writes to its first argument: `relu` for `relu_`."""
     schema = getattr(op, "_schema", None)
     if schema is None or not isinstance(op, torch._ops.OpOverload) or not _writes_first_only(schema):
@@ -38,11 +39,11 @@ def functional_twin(op: Operator) -> Operator | None:
     if not name.endswith("_") or name.endswith("__") or name[:-1] in _OTHER_DTYPES:
         return None
     packet = getattr(getattr(torch.ops, op.namespace), name[:-1], None)
-    twin = getattr(packet, schema.overload_name or "default", None)
-    if twin is None or twin._schema.is_mutable:
+    found = getattr(packet, schema.overload_name or "default", None)
+    if found is None or found._schema.is_mutable:
         return None
-    same = [one.name for one in twin._schema.arguments] == [one.name for one in schema.arguments]
-    return twin if same and len(twin._schema.returns) == 1 else None
+    same = [one.name for one in found._schema.arguments] == [one.name for one in schema.arguments]
+    return found if same and len(found._schema.returns) == 1 else None
 
 
 def _writes_first_only(schema: torch.FunctionSchema) -> bool:
@@ -58,6 +59,17 @@ def writes(node: Node) -> bool:
     return schema is not None and schema.is_mutable
 
 
+def calls_by_target(graph: Graph) -> Collection[Node]:
+    """Return one call of each target: a graph of thousands of calls has few dozen targets."""
+    # By identity, since torch computes the hash of an operator in Python.
+    return {id(node.target): node for node in graph.nodes if node.op == "call_function"}.values()
+
+
+def is_functional(graph: Graph) -> bool:
+    """Whether no call of a graph writes to an argument."""
+    return not any(map(writes, calls_by_target(graph)))
+
+
 def make_functional(editor: GraphEditor) -> int:
     """Let calls return new tensors instead of writing to values that nothing else uses afterwards.
 
@@ -69,9 +81,9 @@ def make_functional(editor: GraphEditor) -> int:
     """
     count = 0
     for node in _writing(editor.graph):
-        twin = functional_twin(underlying(node.target))
-        if twin is not None and _is_unseen(node) and _keeps_dtype(node):
-            editor.retarget(node, twin)
+        functional = functional_variant_of(underlying(node.target))
+        if functional is not None and _is_unseen(node) and _keeps_dtype(node):
+            editor.retarget(node, functional)
             count += 1
     return count
 

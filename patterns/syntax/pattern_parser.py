@@ -12,7 +12,7 @@ from typing import Any
 from exirkit.ir import SourceText
 from exirkit.patterns.functions.words import language_words
 from exirkit.patterns.operators.arguments import bind_written, default_of, normalised_literal, result_count
-from exirkit.patterns.operators.in_place import functional_twin
+from exirkit.patterns.operators.in_place import functional_variant_of
 from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
 from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
@@ -369,7 +369,7 @@ class PatternParser:
 
     def _operator(self, node: ast.Call, op: Any, dotted: str) -> Term:
         if self.reads_in_place:
-            op = functional_twin(op) or op
+            op = functional_variant_of(op) or op
         written = bind_written(op, dotted, node, node.args)
         for message, place, hint in written.wrong:
             self.scope.complain(self.text, "EK214", message, self._place(place), hint)

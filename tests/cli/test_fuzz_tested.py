@@ -10,6 +10,8 @@ from tests.cli.conftest import Invoke
 from tests.cli.test_fuzz import HereForPool
 
 import exirkit.fuzz
+from exirkit.fuzz import TestedPart as Part
+from exirkit.fuzz import untested
 from exirkit.passes.pipelines.pipeline import shipped_text
 
 WRONG = """\
@@ -125,3 +127,14 @@ def test_a_wrong_file_is_one_error_before_anything_runs(
     assert told in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (here / "fuzz.db").exists()
+
+
+def test_rules_that_had_no_turn_are_one_finding() -> None:
+    parts = [Part(kind="rule", name=f"r{number}") for number in range(5)]
+    tried = Part(kind="rule", name="tried", with_pattern=1)
+    found = untested([*parts, tried], 2, {})
+    assert [one.code for one in found] == ["EK872", "EK872"]
+    assert "5 rules have their patterns in none of 2 programs: r0, r1, r2 and 2 more" in found[0].message
+    assert "--seeds 48" in str(found[0].hint)
+    assert "rule tried fired in none" in found[1].message
+    assert len(untested([*parts, tried], 100, {})) == 6

@@ -1,4 +1,4 @@
-"""Operators that lowering takes apart are recognized in their parts, in every dialect, and each reading is right."""
+"""Decomposed operators are recognized in every dialect, and each reading computes the same."""
 
 from __future__ import annotations
 

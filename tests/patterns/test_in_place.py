@@ -14,7 +14,7 @@ from torch.nn import functional
 from exirkit import to_edge
 from exirkit.ir import GraphEditor, UsageError, copy_program
 from exirkit.patterns import RuleEngine, parse_book, trace_rule
-from exirkit.patterns.operators.in_place import functional_twin
+from exirkit.patterns.operators.in_place import functional_variant_of
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(2))
 ABS = """  vars: {x: "f32 [*S]"}
@@ -144,10 +144,10 @@ def test_a_pattern_that_is_traced_may_work_in_place() -> None:
         trace_rule(lambda x: x.relu(), lambda x: x.relu_(), {"x": X}, rule_id="one")
 
 
-def test_twins() -> None:
+def test_functional_variants() -> None:
     aten = torch.ops.aten
-    assert functional_twin(aten.relu_.default) is aten.relu.default
-    assert functional_twin(aten.add_.Tensor) is aten.add.Tensor
-    assert functional_twin(aten.eq_.Tensor) is None
-    assert functional_twin(aten.relu.default) is None
-    assert functional_twin(aten._foreach_add_.Scalar) is None
+    assert functional_variant_of(aten.relu_.default) is aten.relu.default
+    assert functional_variant_of(aten.add_.Tensor) is aten.add.Tensor
+    assert functional_variant_of(aten.eq_.Tensor) is None
+    assert functional_variant_of(aten.relu.default) is None
+    assert functional_variant_of(aten._foreach_add_.Scalar) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from exirkit.fuzz.generation.choices import Choices, SeededChoices
@@ -11,9 +11,10 @@ from exirkit.fuzz.generation.method.building import Building
 from exirkit.fuzz.generation.method.scope import Scope
 from exirkit.fuzz.generation.policy import Policy, draw_plan
 from exirkit.fuzz.programs import Program
+from exirkit.patterns import CompiledRule, near_instances
 
 from .insertion import Insertion
-from .sources import POSITIVE, Candidate, PatternSource, Way
+from .sources import POSITIVE, Candidate, PatternSource, RulePatterns, Way
 
 SURROUNDINGS = Policy(
     least_calls=0,
@@ -98,3 +99,36 @@ def around(choices: Choices, candidate: Candidate, policy: Policy | None = None)
         return None
     method = fill_method(scope, "forward", is_first=True, extra=(insertion.insert,))
     return None if insertion.failed else finished(building, {"forward": scope}, [method])
+
+
+def from_rule(rule: CompiledRule, seed: int, policy: Policy | None = None) -> Program | None:
+    """Return a program in which a rule has to fire.
+
+    Args:
+        rule: Any rule.
+        seed: Of values, of the way through the pattern, and of the program around it.
+        policy: Of the program around it.
+
+    Returns:
+        The program, or None if the pattern cannot be written as one: it needs operators that no program has, or values
+        that the rule's own types and guards do not give.
+    """
+    candidates = RulePatterns(rule).candidates("match", seed)
+    programs = (around(SeededChoices(seed), one, policy) for one in candidates)
+    return next((one for one in programs if one is not None), None)
+
+
+def near_misses(rule: CompiledRule, seed: int, policy: Policy | None = None) -> Iterator[tuple[str, Program]]:
+    """Yield programs that lack one part of a rule each, and that part: a guard, a literal, a repeated variable.
+
+    Structural ones come last: a value inside the pattern is used by another call as well.
+    """
+    for text, instance in near_instances(rule, seed + 1, seed=seed % 7):
+        program = around(SeededChoices(seed), Candidate(instance, "near", text), policy)
+        if program is not None:
+            yield text, program
+    for candidate in RulePatterns(rule).candidates("shared", seed):
+        program = around(SeededChoices(seed), candidate, policy)
+        if program is not None:
+            yield "values inside the pattern are used nowhere else", program
+            return

@@ -12,8 +12,9 @@ def main() -> None:
     """Run the command that `sys.argv` names and leave with its exit code; see `exirkit --help`."""
     # Even the import of the command line can be interrupted, and that is no reason for a traceback.
     try:
-        from .app import app
+        from .root import app, load_commands
 
+        load_commands(sys.argv[1] if len(sys.argv) > 1 else None)
         app(prog_name="exirkit")
     except KeyboardInterrupt:
         sys.exit(130)

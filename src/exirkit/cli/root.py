@@ -10,6 +10,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -135,3 +138,16 @@ def _noted_interrupts() -> Iterator[list[int]]:
     finally:
         if is_ours:
             signal.signal(signal.SIGINT, previous)
+
+
+def load_commands(word: str | None = None) -> None:
+    """Import the module of a command, which adds it to the application; those of all commands if `word` names none.
+
+    Args:
+        word: First word of the command line. One that names no module can be an option, or wrong: then help and hints
+            need all commands.
+    """
+    known = [module.name for module in iter_modules([str(Path(__file__).with_name("commands"))])]
+    wanted = (word or "").replace("-", "_")
+    for name in [wanted] if wanted in known else known:
+        import_module(f"exirkit.cli.commands.{name}")
