@@ -11,7 +11,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
-from exirkit.ir import GraphEditor, ProgramInterface, inherited, same_value, subgraph_editors, underlying
+from exirkit.ir import CALL_DELEGATE, GraphEditor, ProgramInterface, inherited, same_value, subgraph_editors, underlying
 from exirkit.passes.analysis import StoredValues, is_plain_call, place_of
 from exirkit.passes.contract import Pass, ReportingPass
 from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine, unfuse
@@ -73,7 +73,8 @@ class UnfuseOperators(ApplyRules):
 class EliminateDeadCode(Pass):
     """Erase unused calls, last first, so that one sweep is enough.
 
-    Requires: operators without effects may be dropped, random ones too; what writes or asserts stays.
+    Requires: operators without effects may be dropped, random ones too; what writes or asserts stays, and so do
+    delegates, whose state and effects only their backends know.
     """
 
     name = "eliminate-dead-code"
@@ -83,7 +84,9 @@ class EliminateDeadCode(Pass):
     def edit(self, editor: GraphEditor) -> None:
         """Erase what has no users."""
         for node in reversed(list(editor.graph.nodes)):
-            if node.op in ("call_function", "get_attr") and not node.users and not node.is_impure():
+            if node.op not in ("call_function", "get_attr") or node.users:
+                continue
+            if not node.is_impure() and node.target is not CALL_DELEGATE:
                 editor.erase(node)
 
 

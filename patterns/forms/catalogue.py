@@ -84,7 +84,7 @@ class Forms:
         operator must not find it again in its own results.
         """
         readers = {} if self.readers.keys() - {self.op} & set(made) else self.readers
-        parts = [one for one in self.composites if not one.parts <= set(made)]
+        parts = [one for one in self.composites if not all(_may_be_met(part, frozenset(made)) for part in one.parts)]
         if len(readers) == len(self.readers) and len(parts) == len(self.composites):
             return self
         return Forms(self.op, readers, parts) if readers or parts else None
@@ -125,6 +125,16 @@ class Forms:
         if not isinstance(recorded, torch.Tensor):
             return {}
         return dict.fromkeys(traits.dims, recorded.dim() + traits.new_dims)
+
+
+def _may_be_met(op: Operator, made: frozenset[Operator], above: frozenset[Operator] = frozenset()) -> bool:
+    """Return whether an operator may be read from calls of some operators: of a form of it, or of its parts."""
+    forms = None if op in above else forms_of(op)
+    if op in made or forms is None:
+        return op in made
+    return bool(forms.readers.keys() & made) or any(
+        all(_may_be_met(part, made, above | {op}) for part in one.parts) for one in forms.composites
+    )
 
 
 @cache
