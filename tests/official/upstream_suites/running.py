@@ -30,12 +30,14 @@ class Group:
         modules: Their names in `executorch.backends`.
         needs: Packages without which the group is not run.
         lowers: Whether each module takes steps of the chain.
+        thorough: Whether it runs with `EXIRKIT_TESTS=all` only.
     """
 
     name: str
     modules: tuple[str, ...]
     needs: tuple[str, ...] = ()
     lowers: bool = True
+    thorough: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def read_table() -> Table:
             tuple(f"{one['in']}.{module}".removeprefix(".") for module in one["modules"]),
             tuple(one.get("needs", ())),
             one.get("lowers", True),
+            one.get("thorough", False),
         )
         for one in data["groups"]
     )

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import pytest
 from tests.official.upstream_suites.plugin import matches
 from tests.official.upstream_suites.running import Group, Known, modules_of, read_table, run_modules
+from tests.thoroughness import TRIES_ALL
 
 TABLE = read_table()
 FOLDERS = ("xnnpack/test", "vulkan/test", "apple/coreml/test", "cadence/aot/tests", "cortex_m/test")
@@ -18,6 +19,8 @@ NEEDED = sorted({one.needs for one in TABLE.known if one.needs})
 @pytest.mark.executorch
 @pytest.mark.parametrize("group", TABLE.groups, ids=lambda group: group.name)
 def test_what_the_official_chain_passes_passes_through_ours(group: Group) -> None:
+    if group.thorough and not TRIES_ALL:
+        pytest.skip(f"{group.name} takes minutes of a core: EXIRKIT_TESTS=all runs it")
     missing = [name for name in group.needs if find_spec(name) is None]
     if missing:
         pytest.skip(f"{group.name} needs {', '.join(missing)}")
