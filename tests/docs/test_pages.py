@@ -81,6 +81,9 @@ class Reader:
     def _script(self, path: str, *arguments: str) -> tuple[int, str]:
         out = io.StringIO()
         source = (self.directory / path).read_text(encoding="utf-8")
+        # An earlier test of this process may have imported a file of the same name.
+        for file in self.directory.glob("*.py"):
+            sys.modules.pop(file.stem, None)
         before = sys.argv, set(sys.modules)
         sys.argv = [path, *arguments]
         try:
