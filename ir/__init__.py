@@ -147,6 +147,7 @@ from .operators.catalogue import operators_with as operators_with
 from .operators.catalogue import out_operator_name as out_operator_name
 from .operators.catalogue import overwritable_arguments as overwritable_arguments
 from .operators.catalogue import returns_view as returns_view
+from .operators.catalogue import split_arguments as split_arguments
 from .operators.catalogue import without_machine_libraries as without_machine_libraries
 from .operators.catalogue import word_for as word_for
 from .operators.catalogue import written_by_position as written_by_position

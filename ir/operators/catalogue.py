@@ -82,6 +82,26 @@ def written_by_position(
     return (*args, *values), named
 
 
+def split_arguments(op: Any, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call by position and by name; what is left out stays left out.
+
+    Args:
+        op: The operator.
+        given: Values by name of the argument; names that the operator does not have are left out.
+    """
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for place, argument in enumerate(op._schema.arguments):
+        if argument.name not in given:
+            continue
+        # Behind one that is left out, an argument can only go by name.
+        if argument.kwarg_only or len(args) < place:
+            kwargs[argument.name] = given[argument.name]
+        else:
+            args.append(given[argument.name])
+    return tuple(args), kwargs
+
+
 @cache
 def is_out_variant(op: Any) -> bool:
     """Return whether an operator writes its results into given tensors."""
@@ -126,18 +146,9 @@ def functional_call(node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any], b
     functional = functional_variant(op)
     if functional is None:
         return None, (), {}, False
-    given = named_arguments(node)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for place, argument in enumerate(functional._schema.arguments):
-        if argument.name not in given:
-            continue
-        if argument.kwarg_only or len(args) < place:
-            kwargs[argument.name] = given[argument.name]
-        else:
-            args.append(given[argument.name])
+    args, kwargs = split_arguments(functional, named_arguments(node))
     lost = _kinds(functional).keys() - {argument.name for argument in op._schema.arguments}
-    return functional, tuple(args), kwargs, "dtype" not in lost
+    return functional, args, kwargs, "dtype" not in lost
 
 
 def _kinds(op: Any) -> dict[str, str]:

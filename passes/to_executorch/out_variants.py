@@ -37,6 +37,7 @@ from exirkit.ir import (
     named_arguments,
     ops,
     results_of_graph,
+    split_arguments,
     subgraph_editors,
     underlying,
 )
@@ -478,19 +479,12 @@ class ConvertToOutVariants(Pass):
 
 
 def _convert(editor: GraphEditor, node: Node, op: OpOverload | DefinedOperator) -> None:
-    given = named_arguments(node, underlying(node.target)._schema)
+    given = dict(named_arguments(node, underlying(node.target)._schema))
     allocs = _allocs(editor, node)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for place, argument in enumerate(op._schema.arguments):
+    for argument in op._schema.arguments:
         if argument.is_out:
-            kwargs[argument.name] = allocs if isinstance(argument.type, torch.ListType) else allocs.pop(0)
-        elif argument.name in given:
-            if argument.kwarg_only or len(args) < place:
-                # A default before it was left out, so it can only go by name.
-                kwargs[argument.name] = given[argument.name]
-            else:
-                args.append(given[argument.name])
+            given[argument.name] = allocs if isinstance(argument.type, torch.ListType) else allocs.pop(0)
+    args, kwargs = split_arguments(op, given)
     editor.retarget(node, op, args, kwargs, val=node.meta["val"])
 
 

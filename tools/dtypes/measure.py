@@ -23,7 +23,7 @@ import torch
 import yaml
 from torch._ops import OpOverload
 
-from exirkit.ir import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, without_machine_libraries
+from exirkit.ir import ALL_DTYPES, AS_TORCH, OperatorDtypes, dtype_arguments, split_arguments, without_machine_libraries
 from tools.dtypes.rules import rules_for
 from tools.dtypes.samples import Tensor, operators, sample_call
 
@@ -115,15 +115,7 @@ def _run(op: Any, call: Mapping[str, Any]) -> Combination | None:
 
 def _called(op: Any, call: Mapping[str, Any]) -> Any:
     # By position, because `self` is the name of an argument.
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for place, argument in enumerate(op._schema.arguments):
-        if argument.name not in call:
-            continue
-        if argument.kwarg_only or len(args) < place:
-            kwargs[argument.name] = call[argument.name]
-        else:
-            args.append(call[argument.name])
+    args, kwargs = split_arguments(op, call)
     return op(*args, **kwargs)
 
 

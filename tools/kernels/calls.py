@@ -12,7 +12,14 @@ from tests.official.oracle import OfficialRuntime
 from tests.runtime_ref.assembly import Assembly
 
 from exirkit.emit import Buffer, Tensor
-from exirkit.ir import TensorShapeDynamism, functional_variant, ops, underlying, without_machine_libraries
+from exirkit.ir import (
+    TensorShapeDynamism,
+    functional_variant,
+    ops,
+    split_arguments,
+    underlying,
+    without_machine_libraries,
+)
 from exirkit.verifiers import UNKNOWN, Fact, TensorFacts
 from tools.dtypes.samples import Tensor as Sample
 from tools.dtypes.samples import sample_call
@@ -485,13 +492,5 @@ def made_of(tensor: torch.Tensor, order: tuple[int, ...], *, varies: bool = Fals
 
 def _called(op: Any, call: Mapping[str, Any]) -> Any:
     # By position, because `self` is the name of an argument.
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for place, argument in enumerate(op._schema.arguments):
-        if argument.name not in call:
-            continue
-        if argument.kwarg_only or len(args) < place:
-            kwargs[argument.name] = call[argument.name]
-        else:
-            args.append(call[argument.name])
+    args, kwargs = split_arguments(op, call)
     return op(*args, **kwargs)

@@ -272,7 +272,32 @@ def _room(allowed: float, inputs: Container[Any]) -> Callable[[Node], float]:
     return lambda node: allowed - live_nbytes(node, inputs)
 
 
-class ExecutorchProgramManager:
+class _Methods:
+    """Programs, and values of constant methods, by method name."""
+
+    _programs: dict[str, ExportedProgram]
+    _config_methods: dict[str, Any]
+
+    @property
+    def methods(self) -> set[str]:
+        """Names of the methods that are programs."""
+        return set(self._programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """Names of the methods that return constants."""
+        return set(self._config_methods)
+
+    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
+        """Return the program of one method.
+
+        Raises:
+            UsageError: EK703, there is no such method.
+        """
+        return method_of(self._programs, method_name)
+
+
+class ExecutorchProgramManager(_Methods):
     """Programs of the ExecuTorch dialect and the emitted program.
 
     Args:
@@ -299,24 +324,6 @@ class ExecutorchProgramManager:
             config_methods=self._config_methods,
         )
         self._image: PteImage | None = None
-
-    @property
-    def methods(self) -> set[str]:
-        """Names of the methods that are programs."""
-        return set(self._programs)
-
-    @property
-    def config_methods(self) -> set[str]:
-        """Names of the methods that return constants."""
-        return set(self._config_methods)
-
-    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
-        """Return the lowered program of one method.
-
-        Raises:
-            UsageError: EK703, there is no such method.
-        """
-        return method_of(self._programs, method_name)
 
     @property
     def executorch_program(self) -> Program:
@@ -419,7 +426,7 @@ class ExecutorchProgramManager:
         return self._image
 
 
-class EdgeProgramManager:
+class EdgeProgramManager(_Methods):
     """Programs of the Edge dialect by method name, and the way from there to ExecuTorch.
 
     No method changes the manager or its programs: each returns something new.
@@ -452,24 +459,6 @@ class EdgeProgramManager:
             raise UsageError(Diagnostic.of("EK702", f"{sorted(clash)[0]} names both a program and a constant method"))
         if self.compile_config._check_ir_validity:
             _check_edge(self._programs)
-
-    @property
-    def methods(self) -> set[str]:
-        """Names of the methods that are programs."""
-        return set(self._programs)
-
-    @property
-    def config_methods(self) -> set[str]:
-        """Names of the methods that return constants."""
-        return set(self._config_methods)
-
-    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
-        """Return the program of one method.
-
-        Raises:
-            UsageError: EK703, there is no such method.
-        """
-        return method_of(self._programs, method_name)
 
     def transform(
         self,
