@@ -558,7 +558,7 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
 
 
 def _copied_whole(editor: GraphEditor, node: Node, source: Node) -> Node:
-    """Return what a tensor holds that all of `source` was copied to: the source, or a copy that a quantizer has noted."""
+    """Return what a tensor holds to which all of `source` was copied: the source, or a copy where quantizers note one."""
     if has_trait(source.target, "dequantize") and any(has_trait(user.target, "quantize") for user in node.users):
         return editor.call(aten.clone.default, (source,), before=node, origins=node)
     return source

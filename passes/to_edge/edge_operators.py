@@ -510,9 +510,9 @@ def _returned_clones(editor: GraphEditor) -> set[Node]:
 
 
 def _quantized(editor: GraphEditor) -> set[Node]:
-    """Return the calls whose result is quantized, and in whose first argument only elements of a dequantized tensor are.
+    """Return the calls that move elements of a dequantized tensor, and whose result is quantized.
 
-    There may be several calls between the two, since lowering decomposes operators: `t_copy` is a permutation and a copy.
+    There may be several calls in between, since lowering decomposes operators: `t_copy` is a permutation and a copy.
     """
     moved: set[Node] = set()
     for node in editor.graph.nodes:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from functools import reduce
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +29,9 @@ from exirkit.bridge import OfficialPartitioner, edge_from_official, official_pro
 
 _LISTS = ("_core_aten_ops_exception_list", "preserve_ops")
 # Copies that passes under test look for, which our Edge leaves out where they change nothing.
-_PRESERVED = [reduce(getattr, name.split("."), torch.ops) for name in json.loads(os.environ.get("UPSTREAM_PRESERVE", "[]"))]
+_PRESERVED = [
+    reduce(getattr, name.split("."), torch.ops) for name in json.loads(os.environ.get("UPSTREAM_PRESERVE", "[]"))
+]
 
 
 class Steps:

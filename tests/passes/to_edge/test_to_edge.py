@@ -178,7 +178,7 @@ def test_the_exported_program_is_not_changed() -> None:
     program = exported(Mixed(), *MIXED_INPUTS)
     before = str(program.graph), str(program.graph_signature), sorted(program.state_dict), sorted(program.constants)
     metas = {node.name: dict(node.meta) for node in program.graph.nodes}
-    from exirkit import EdgeCompileConfig, to_edge
+    from exirkit import to_edge
 
     to_edge(program)
     after = str(program.graph), str(program.graph_signature), sorted(program.state_dict), sorted(program.constants)
