@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.operator_schemas import normalize_function
@@ -19,6 +18,7 @@ from exirkit.ir import (
     ControlFlowCall,
     GraphEditor,
     ModelError,
+    OpOverload,
     SubgraphEditor,
     alias_root,
     control_flow_call,

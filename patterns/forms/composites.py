@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import SourceText, underlying
+from exirkit.ir import OpOverload, SourceText, underlying
 from exirkit.patterns.operators.arguments import passing_operators
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Alternatives, Call, Item, Operator, Term, walk
@@ -385,4 +385,4 @@ def composites() -> Mapping[str, tuple[Composite, ...]]:
 
 def composites_of(op: Operator, name: str) -> tuple[Composite, ...]:
     """Return the definitions of an operator."""
-    return composites().get(name, ()) if isinstance(op, torch._ops.OpOverload) else ()
+    return composites().get(name, ()) if isinstance(op, OpOverload) else ()

@@ -8,11 +8,10 @@ from executorch.exir import EdgeCompileConfig as OfficialCompileConfig
 from executorch.exir import memory as their_memory
 from executorch.exir.dialects._ops import ops as official_ops
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import EdgeOpOverload, alloc, called_graphs, copy_program, free, underlying, view
+from exirkit.ir import EdgeOpOverload, OpOverload, alloc, called_graphs, copy_program, free, underlying, view
 
 # What passes call for memory, theirs and ours; some backends ask for it before programs are planned.
 MEMORY = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
