@@ -87,7 +87,9 @@ def test_private_imports_are_found(line: str) -> None:
     assert [*_private_imports(line)]
 
 
-@pytest.mark.parametrize("line", ["torch._check(x > 0)", "torch.ops.aten._softmax.default", "from torch.fx import Node"])
+@pytest.mark.parametrize(
+    "line", ["torch._check(x > 0)", "torch.ops.aten._softmax.default", "from torch.fx import Node"]
+)
 def test_public_names_are_not_taken_for_private_ones(line: str) -> None:
     assert not [*_private_imports(line)]
 
