@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
-from torch._ops import OpOverload
 
-from exirkit.ir import ops, underlying
+from exirkit.ir import OpOverload, ops, underlying
 from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 from exirkit.patterns import Target
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.operator_schemas import normalize_function
@@ -19,6 +18,7 @@ from exirkit.ir import (
     ControlFlowCall,
     GraphEditor,
     ModelError,
+    OpOverload,
     SubgraphEditor,
     alias_root,
     control_flow_call,
@@ -558,7 +558,7 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
 
 
 def _copied_whole(editor: GraphEditor, node: Node, source: Node) -> Node:
-    """Return what a tensor holds to which all of `source` was copied: the source, or a copy where quantizers note one."""
+    """Return what a tensor holds to which all of a source was copied: it, or a copy of it if a quantizer noted one."""
     if has_trait(source.target, "dequantize") and any(has_trait(user.target, "quantize") for user in node.users):
         return editor.call(aten.clone.default, (source,), before=node, origins=node)
     return source

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.export.custom_ops  # registers the operator below
-from torch._ops import OpOverload
 from torch.fx import Node
 
 from exirkit.ir import (
@@ -19,6 +18,7 @@ from exirkit.ir import (
     EdgeOpOverload,
     GraphEditor,
     ModelError,
+    OpOverload,
     ProgramInterface,
     contiguous_stride,
     copy_variant,

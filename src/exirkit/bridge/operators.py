@@ -13,11 +13,10 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialC
 from executorch.exir.dialects._ops import ops as official_ops
 from executorch.exir.lowered_backend_module import LoweredBackendModule as OfficialDelegate
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import EdgeOpOverload, alloc, called_graphs, copy_program, free, underlying, view
+from exirkit.ir import EdgeOpOverload, OpOverload, alloc, called_graphs, copy_program, free, underlying, view
 from exirkit.program import LoweredBackendModule
 
 # What passes call for memory, theirs and ours; some backends ask for it before programs are planned.
