@@ -9,8 +9,6 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
@@ -18,11 +16,15 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import (
     DefinedOperator,
     Diagnostic,
+    FakeTensor,
+    HigherOrderOperator,
     ModelError,
+    OpOverload,
     ProgramInterface,
     control_flow_call,
     delegate_of,
     has_unbacked_symbols,
+    is_composite,
     is_pure,
     locate,
     stored_tensor,
@@ -343,6 +345,4 @@ def _arguments_where(node: Node, schema: Any, test: Callable[[Any], bool]) -> li
 @cache
 def _is_composite(op: Any) -> bool:
     # Such operators may hand back their argument without saying so: dropout outside of training, for one.
-    return isinstance(op, OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(
-        op.name(), "CompositeImplicitAutograd"
-    )
+    return isinstance(op, OpOverload) and is_composite(op)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import CompileSpec, UsageError, called_graphs, copy_program, load_plugins
+from exirkit.ir import CompileSpec, OpOverload, UsageError, called_graphs, copy_program, load_plugins
 
 DELEGATION_TAG = "delegation_tag"
 """Key of `node.meta` under which partitioners write which partition a node belongs to."""

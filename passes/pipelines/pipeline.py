@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from exirkit.ir import (
@@ -25,6 +24,7 @@ from exirkit.ir import (
     ExecutorchProgramVerifier,
     GraphEditor,
     ModelError,
+    OpOverload,
     UsageError,
     YamlSource,
     called_graphs,

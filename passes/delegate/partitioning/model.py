@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
-from torch._ops import OpOverload
 
 from exirkit.ir import (
     Diagnostic,
     DocumentCodes,
     ModelError,
+    OpOverload,
     SourceText,
     YamlPath,
     document_schema,
