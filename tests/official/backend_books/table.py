@@ -105,7 +105,7 @@ def _summary(every: Mapping[str, BackendClasses], lengths: Mapping[str, int]) ->
     rows = []
     for name, classes in every.items():
         done = [one for one in classes.entries if one.extent != "nothing"]
-        extents = Counter(one.extent for one in classes.entries)
+        extents: Counter[str] = Counter(one.extent for one in classes.entries)
         rules = {rule for one in done for rule in one.rules}
         rows.append(
             [
