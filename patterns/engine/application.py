@@ -11,7 +11,6 @@ from typing import Any
 import sympy
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
     DiagnosticError,
@@ -19,6 +18,7 @@ from exirkit.ir import (
     GraphEditor,
     ProgramInterface,
     SealedSubgraphError,
+    ShapeEnvGuardError,
     SubgraphEditor,
     edge_operator,
     handles_like,
@@ -394,7 +394,7 @@ class RuleApplication:
                 return done
         except (ExpressionError, UndecidedError) as error:
             raise RejectedError(str(error)) from error
-        except _ShapeEnvGuardError as error:
+        except ShapeEnvGuardError as error:
             raise RejectedError(f"a size that varies would become fixed: {error}") from error
         except DiagnosticError as error:
             is_fault = not isinstance(error, SealedSubgraphError)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import SourceText
+from exirkit.ir import OpOverload, SourceText
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Call, Operator, Term, walk
 
@@ -401,4 +401,4 @@ def composites() -> Mapping[str, tuple[Composite, ...]]:
 
 def composites_of(op: Operator, name: str) -> tuple[Composite, ...]:
     """Return the definitions of an operator."""
-    return composites().get(name, ()) if isinstance(op, torch._ops.OpOverload) else ()
+    return composites().get(name, ()) if isinstance(op, OpOverload) else ()
