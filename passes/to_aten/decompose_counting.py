@@ -12,9 +12,9 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import CallMethodKey, GraphEditor, pytree
+from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass
-from exirkit.passes.delegate.backend import is_kept_whole
 
 aten = torch.ops.aten
 
