@@ -98,7 +98,7 @@ def reject_control_flow(module: GraphModule, hint: str | None = None) -> None:
                     "EK754",
                     f"%{call.name} is control flow, whose memory the official package plans otherwise",
                     location=locate(call),
-                    **({} if hint is None else {"hint": hint}),
+                    hint=hint,
                 )
             )
 
