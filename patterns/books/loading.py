@@ -177,6 +177,12 @@ def _load(path: str | Path, above: tuple[str, ...]) -> LoadedBook:
         text = read_text(path, _CODES.syntax)
     except ModelError as error:
         return LoadedBook(None, name, found=list(error.diagnostics))
+    except FileNotFoundError as error:
+        if Path(name).suffix or len(Path(name).parts) > 1:
+            raise
+        # A bare name is more likely that of a shipped book than that of a file.
+        what = f"no such file, and no shipped book ({choices_hint(name, shipped_books())})"
+        raise FileNotFoundError(error.errno, what, name) from None
     return _parse(text, name, above)
 
 
