@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     COND,
@@ -30,6 +28,7 @@ from exirkit.ir import (
     Diagnostic,
     Location,
     ModelError,
+    OpOverload,
     TensorSpec,
     UsageError,
     alloc,
@@ -40,6 +39,7 @@ from exirkit.ir import (
     free,
     graph_argument,
     locate,
+    pytree,
     results_of_graph,
     sample_ints,
     stack_frames,

@@ -9,16 +9,20 @@ from functools import cache, cached_property
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
-from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
-from torch._library.utils import is_impure
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import _side_effectful_functions
 
 from exirkit.ir.operators.handles import free, underlying
+
+from .torch_internals import (
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    executorch_call_delegate,
+    is_impure,
+    side_effectful_functions,
+)
 
 # Numbers that a node stands for: compared by expression, never by value, because comparing values adds a guard.
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -472,7 +476,7 @@ def is_pure(node: Node) -> bool:
         return False
     # Handles are unknown to torch, so it is asked about what they stand for.
     if isinstance(target, OpOverload):
-        return target not in _side_effectful_functions and not _has_effect(target)
+        return target not in side_effectful_functions and not _has_effect(target)
     return not is_impure(target, args=node.args, kwargs=dict(node.kwargs))
 
 

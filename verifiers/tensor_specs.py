@@ -9,7 +9,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     COND,
@@ -20,6 +19,7 @@ from exirkit.ir import (
     TensorSpec,
     control_flow_call,
     dim_order_from_stride,
+    pytree,
     results_of_graph,
     stride_from_dim_order,
     value_of,

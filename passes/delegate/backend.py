@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import CompileSpec, UsageError, called_graphs, copy_program, load_plugins
+from exirkit.ir import CompileSpec, OpOverload, UsageError, called_graphs, copy_program, load_plugins
+from exirkit.passes.analysis import mark_kept_whole
 
 DELEGATION_TAG = "delegation_tag"
 """Key of `node.meta` under which partitioners write which partition a node belongs to."""
@@ -236,11 +236,6 @@ def find_backend(backend_id: str) -> type[BackendDetails]:
     return found
 
 
-_WHOLE = "kept_whole"
-# What is in this dictionary goes with a node when torch traces a program again.
-_CUSTOM = "custom"
-
-
 def keep_whole(
     program: ExportedProgram, partitioners: Sequence[Partitioner]
 ) -> tuple[ExportedProgram, list[OpOverload]]:
@@ -262,11 +257,6 @@ def keep_whole(
         for node in module.graph.nodes:
             op = node.target
             if isinstance(op, OpOverload) and any(op in ops and (ask is None or ask(node)) for ops, ask in wanted):
-                node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _WHOLE: True}
+                mark_kept_whole(node)
                 kept[op] = None
     return copied, list(kept)
-
-
-def is_kept_whole(node: Node) -> bool:
-    """Return whether a call is not to be decomposed, whatever its operator is."""
-    return bool((node.meta.get(_CUSTOM) or {}).get(_WHOLE))

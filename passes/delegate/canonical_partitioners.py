@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import _get_qualified_name
 from torch.fx.passes.infra.partitioner import Partition as ProposedPartition
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
-from exirkit.ir import CompileSpec, UsageError, locate, underlying
+from exirkit.ir import CompileSpec, UsageError, locate, qualified_name, underlying
 from exirkit.passes.config.policies import operator_names
 
 from .backend import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
@@ -254,7 +253,7 @@ def _support(lists: Sequence[Sequence[Node]] | None, other: OperatorSupportBase 
 def _names(node: Node) -> set[str]:
     """Return the names of a call: as torch qualifies them, and as rule books write them."""
     target = underlying(node.target)
-    return {*operator_names(node), _get_qualified_name(target) if callable(target) else str(target)}
+    return {*operator_names(node), qualified_name(target) if callable(target) else str(target)}
 
 
 def _calls(nodes: Iterable[Node]) -> Iterable[Node]:

@@ -12,12 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node, Proxy
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
-from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 from torch.fx.graph import CodeGen
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.proxy import GraphAppendingTracer
@@ -26,10 +21,17 @@ from exirkit.ir import (
     PROVENANCE_KEYS,
     ContractError,
     EdgeOpOverload,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
     InternalError,
     Location,
     ModelError,
+    OpOverload,
+    compute_unbacked_bindings,
     edge_operator,
+    enable_python_dispatcher,
+    lazy_graph_module,
     line_that_raised,
     locate,
     same_argument,
@@ -324,8 +326,7 @@ class ExportTracer(GraphAppendingTracer):
 
     def finish(self, source: GraphModule) -> GraphModule:
         """Return the graph as a module; its code is generated when something calls or prints it."""
-        with _use_lazy_graph_module(True):
-            result = _make_graph_module(self.root, self.graph, class_name=type(source).__name__)
+        result = lazy_graph_module(self.root, self.graph, type(source).__name__)
         result.meta.update(source.meta)
         result.training = source.training
         return result

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
@@ -24,6 +23,7 @@ from exirkit.ir import (
     GraphEditor,
     Location,
     ModelError,
+    OpOverload,
     ProgramInterface,
     TensorSpec,
     UsageError,

@@ -13,19 +13,21 @@ from typing import Any
 
 import sympy
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from exirkit.ir import (
     DefinedOperator,
     Diagnostic,
     GraphEditor,
+    HigherOrderOperator,
     ModelError,
+    OpOverload,
+    ShapeEnv,
     TensorShapeDynamism,
     TensorSpec,
+    ValueRanges,
+    bound_sympy,
     defined_operator,
     free,
     has_trait,

@@ -361,11 +361,6 @@ def place_of(location: Location) -> str | None:
     return None if location.file is None else f"{location.file}:{location.line}"
 
 
-def is_shipped(one: Any) -> bool:
-    """Return whether a pass is one of exirkit's own, for whose edits the tests vouch."""
-    return type(one).__module__.partition(".")[0] == "exirkit"
-
-
 def nameless(one: Any) -> UsageError:
     """Describe a pass without a name."""
     kind = type(one).__name__
@@ -432,22 +427,6 @@ def check_edits(one: Any, found: Sequence[RawEdit]) -> None:
 
 
 _LIBRARY = "executorch"
-_HOME, _BASE = "executorch.exir.pass_base", "ExportedProgramPassBase"
-
-
-def join_official_passes(kind: type) -> None:
-    """Make a class of passes count as passes over programs for the official pass manager.
-
-    The manager calls such passes with the exported program, in which stored tensors are known, and all others with its
-    graph module. What is asked of them is to be callable and to return something with `exported_program` and
-    `modified`. Versions of the package without such passes call every pass with the graph module.
-
-    Args:
-        kind: The class; its objects can be called with either.
-    """
-    base = getattr(sys.modules.get(_HOME), _BASE, None)
-    if base is not None and not issubclass(kind, base):
-        base.register(kind)
 
 
 def is_official(one: Any) -> bool:
@@ -499,12 +478,6 @@ def _names_in(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names_in(constant)
-
-
-def takes_programs(one: Any) -> bool:
-    """Return whether a pass of the official package works on exported programs, not on graph modules."""
-    base = getattr(sys.modules.get(_HOME), _BASE, None)
-    return base is not None and is_official(one) and isinstance(one, base)
 
 
 @contextmanager

@@ -21,7 +21,13 @@ from exirkit.patterns.matching.arguments import (
     same_literal,
 )
 from exirkit.patterns.matching.state import Matcher, State, Then
-from exirkit.patterns.operators.arguments import Arguments, canonical_arguments, meaning_of, source_of
+from exirkit.patterns.operators.arguments import (
+    Arguments,
+    canonical_arguments,
+    meaning_of,
+    passing_operators,
+    source_of,
+)
 from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -212,11 +218,15 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
             arguments = canonical_arguments(value)
             if (state.trace is not None or not _differs(fixed, arguments)) and taken(value, arguments, (), state):
                 return True
-        if otherwise is not None and otherwise(value, target, state):
+        if id(target) in others and otherwise(value, target, state):
             return True
         return target is not op and state.fail(f"{wanted} is expected", value, term)
 
-    otherwise = None if compiler.forms is None else _compile_otherwise(compiler.forms.get(op), taken, match)
+    forms = None if compiler.forms is None else compiler.forms.get(op)
+    otherwise = _compile_otherwise(forms, taken, match)
+    # Operators of calls that may be read in another way, or looked through.
+    others = passing_operators() if compiler.forms is not None else frozenset()
+    others |= forms.met if forms is not None else frozenset()
     return match
 
 
@@ -227,7 +237,7 @@ def _compile_otherwise(forms: Forms | None, taken: Taken, match: Matcher) -> Cal
         if forms is None or value in state.nodes:
             readings: Iterable[Reading] = ()
         else:
-            readings = forms.readings(value, target, state.facts, sees_through=state.sees_through)
+            readings = forms.readings(value, target, state.composites)
         for reading in readings:
             is_free = not any(one in state.nodes for one in reading.inner)
             if is_free and taken(value, reading.arguments, reading.inner, state):

@@ -9,7 +9,8 @@ from enum import Enum
 from typing import Any, Final
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from exirkit.ir import statically_known_true
 
 # The third value of a condition: what sizes that vary cannot decide is unknown, and asking never fixes a size
 

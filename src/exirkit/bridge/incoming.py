@@ -23,6 +23,7 @@ from exirkit.passes import EdgeCompileConfig
 from exirkit.program import EdgeProgramManager, LoweredBackendModule
 
 from .backends import stored_data
+from .operators import OfficialView
 
 
 def edge_from_official(programs: Any, compile_config: EdgeCompileConfig | None = None) -> EdgeProgramManager:
@@ -68,6 +69,8 @@ def _convert_delegates(module: GraphModule) -> None:
 
 
 def _delegate(theirs: OfficialDelegate) -> LoweredBackendModule:
+    if isinstance(theirs, OfficialView):
+        return theirs.ours
     specs = [CompileSpec(one.key, bytes(one.value)) for one in theirs.compile_specs]
     named, external = stored_data(theirs.named_data_store_output)
     return LoweredBackendModule(

@@ -46,10 +46,10 @@ def list_rules(
     """List the rules of a book or of the books in a directory, or the books that come with exirkit."""
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.patterns import load_book, shipped_books
+        from exirkit.patterns import backend_books, load_book, shipped_books
 
         if book is None:
-            report = RuleListReport(None, books=list(shipped_books()))
+            report = RuleListReport(None, books=[*shipped_books(), *backend_books()])
         else:
             names = expand_books((book,))
             rules = [rule for name in names for rule in _listed(name, load_book(name))]
@@ -110,8 +110,8 @@ def docs(
 ) -> None:
     """Write pages about the rules of books: Markdown, one for each book, and an index.
 
-    Without a book, about those that come with exirkit. The same books give the same pages. Nothing is written unless
-    all pages can be made.
+    Without a book, about the general ones that come with exirkit; `backends` stands for those of backends. The same
+    books give the same pages. Nothing is written unless all pages can be made.
     """
     if output.exists() and not output.is_dir():
         raise CommandError(code="EK712", message="is not a directory", file=str(output))

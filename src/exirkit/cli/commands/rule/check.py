@@ -145,13 +145,13 @@ class WitnessOptions:
 
     def stored(self, name: str, file: Path | None) -> WitnessBook | None:
         """Return the stored witnesses of a book, if they are used."""
-        from exirkit.patterns import read_witnesses, shipped_books, shipped_witnesses
+        from exirkit.patterns import is_shipped, read_witnesses, shipped_witnesses
 
         if self.updates and not (self.is_fast and file is not None and file.is_file()):
             return None
         if file is not None:
             return read_witnesses(file)
-        return shipped_witnesses(name) if self.is_fast and name in shipped_books() else None
+        return shipped_witnesses(name) if self.is_fast and is_shipped(name) else None
 
 
 def check(
@@ -183,8 +183,8 @@ def check(
     """Check every rule of a book: exit code 0 if all are accepted, 1 otherwise.
 
     Each rule is read against the schemas of its operators, run on values made from the types of its variables, and
-    tried without each of its guards, literals and repetitions to see what they are for. Without a book, all that come
-    with exirkit are checked.
+    tried without each of its guards, literals and repetitions to see what they are for. Without a book, all general
+    ones that come with exirkit are checked; `backends` stands for those of backends.
     """
     with Steps() as steps:
         steps("loading torch")
