@@ -229,7 +229,7 @@ class PassManager:
     def _run_step(self, module: GraphModule) -> tuple[GraphModule, bool]:
         is_modified = False
         for position, one in enumerate(self.passes):
-            result = _run(one, module, self._names()[:position])
+            result = run_graph_pass(one, module, self._names()[:position])
             module, is_modified = result.graph_module, is_modified or result.modified
             self.check_after(position, module)
         return module, is_modified
@@ -285,14 +285,24 @@ class PassManager:
                 code="EK413",
                 severity="warning" if self.suppress_check_failures else "error",
                 message=f"a check failed after {author}: {brief(error)}",
-                notes=(_history(before),),
+                notes=(history(before),),
             )
             if not self.suppress_check_failures:
                 raise ContractError(finding) from error
             warnings.warn(finding.render(), stacklevel=4)
 
 
-def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
+def run_graph_pass(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
+    """Run a pass on a graph module.
+
+    Args:
+        pass_: The pass.
+        module: What it is given.
+        before: Names of the passes that ran before it, for messages.
+
+    Raises:
+        ContractError: EK411, it raised; EK412, it returned no result.
+    """
     name = name_of_pass(pass_)
     try:
         result = as_pass_result(run_official(pass_, module) if is_official(pass_) else pass_(module), module, name)
@@ -300,15 +310,16 @@ def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
             # Passes that edit in place often leave the generated code behind. For re-traced modules this is free.
             result.graph_module.recompile()
     except DiagnosticError as error:
-        error.add_note(f"raised while pass {name} ran, {_history(before)}")
+        error.add_note(f"raised while pass {name} ran, {history(before)}")
         raise
     except Exception as error:
         hint = "the traceback of the original exception shows the way there"
-        raise raised(pass_, error, "EK411", (_history(before),), hint) from error
+        raise raised(pass_, error, "EK411", (history(before),), hint) from error
     return result
 
 
-def _history(before: list[str]) -> str:
+def history(before: list[str]) -> str:
+    """Return which passes ran before, for a note."""
     return f"after {', '.join(before)}" if before else "as the first pass"
 
 
