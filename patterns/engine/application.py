@@ -331,7 +331,7 @@ class RuleApplication:
     def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
         self.editor = editor
         self.facts = facts
-        self._wrap, self.is_edge = _dialect_of(calls_by_target(editor.graph))
+        self._wrap, self.is_edge = dialect_of(calls_by_target(editor.graph))
         self._mutated = _mutated_inputs(editor)
 
     @cached_property
@@ -599,7 +599,7 @@ def _mutated_inputs(editor: GraphEditor) -> Collection[Node]:
     return interface.placeholders if is_module_program(editor.program) else interface.written
 
 
-def _dialect_of(calls: Iterable[Node]) -> tuple[Any, bool]:
+def dialect_of(calls: Iterable[Node]) -> tuple[Any, bool]:
     """Return how operators are called in a program: as torch does, or by handles as in Edge."""
     for target in (node.target for node in calls):
         if underlying(target) is not target:
