@@ -108,7 +108,7 @@ def test_other_solvers_never_beat_the_cut_and_all_repeat_themselves(drawn: tuple
     problem = problem_of(MADE, graph, stored)
     least = solve(problem, "cut").cost
     for solver in ("cut", "forward", "backward", "local"):
-        one, other = (solve(problem_of(MADE, graph, stored), solver) for _ in range(2))  # type: ignore[arg-type]
+        one, other = (solve(problem_of(MADE, graph, stored), solver) for _ in range(2))
         assert one.chosen == other.chosen
         assert list(one.chosen) == problem.choices
         assert one.cost >= least
