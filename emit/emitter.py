@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     COND,
@@ -30,6 +28,7 @@ from exirkit.ir import (
     Diagnostic,
     Location,
     ModelError,
+    OpOverload,
     TensorSpec,
     UsageError,
     alloc,
@@ -40,6 +39,7 @@ from exirkit.ir import (
     free,
     graph_argument,
     locate,
+    pytree,
     results_of_graph,
     sample_ints,
     stack_frames,
@@ -558,10 +558,10 @@ class ControlFlowEmitter:
     def _branches(self, call: ControlFlowCall, results: Sequence[int]) -> None:
         shared = [self._plan.where(one) for one in call.shared]
         to_other = self._jump(call.node, self._where(call.predicate))
-        self._branch(call, call.bodies[0], shared, results)
+        self._branch(call, call.subgraphs[0], shared, results)
         to_end = self._jump(call.node)
         self._land(to_other)
-        self._branch(call, call.bodies[1], shared, results)
+        self._branch(call, call.subgraphs[1], shared, results)
         self._land(to_end)
 
     def _branch(
@@ -580,9 +580,9 @@ class ControlFlowEmitter:
         shared = [self._plan.where(one) for one in call.shared]
         self._begin(call, results)
         head = len(self._plan.instructions)
-        (decision,) = self._plan.body(call.bodies[0], [*results, *shared])
+        (decision,) = self._plan.body(call.subgraphs[0], [*results, *shared])
         to_end = self._jump(call.node, decision)
-        self._carry(call, self._plan.body(call.bodies[1], [*results, *shared]), results)
+        self._carry(call, self._plan.body(call.subgraphs[1], [*results, *shared]), results)
         self._jump(call.node, destination=head)
         self._land(to_end)
 

@@ -10,11 +10,9 @@ from hashlib import blake2b, sha256
 from typing import Any, TypeVar
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.fx import Node
-from torch.utils._pytree import TreeSpec
 
-from exirkit.ir import Delegate, Diagnostic, Location, ModelError, TensorSpec, locate
+from exirkit.ir import Delegate, Diagnostic, FakeTensor, Location, ModelError, TensorSpec, locate, pytree
 
 from .container import NamedBlob
 from .flatbuffer import Table
@@ -370,7 +368,7 @@ def tensor_value(
 _PROTOCOL = 1
 
 
-def container_text(spec: TreeSpec | None) -> str:
+def container_text(spec: pytree.TreeSpec | None) -> str:
     """Return a pytree spec as JSON: `[1, {"type": ..., "context": ..., "children_spec": [...]}]`.
 
     Source: the text that `torch.utils._pytree.treespec_dumps` writes; a container type that is not registered for
@@ -380,7 +378,7 @@ def container_text(spec: TreeSpec | None) -> str:
     return "" if spec is None else json.dumps([_PROTOCOL, _tree(spec)])
 
 
-def _tree(spec: TreeSpec) -> dict[str, Any]:
+def _tree(spec: pytree.TreeSpec) -> dict[str, Any]:
     if spec.is_leaf():
         return {"type": None, "context": None, "children_spec": []}
     return {

@@ -30,14 +30,8 @@ from typing import Any, Literal, TypeAlias
 
 import sympy
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import OpOverload
-from torch._subclasses import FakeTensor, FakeTensorMode
-from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError, compute_unbacked_bindings
 from torch.fx.node import map_aggregate, map_arg
-from torch.utils import _pytree as pytree
 
 from exirkit.ir.operators.handles import DefinedOperator, underlying, view
 
@@ -45,6 +39,18 @@ from .analysis import attribute_of, is_static, same_argument
 from .diagnostics import Diagnostic, DiagnosticError, ModelError
 from .provenance import locate, show_call, show_value, target_name
 from .tensor_spec import contiguous_stride, empty_meta_tensor
+from .torch_internals import (
+    TORCH_LOGGERS,
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    ShapeEnvGuardError,
+    compute_unbacked_bindings,
+    disable_fake_tensor_cache,
+    disable_torch_dispatch,
+    enable_python_dispatcher,
+    pytree,
+)
 
 # Their results on a processor have other strides or sizes than the meta kernels return, or come from other kernels.
 _PARTICULAR = ("conv", "batch_norm", "attention", "mkldnn", "lstm", "gru", "rnn", "cudnn", "miopen", "as_strided")
@@ -97,7 +103,7 @@ def has_meta_value(target: Any) -> bool:
     """Return whether meta kernels of an operator return what fake tensors would."""
     if isinstance(target, DefinedOperator):
         return target._schema.name.startswith("dim_order_ops::") and not target._schema.is_mutable
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return target is view
     if not target._schema.name.startswith(("aten::", "quantized_decomposed::")) or target._schema.is_mutable:
         return False
@@ -108,7 +114,7 @@ def has_meta_value(target: Any) -> bool:
 @lru_cache(maxsize=4096)
 def is_faster_on_ones(target: Any) -> bool:
     """Return whether computing with a few ones returns what meta kernels do, and sooner."""
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     return torch.Tag.pointwise in target.tags or target._schema.name in _IN_PYTHON
 
@@ -539,9 +545,7 @@ Bindings = dict[Any, pytree.KeyPath]
 _PLAIN = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 _MOST = 20_000
 # torch logs failures before it raises them, also those that are caught here.
-_TORCH_LOGS = tuple(
-    logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
-)
+_TORCH_LOGS = tuple(logging.getLogger(name) for name in TORCH_LOGGERS)
 
 
 class _UncacheableError(Exception):
@@ -790,7 +794,7 @@ def infer_static_value(mode: FakeTensorMode, target: Any, args: Sequence[Any], k
         args: Arguments as in the graph, nodes included.
         kwargs: Keyword arguments as in the graph.
     """
-    with torch._C._DisableTorchDispatch():
+    with disable_torch_dispatch():
         value = meta_value(target, tuple(args), dict(kwargs))
     return None if value is None else map_aggregate(value, partial(_as_fake, mode))
 
@@ -840,7 +844,7 @@ def _symbol_at(value: Any, path: pytree.KeyPath) -> Any:
 def _rejection(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], at: Node, error: Exception) -> Diagnostic:
     inputs: dict[Node, None] = {}
     map_arg((tuple(args), dict(kwargs)), lambda node: inputs.setdefault(node))
-    if isinstance(error, _ShapeEnvGuardError):
+    if isinstance(error, ShapeEnvGuardError):
         reason = f"it would hold for some sizes only: {str(error).partition(': ')[2]}"
     else:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

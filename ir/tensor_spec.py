@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from .diagnostics import Diagnostic, UsageError
+from .torch_internals import FakeTensor, disable_torch_dispatch
 
 Dim: TypeAlias = "int | torch.SymInt"
 
@@ -426,7 +426,7 @@ def empty_meta_tensor(dtype: torch.dtype, sizes: Any, strides: Any, offset: Any 
 
     Takes a tenth of the time of an operator that makes it under a fake tensor mode.
     """
-    with torch._C._DisableTorchDispatch():
+    with disable_torch_dispatch():
         empty = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device="meta")
         # To ask whether a symbolic offset is 0 would add a guard.
         return empty if type(offset) is int and not offset else empty.as_strided(tuple(sizes), tuple(strides), offset)

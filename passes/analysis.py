@@ -9,8 +9,6 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
@@ -18,11 +16,15 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import (
     DefinedOperator,
     Diagnostic,
+    FakeTensor,
+    HigherOrderOperator,
     ModelError,
+    OpOverload,
     ProgramInterface,
     control_flow_call,
     delegate_of,
     has_unbacked_symbols,
+    is_composite,
     is_pure,
     locate,
     stored_tensor,
@@ -44,10 +46,10 @@ def _findings(module: GraphModule, seen: set[GraphModule]) -> Iterator[Diagnosti
     for node in module.graph.nodes:
         call = control_flow_call(node)
         if call is not None:
-            if len(seen.union(call.bodies)) < len(seen) + len(call.bodies):
+            if len(seen.union(call.subgraphs)) < len(seen) + len(call.subgraphs):
                 yield _runs_what_others_run(node)
-            seen.update(call.bodies)
-            for body in call.bodies:
+            seen.update(call.subgraphs)
+            for body in call.subgraphs:
                 yield from _findings(body, seen)
         elif (
             node.op == "call_function"
@@ -343,6 +345,19 @@ def _arguments_where(node: Node, schema: Any, test: Callable[[Any], bool]) -> li
 @cache
 def _is_composite(op: Any) -> bool:
     # Such operators may hand back their argument without saying so: dropout outside of training, for one.
-    return isinstance(op, OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(
-        op.name(), "CompositeImplicitAutograd"
-    )
+    return isinstance(op, OpOverload) and is_composite(op)
+
+
+_WHOLE = "kept_whole"
+# What is in this dictionary goes with a node when torch traces a program again.
+_CUSTOM = "custom"
+
+
+def mark_kept_whole(node: Node) -> None:
+    """Mark a call that is not to be decomposed, whatever its operator is."""
+    node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _WHOLE: True}
+
+
+def is_kept_whole(node: Node) -> bool:
+    """Whether a call is marked so."""
+    return bool((node.meta.get(_CUSTOM) or {}).get(_WHOLE))

@@ -2,6 +2,7 @@
 
 from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
 
+from .books.backend_classes import BackendClass, BackendClasses, backend_classes
 from .books.bound_patterns import bind_pattern_to_op, bound_book
 from .books.loading import (
     LoadedBook,
@@ -10,7 +11,6 @@ from .books.loading import (
     load_book,
     load_books,
     parse_book,
-    shipped_books,
 )
 from .books.model import (
     Equivalence,
@@ -25,6 +25,13 @@ from .books.model import (
 )
 from .books.pages import rule_keys_page, rule_pages
 from .books.python_books import PythonBook
+from .books.shipped import (
+    backend_books,
+    backend_chain_text,
+    book_text,
+    is_shipped,
+    shipped_books,
+)
 from .books.traces import TracedLiteral, TracedRule, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
@@ -80,6 +87,8 @@ __all__ = [
     "FAMILIES",
     "INSTANCE_ERRORS",
     "Application",
+    "BackendClass",
+    "BackendClasses",
     "Bisection",
     "BookVerdict",
     "Builder",
@@ -140,10 +149,14 @@ __all__ = [
     "acceptance_file",
     "account_of_node",
     "apply_solution",
+    "backend_books",
+    "backend_chain_text",
+    "backend_classes",
     "bind_pattern_to_op",
     "bisect_rewrites",
     "book_from_rules",
     "book_of_operator",
+    "book_text",
     "bound_book",
     "builder",
     "check_book",
@@ -155,6 +168,7 @@ __all__ = [
     "describe_model",
     "explain_rule",
     "import_libraries",
+    "is_shipped",
     "language_words",
     "load_book",
     "load_books",

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._export.verifier import SpecViolationError, Verifier, _VerifierMeta
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
@@ -25,7 +23,13 @@ from exirkit.ir import (
     Diagnostic,
     Dialect,
     EdgeOpOverload,
+    HigherOrderOperator,
     OperatorDtypes,
+    OpOverload,
+    OpOverloadPacket,
+    SpecViolationError,
+    Verifier,
+    VerifierMeta,
     alloc,
     called_graphs,
     copy_graph_module,
@@ -362,15 +366,15 @@ class _AnyEdgeHandle(metaclass=_ForeignHandle):
     """Stands for edge handles in lists of types."""
 
 
-class _Unregistered(_VerifierMeta):
+class _Unregistered(VerifierMeta):
     """Makes verifiers without telling torch, which would have the newest of a dialect read programs from files."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> Any:
         dialect = attributes.get("dialect")
-        known = _VerifierMeta._registry.get(str(dialect))
+        known = VerifierMeta._registry.get(str(dialect))
         made = super().__new__(cls, name, bases, attributes)  # type: ignore[no-untyped-call]
         if known is not None:
-            _VerifierMeta._registry[str(dialect)] = known
+            VerifierMeta._registry[str(dialect)] = known
         return made
 
 

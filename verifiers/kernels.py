@@ -12,7 +12,6 @@ from functools import cache, cached_property
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
@@ -22,6 +21,7 @@ from exirkit.ir import (
     Diagnostic,
     Location,
     OperatorDtypes,
+    OpOverload,
     TensorShapeDynamism,
     TensorSpec,
     UsageError,

@@ -10,17 +10,17 @@ from typing import Any
 
 import sympy
 import torch
-from torch._ops import HigherOrderOperator
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
-from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     Diagnostic,
     DiagnosticError,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
     Inference,
+    ShapeEnvGuardError,
     Sizes,
     alloc,
     dim_order_from_stride,
@@ -29,6 +29,7 @@ from exirkit.ir import (
     functional_call,
     has_meta_value,
     meta_value,
+    pytree,
     same_argument,
     same_value,
     sample_sizes,
@@ -259,7 +260,7 @@ class _Comparison:
                 computed, bindings = self._inference.value(target, args, kwargs, node)
         except DiagnosticError as error:
             # An operator that asks torch for a guard may well take all sizes that the program promises.
-            if not isinstance(error.__cause__, _ShapeEnvGuardError):
+            if not isinstance(error.__cause__, ShapeEnvGuardError):
                 yield from _rejection(graph, node, error)
             return
         if bindings or node.meta.get("unbacked_bindings"):

@@ -10,9 +10,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic, fake_mode_of, results_of_graph, same_argument, value_of
+from exirkit.ir import Diagnostic, fake_mode_of, pytree, results_of_graph, same_argument, value_of
 
 from .structure import ProgramGraph, graphs_of, type_of
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import sympy
 import torch
-from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     Diagnostic,
+    HigherOrderOperator,
     all_sizes,
     attribute_at,
     evaluated,
     graph_argument,
     graphs_by_path,
     locate,
+    pytree,
     results_of_graph,
     sorted_symbols,
     underlying,

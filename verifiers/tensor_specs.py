@@ -9,7 +9,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     COND,
@@ -20,6 +19,7 @@ from exirkit.ir import (
     TensorSpec,
     control_flow_call,
     dim_order_from_stride,
+    pytree,
     results_of_graph,
     stride_from_dim_order,
     value_of,
@@ -205,7 +205,7 @@ def _of_bodies(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     call = control_flow_call(node)
     if call is None or call.kind == MAP:
         return
-    for body in call.bodies if call.kind == COND else (call.body,):
+    for body in call.subgraphs if call.kind == COND else (call.body,):
         inputs = body.graph.find_nodes(op="placeholder")[: len(call.carried)]
         results = results_of_graph(body)
         for place, result in enumerate(results):

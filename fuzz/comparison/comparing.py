@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from exirkit.emit import read_program
 from exirkit.fuzz.examination import GraphSession
+from exirkit.ir import pytree
 from exirkit.visualization import method_names
 
 from .file_values import InstructionValues, Official, RuntimeResult, WrongInstruction, run_reference

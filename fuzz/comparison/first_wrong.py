@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from exirkit.fuzz.compilers import Snapshot
 from exirkit.fuzz.examination import GraphFailedError, GraphResult, GraphSession
-from exirkit.ir import DiagnosticError, locate
+from exirkit.ir import DiagnosticError, locate, pytree
 from exirkit.passes import ApplyRules
 from exirkit.patterns import Application, bisect_rewrites
 from exirkit.verifiers import check_metadata

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch.utils import _pytree as pytree
 
 from exirkit.fuzz.examination import difference_of_types
+from exirkit.ir import pytree
 
 _RTOL = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """Relative tolerances by dtype; integers and booleans are compared exactly."""

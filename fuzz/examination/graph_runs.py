@@ -11,9 +11,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
-from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, control_flow_call, stride_from_dim_order
+from exirkit.ir import TensorShapeDynamism, TensorSpec, alloc, control_flow_call, pytree, stride_from_dim_order
 
 from .sizes import Sizes
 

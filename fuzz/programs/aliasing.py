@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import torch
+from exirkit.ir import is_composite
 
 from .inference import operator_named
 from .language import HIGHER_ORDER
@@ -54,6 +54,5 @@ def _may_show(operator: Any) -> tuple[str, ...]:
     Composite operators such as `dropout` may return an argument itself without saying so, and those that are called
     unsafe a view.
     """
-    silent = operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    silent = silent or "unsafe" in operator._schema.name
+    silent = is_composite(operator) or "unsafe" in operator._schema.name
     return tuple(one.name for one in operator._schema.arguments if silent or one.alias_info is not None)

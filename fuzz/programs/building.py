@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -20,8 +19,8 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Node
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
-from torch.utils import _pytree as pytree
+
+from exirkit.ir import Verifier, lazy_graph_module, pytree
 
 from .aliasing import read_late
 from .graphs import GraphBuilder
@@ -99,8 +98,7 @@ class _MethodBuilder:
             for one in self.program.stored
             if one.kind == "constant" and one.name in used
         }
-        with _use_lazy_graph_module(True):
-            module = _make_graph_module(self.builder.root, graph, class_name="GraphModule")
+        module = lazy_graph_module(self.builder.root, graph, "GraphModule")
         # Not by its constructor, which prints code for every graph: half of the time that all the rest takes.
         made: ExportedProgram = object.__new__(ExportedProgram)
         made._graph_module = module

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
+from torch.fx import Graph, Node
 
-from exirkit.ir import Diagnostic, Location, ModelError
+from exirkit.ir import Diagnostic, Location, ModelError, lazy_graph_module
 
 from .inference import CallInference, operator_named
 from .language import HIGHER_ORDER
@@ -241,8 +240,7 @@ class GraphBuilder:
         returned = outputs[0] if stem == "while_loop_cond_graph" and len(outputs) == 1 else tuple(outputs)
         inner.node("output", "output", (returned,), {}, "output", None)
         path = f"{stem}_{sum(one.startswith(stem) for one in self.root)}"
-        with _use_lazy_graph_module(True):
-            module: GraphModule = _make_graph_module(inner.root, inner.graph, class_name=path)
+        module = lazy_graph_module(inner.root, inner.graph, path)
         self.root[path] = module
         made = self.graph.create_node("get_attr", path, (), {}, path)
         return made, outputs

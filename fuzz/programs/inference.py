@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
-import torch._higher_order_ops
-from torch._subclasses import FakeTensor, FakeTensorMode
 
-from exirkit.ir import Inference, Strategy, empty_meta_tensor
+from exirkit.ir import (
+    FakeTensor,
+    FakeTensorMode,
+    Inference,
+    OpOverload,
+    Strategy,
+    empty_meta_tensor,
+    register_quantized_decomposed,
+)
 
 _MOST_OF_TORCH = 2_000
 """Calls that torch may cache."""
@@ -60,9 +65,8 @@ class CallInference:
 def operator_named(name: str) -> Any:
     """Return the operator with a printed name, or None if nothing has registered it."""
     if name.startswith("quantized_decomposed."):
-        # Its import registers them.
-        importlib.import_module("torch.ao.quantization.fx._decomposed")
+        register_quantized_decomposed()
     found: Any = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)
-    return found if isinstance(found, torch._ops.OpOverload) else None
+    return found if isinstance(found, OpOverload) else None

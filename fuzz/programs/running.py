@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic, Location, ModelError
+from exirkit.ir import Diagnostic, Location, ModelError, pytree
 
 from .inference import operator_named
 from .model import Argument, Body, Call, Method, Program, Ref, Run, Size

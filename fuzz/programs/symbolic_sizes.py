@@ -7,10 +7,18 @@ from typing import Any
 
 import sympy
 import torch
-from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StrictMinMaxConstraint, free_symbols
 from torch.fx.graph import Graph
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from exirkit.ir import (
+    DimDynamic,
+    FakeTensorMode,
+    ShapeEnv,
+    StrictMinMaxConstraint,
+    ValueRanges,
+    bound_sympy,
+    free_symbols,
+    shape_source,
+)
 
 from .model import Symbol
 
@@ -32,10 +40,7 @@ class SymbolTable:
     def _value(self, symbol: Symbol) -> Any:
         if symbol.low == symbol.high:
             return symbol.low
-        # Dynamo takes half a second to import, which only programs with symbols have to wait for.
-        from torch._dynamo.source import LocalSource
-
-        source = LocalSource(symbol.name)
+        source = shape_source(symbol.name)
         hint = max(2, (symbol.low + symbol.high) // 2)
         constraint: Any = StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(symbol.low, symbol.high))
         made = self._env.create_symbol(hint, source, DimDynamic.DYNAMIC, constraint)

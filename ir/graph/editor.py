@@ -17,12 +17,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Graph, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
 from exirkit.ir.inference import Inference, fake_like
 from exirkit.ir.provenance import inherited, locate, target_name
+from exirkit.ir.torch_internals import LazyGraphModule
 
 from .journal import (
     EDITED,
@@ -179,7 +179,7 @@ class GraphEditor:
         self._journal.clear()
         self._forget()
         module = self.program.graph_module
-        if isinstance(module, _LazyGraphModule):
+        if isinstance(module, LazyGraphModule):
             # The module may have been run or printed between two edits; its code is generated again when next needed.
             module.recompile()
         self._scalar_constants = {key: node for key, node in self._scalar_constants.items() if not node._erased}

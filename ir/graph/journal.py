@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec, OutputSpec
 from torch.fx import Graph, Node
 
 from exirkit.ir.analysis import called_graphs, same_argument, same_value
 from exirkit.ir.diagnostics import Diagnostic, UsageError
+from exirkit.ir.torch_internals import FakeTensor
 
 from .node_order import Numbering, forget_name, restore_name
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch.fx import Graph, Node
-from torch.fx.graph import _illegal_char_regex, _name_regex
 
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.provenance import locate, target_name
+from exirkit.ir.torch_internals import illegal_in_name, numbered_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Numbering:
 
 def numbering_of(graph: Graph, candidate: str) -> Numbering:
     """Return the numbering from which the next name like `candidate` is made."""
-    match = _name_regex.match(candidate)
+    match = numbered_name.match(candidate)
     if match is None:
-        candidate = _illegal_char_regex.sub("_", candidate) or "_unnamed"
-        match = _name_regex.match(f"_{candidate}" if candidate[0].isdigit() else candidate)
+        candidate = illegal_in_name.sub("_", candidate) or "_unnamed"
+        match = numbered_name.match(f"_{candidate}" if candidate[0].isdigit() else candidate)
     assert match is not None, candidate
     stem = match.group(1)
     return Numbering(stem, graph._graph_namespace._base_count.get(stem))
@@ -43,7 +43,7 @@ def claim_names(graph: Graph) -> None:
     register_names(graph)
     counts = graph._graph_namespace._base_count
     for node in graph.nodes:
-        match = _name_regex.match(node.name)
+        match = numbered_name.match(node.name)
         if match is not None and match.group(2) is not None:
             stem = match.group(1)
             counts[stem] = max(counts.get(stem, 0), int(match.group(2)))

@@ -10,8 +10,6 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import torch
-from torch._export.verifier import Verifier
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ArgumentSpec,
@@ -27,7 +25,6 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
 
 from exirkit.ir.analysis import called_graphs, is_pure, same_argument
@@ -45,6 +42,7 @@ from exirkit.ir.operators.handles import (
     view,
 )
 from exirkit.ir.tensor_spec import TensorSpec
+from exirkit.ir.torch_internals import FakeTensor, FakeTensorMode, Verifier, lazy_graph_module, use_lazy_graph_module
 
 from .node_order import claim_names
 
@@ -204,8 +202,7 @@ _SpecCopies = dict[TensorSpec, TensorSpec]
 
 def _copy_module(module: GraphModule, specs: _SpecCopies) -> GraphModule:
     # Code is generated when the module is called or printed, not once per copy.
-    with _use_lazy_graph_module(True):
-        result = _make_graph_module(module, _copy_graph(module.graph, specs), class_name=type(module).__name__)
+    result = lazy_graph_module(module, _copy_graph(module.graph, specs), type(module).__name__)
     result.meta.update(module.meta)
     for name, nested in module.named_children():
         if isinstance(nested, GraphModule):
@@ -340,7 +337,7 @@ def module_of_program(program: ExportedProgram, module: GraphModule) -> GraphMod
         made.meta = node.meta
         node.replace_all_uses_with(made)
         graph.erase_node(node)
-    with _use_lazy_graph_module(False):
+    with use_lazy_graph_module(False):
         result = GraphModule(root, graph, class_name=type(module).__name__)
     result.meta.update(module.meta)
     return result

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
@@ -20,6 +19,7 @@ from torch.fx import Graph, Node
 from exirkit.ir.analysis import STORED_KINDS, attribute_of, called_graphs, stored_tensor
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.provenance import locate
+from exirkit.ir.torch_internals import FakeTensor
 
 from .editor import GraphEditor
 from .journal import open_editor

@@ -11,10 +11,8 @@ The file is made by running the operators (`python -m tools.dtypes.measure`). A 
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -23,8 +21,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
-from torch._ops import OpOverload
 from torch.fx import Node
+
+from exirkit.ir.torch_internals import OpOverload, register_quantized_decomposed
 
 from .handles import DefinedOperator, defined_operator, find_out_variant, ops, underlying
 
@@ -153,17 +152,6 @@ def functional_call(node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any], b
 
 def _kinds(op: Any) -> dict[str, str]:
     return {one.name: str(one.real_type) for one in op._schema.arguments if not one.is_out}
-
-
-@contextmanager
-def without_machine_libraries() -> Iterator[None]:
-    """Keep torch from kernels of oneDNN: they are not core operators, and what they take depends on the processor."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 Operator: TypeAlias = OpOverload | DefinedOperator
@@ -303,7 +291,7 @@ def operator_named(name: str) -> Operator:
     """
     namespace, packet, overload = name.split(".")
     if namespace == "quantized_decomposed":
-        importlib.import_module("torch.ao.quantization.fx._decomposed")
+        register_quantized_decomposed()
     found: Operator = underlying(getattr(getattr(getattr(ops.edge, namespace), packet), overload))
     return found
 

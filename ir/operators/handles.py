@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
-from torch._subclasses import FakeTensor
 
 from exirkit.ir.diagnostics import Diagnostic, UsageError
 from exirkit.ir.tensor_spec import (
@@ -22,6 +20,7 @@ from exirkit.ir.tensor_spec import (
     sample_ints,
     stride_from_dim_order,
 )
+from exirkit.ir.torch_internals import FakeTensor, OpOverload, OpOverloadPacket, parse_schema, registered_operator_names
 
 
 class DefinedOperator:
@@ -33,7 +32,7 @@ class DefinedOperator:
     """
 
     def __init__(self, schema: str, meaning: Callable[..., Any], *, out_schema: str | None = None) -> None:
-        self._schema: torch.FunctionSchema = torch._C.parse_schema(schema)
+        self._schema: torch.FunctionSchema = parse_schema(schema)
         self._overloadname: str = self._schema.overload_name or "default"
         self._meaning = meaning
         self._out_schema = out_schema
@@ -546,7 +545,7 @@ def _find(namespace: str, name: str, overload: str) -> OpOverload | DefinedOpera
 
 
 def _operator_names(namespace: str) -> list[str]:
-    qualified = [*defined_operator_names(), *torch._C._dispatch_get_all_op_names()]
+    qualified = [*defined_operator_names(), *registered_operator_names()]
     prefix = f"{namespace}::"
     return sorted({name.removeprefix(prefix).partition(".")[0] for name in qualified if name.startswith(prefix)})
 

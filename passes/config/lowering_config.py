@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
-from torch._ops import OpOverload
 
-from exirkit.ir import ops, underlying
+from exirkit.ir import OpOverload, ops, underlying
 from exirkit.passes.memory.planning_pass import MemoryPlanningPass
 from exirkit.patterns import Target
 
@@ -56,7 +55,8 @@ class EdgeCompileConfig:
         _check_ir_validity: Check the program after decomposition, after lowering, and after each `transform`.
         _skip_dim_order: Keep memory formats; do not introduce `dim_order_ops`.
         _core_aten_ops_exception_list: Overloads accepted although they are not core ATen.
-        preserve_ops: Overloads that are not decomposed.
+        preserve_ops: Overloads that are not decomposed, and not removed where they change nothing, such as copies that
+            a pass of yours looks for.
     """
 
     _check_ir_validity: bool = True

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import _get_qualified_name
 from torch.fx.passes.infra.partitioner import Partition as ProposedPartition
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
-from exirkit.ir import CompileSpec, UsageError, locate, underlying
+from exirkit.ir import CompileSpec, UsageError, locate, qualified_name, underlying
 from exirkit.passes.config.policies import operator_names
 
 from .backend import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
@@ -193,12 +192,22 @@ def generate_grouped_partitions_from_list_of_nodes(
 ) -> list[ProposedPartition]:
     """Return the largest partitions of listed calls, each list in one, and of what else is supported.
 
+    Placeholders in a list go to the partition of its calls: a partitioner that tags all nodes of a partition lets the
+    delegate keep the weights among them.
+
     Raises:
         UsageError: EK499, nothing says which calls are meant, or a node is in two lists.
     """
-    return GroupBasedPartitioner(
+    partitions = GroupBasedPartitioner(
         graph_module, _support(pattern_list, op_support), allows_single_node_partition=True, node_groups=pattern_list
     ).propose_partitions()
+    home = {node: partition for partition in partitions for node in partition.nodes}
+    for group in pattern_list or ():
+        taken = next((home[node] for node in group if node in home), None)
+        for node in group:
+            if taken is not None and node.op == "placeholder":
+                taken.add_node(node)
+    return partitions
 
 
 def generate_pattern_op_partitions(
@@ -254,7 +263,7 @@ def _support(lists: Sequence[Sequence[Node]] | None, other: OperatorSupportBase 
 def _names(node: Node) -> set[str]:
     """Return the names of a call: as torch qualifies them, and as rule books write them."""
     target = underlying(node.target)
-    return {*operator_names(node), _get_qualified_name(target) if callable(target) else str(target)}
+    return {*operator_names(node), qualified_name(target) if callable(target) else str(target)}
 
 
 def _calls(nodes: Iterable[Node]) -> Iterable[Node]:

@@ -21,7 +21,6 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from exirkit.ir import (
     CALL_DELEGATE,
@@ -35,6 +34,7 @@ from exirkit.ir import (
     inherited,
     locate,
     ops,
+    pytree,
 )
 
 from .backend import DELEGATION_TAG, DelegationSpec

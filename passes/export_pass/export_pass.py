@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from exirkit.ir import (
     ContractError,
+    FakeTensorMode,
     InternalError,
     Location,
     ModelError,

@@ -12,12 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node, Proxy
-from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
-from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 from torch.fx.graph import CodeGen
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.proxy import GraphAppendingTracer
@@ -26,10 +21,18 @@ from exirkit.ir import (
     PROVENANCE_KEYS,
     ContractError,
     EdgeOpOverload,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
     InternalError,
     Location,
     ModelError,
+    OpOverload,
+    compute_unbacked_bindings,
     edge_operator,
+    fake_like,
+    infer_value,
+    lazy_graph_module,
     line_that_raised,
     locate,
     same_argument,
@@ -64,8 +67,7 @@ class Inference:
         if schema is not None and not schema.returns:
             return None
         operands, named = map_aggregate((tuple(args), dict(kwargs)), self._operand)
-        with self.mode, enable_python_dispatcher(), torch.no_grad():
-            return target(*operands, **named)
+        return infer_value(self.mode, target, operands, named)
 
     def first_slice(self, tensor: Any) -> Any:
         """Return what a loop over dim 0 sees of a tensor in one step."""
@@ -90,14 +92,13 @@ class Inference:
             return tensor
         known = self._taken_over.get(id(tensor))
         if known is None:
-            known = self._taken_over[id(tensor)] = (tensor, self._take_over(tensor))
+            taken = (
+                fake_like(self.mode, tensor)
+                if isinstance(tensor, FakeTensor)
+                else self.mode.from_tensor(tensor, static_shapes=True)
+            )
+            known = self._taken_over[id(tensor)] = (tensor, taken)
         return known[1]
-
-    def _take_over(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, FakeTensor):
-            return self.mode.from_tensor(tensor, static_shapes=True)
-        with self.mode:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
     def _operand(self, leaf: Any) -> Any:
         value = leaf
@@ -324,8 +325,7 @@ class ExportTracer(GraphAppendingTracer):
 
     def finish(self, source: GraphModule) -> GraphModule:
         """Return the graph as a module; its code is generated when something calls or prints it."""
-        with _use_lazy_graph_module(True):
-            result = _make_graph_module(self.root, self.graph, class_name=type(source).__name__)
+        result = lazy_graph_module(self.root, self.graph, type(source).__name__)
         result.meta.update(source.meta)
         result.training = source.training
         return result

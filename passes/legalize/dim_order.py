@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
 
@@ -18,6 +17,7 @@ from exirkit.ir import (
     EdgeOpOverload,
     GraphEditor,
     ModelError,
+    OpOverload,
     ProgramInterface,
     SubgraphEditor,
     contiguous_stride,

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
-from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
 
@@ -22,6 +21,7 @@ from exirkit.ir import (
     EdgeOpOverload,
     GraphEditor,
     ModelError,
+    OpOverload,
     UsageError,
     YamlPath,
     YamlSource,

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, named_arguments, ops, underlying
+from exirkit.ir import EdgeOpOverload, GraphEditor, OpOverload, called_graphs, named_arguments, ops, underlying
 from exirkit.passes.contract import BROKEN_BY_EDITS
 from exirkit.passes.to_aten.decompose_to_core import DecomposeToCore, is_library_composite
 from exirkit.passes.to_executorch.out_variants import OutVariantTable

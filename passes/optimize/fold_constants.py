@@ -8,12 +8,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from exirkit.ir import GraphEditor, UsageError, contiguous_stride, underlying
+from exirkit.ir import FakeTensor, GraphEditor, UsageError, contiguous_stride, underlying
 from exirkit.passes.analysis import StoredValues, is_plain_call, nbytes_of, place_of
 from exirkit.passes.contract import ReportingPass
 

@@ -201,6 +201,7 @@ def executorch_settings(config: ExecutorchBackendConfig, planner: MemoryPlanning
     }
 
 
+RuleId = Annotated[str, Field(min_length=1, max_length=200)]
 KebabName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=80)]
 DialectName = Literal["aten", "edge", "executorch"]
 Names = tuple[KebabName, ...]
@@ -244,7 +245,7 @@ class Stage(Strict):
         options: Options of the pass; `{setting: NAME}` stands for the value of a setting.
         rules: A rule book or several, all of whose rules are applied together: files beside the pipeline, or names.
         limit: Most applications of rules.
-        only: `exact`: leave out rules whose contract allows results to differ.
+        only: `exact`: leave out rules whose contract allows results to differ; or the ids of the rules to take.
         check: Name of a check, whose findings end the run.
         repeat: Stages to run until they change nothing more.
         bound: Most rounds of `repeat`.
@@ -265,7 +266,7 @@ class Stage(Strict):
     options: dict[str, Any] = {}
     rules: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
     limit: int | None = Field(default=None, ge=0)
-    only: Literal["exact"] | None = None
+    only: Literal["exact"] | Annotated[tuple[RuleId, ...], Field(min_length=1)] | None = None
     check: KebabName | None = None
     repeat: tuple[Stage, ...] | None = Field(default=None, min_length=1)
     bound: int = Field(default=DEFAULT_BOUND, ge=1, le=LARGEST_BOUND)

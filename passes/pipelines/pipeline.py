@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from exirkit.ir import (
@@ -25,6 +24,7 @@ from exirkit.ir import (
     ExecutorchProgramVerifier,
     GraphEditor,
     ModelError,
+    OpOverload,
     UsageError,
     YamlSource,
     called_graphs,
@@ -39,7 +39,7 @@ from exirkit.passes.to_aten.decompose_to_core import WholeGraphNeededError
 from exirkit.passes.to_executorch.symbolic_shapes import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 from exirkit.passes.user_passes.running import run_user_pass
-from exirkit.patterns import RewriteOptions
+from exirkit.patterns import RewriteOptions, backend_books, backend_chain_text
 
 from .model import CHECKS, SETTINGS, PipelineModel
 from .resolving import Knowledge, OrderCheck, ResolvedStage, Resolver, build_options, initial_knowledge, is_active
@@ -413,13 +413,15 @@ class Pipeline(ExportedProgramPassBase):
         """Read and check a pipeline file; nothing in it is run.
 
         Args:
-            path: Path of the file.
+            path: Path of the file; or the name of a backend's book, `backends/...`, for the chain that comes with it.
             passes: Passes that the file may name besides those of exirkit and of plug-ins: classes or objects by name.
 
         Raises:
             ModelError: All that is wrong with the file: EK470 to EK475, and what is wrong with its rule books.
             OSError: The file cannot be read.
         """
+        if str(path) in backend_books():
+            return cls.parse(backend_chain_text(str(path)), f"{path}.yaml", passes=passes)
         return cls.parse(read_text(path, _CODES.syntax), str(path), passes=passes)
 
     @classmethod

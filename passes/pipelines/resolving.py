@@ -31,7 +31,15 @@ from exirkit.passes.contract import (
     plugin_error,
     shipped_passes,
 )
-from exirkit.patterns import CompiledRule, LoadedBook, RuleEngine, load_book, shipped_books
+from exirkit.patterns import (
+    CompiledRule,
+    LoadedBook,
+    RuleEngine,
+    backend_books,
+    is_shipped,
+    load_book,
+    shipped_books,
+)
 
 from .model import CHECKS, HOLDS_IN, INVARIANTS, SETTINGS, Check, PipelineModel, Stage
 
@@ -204,13 +212,26 @@ class Resolver:
                 self.found += error.diagnostics
             except OSError as error:
                 what = (error.strerror or str(error)).lower()
-                known = [*shipped_books(), *find_plugins(BOOK_PLUGINS)]
+                known = [*shipped_books(), *backend_books(), *find_plugins(BOOK_PLUGINS)]
                 hint = did_you_mean(name, known)
                 self._complain("EK472", place, f"the rule book {name!r} cannot be read: {what}", name, hint=hint)
+        if isinstance(stage.only, tuple):
+            return self._chosen(rules, stage.only, (*path, "only"))
         return tuple(one for one in rules if stage.only is None or one.rule.equiv.is_exact)
 
+    def _chosen(
+        self, rules: Iterable[CompiledRule], names: tuple[str, ...], path: YamlPath
+    ) -> tuple[CompiledRule, ...]:
+        """Return the rules that a stage names, in its order; complain about those that its books do not have."""
+        known = {one.id: one for one in rules}
+        for at, name in enumerate(names):
+            # Books that cannot be read have been complained about.
+            if name not in known and not self.found:
+                self._unknown((*path, at), name, known, "rule")
+        return tuple(known[name] for name in names if name in known)
+
     def _book(self, name: str, place: YamlPath) -> LoadedBook:
-        if name in shipped_books():
+        if is_shipped(name):
             return load_book(name)
         beside = Path(self._source.file).parent / name
         if beside.exists() or name not in find_plugins(BOOK_PLUGINS):

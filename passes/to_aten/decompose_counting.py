@@ -10,13 +10,11 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import CallMethodKey
-from torch.utils._pytree import SequenceKey
 
-from exirkit.ir import GraphEditor
+from exirkit.ir import CallMethodKey, GraphEditor, pytree
+from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass
-from exirkit.passes.delegate.backend import is_kept_whole
 
 aten = torch.ops.aten
 
@@ -37,7 +35,7 @@ class DecomposeCounting(Pass):
     """
 
     name = "decompose-counting"
-    enters_bodies = True
+    enters_subgraphs = True
     invalidates = ("core-operators",)
 
     preserve: frozenset[Overload] = frozenset()
@@ -59,7 +57,7 @@ def _indexed(editor: GraphEditor, node: Node, value: Any, source: Node, mask: No
     made = editor.call(aten.index.Tensor, (source, [mask]), before=node, origins=node, val=value)
     # Where the symbols are found in the result, so that they keep their names when the value is inferred again.
     bindings: dict[Any, Any] = {
-        size.node.expr: (CallMethodKey("size"), SequenceKey(dim))
+        size.node.expr: (CallMethodKey("size"), pytree.SequenceKey(dim))
         for dim, size in enumerate(value.shape)
         if isinstance(size, torch.SymInt) and size.node.expr in (node.meta.get("unbacked_bindings") or ())
     }

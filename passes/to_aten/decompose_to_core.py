@@ -12,37 +12,43 @@ from typing import Any, ClassVar
 
 import sympy
 import torch
-from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
-from torch._dispatch.python import enable_python_dispatcher
-from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensor, FakeTensorMode
-from torch._subclasses.fake_tensor import disable_fake_tensor_cache
 from torch.export import ExportedProgram, default_decompositions
-from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import Node
-from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.node import map_aggregate, map_arg
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
 
 from exirkit.ir import (
     CALL_DELEGATE,
+    PREDISPATCH_MODULE,
+    CleanDiv,
     Diagnostic,
+    FakeTensor,
+    FakeTensorMode,
+    FloorDiv,
     GraphEditor,
+    HigherOrderOperator,
     Location,
+    Mod,
     ModelError,
+    OpOverload,
+    PythonMod,
+    TorchDispatchMode,
     control_flow_call,
     copy_program,
+    core_aten_decompositions,
+    disable_fake_tensor_cache,
+    enable_python_dispatcher,
     fake_like,
+    get_decompositions,
     infer_static_value,
     is_static,
+    keep_composites,
     locate,
+    use_lazy_graph_module,
     without_machine_libraries,
 )
+from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass, registered
-from exirkit.passes.delegate.backend import is_kept_whole
 from exirkit.passes.to_executorch.propagate_specs import all_editors
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
@@ -313,9 +319,6 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
 # Composite operators that count as core, because runtimes have kernels for them.
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
 
-# What torch.vmap and associative scans leave in a program: where a dim begins and ends that operators do not see.
-_BATCHING = "torch._functorch.predispatch"
-
 
 @dataclass(eq=False)
 class DecomposeToCore(Pass):
@@ -332,7 +335,7 @@ class DecomposeToCore(Pass):
     """
 
     name = "decompose-to-core"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures: ClassVar[Collection[str]] = ("core-operators",)
     invalidates: ClassVar[Collection[str]] = ()
     after: ClassVar[tuple[str, ...]] = ("inline-grad-regions",)
@@ -364,7 +367,7 @@ class DecomposeToCore(Pass):
                 continue
             if isinstance(op, HigherOrderOperator) and control_flow_call(node) is None:
                 raise WholeGraphNeededError(f"higher-order operator {op}")
-            if getattr(op, "__module__", "") == _BATCHING:
+            if getattr(op, "__module__", "") == PREDISPATCH_MODULE:
                 raise WholeGraphNeededError(
                     "torch.vmap, whose operators know their dims when they are traced again", node
                 )
@@ -445,7 +448,7 @@ def _core_table() -> Decompositions:
 @cache
 def _torch_table() -> Decompositions:
     # Composite operators are not in this table: torch knows of each how to take it apart.
-    table: dict[Any, Callable[..., Any]] = _core_aten_decompositions_post_autograd()
+    table: dict[Any, Callable[..., Any]] = core_aten_decompositions()
     return table
 
 
@@ -578,7 +581,7 @@ class DecomposeWholeGraph(ExportedProgramPassBase):
         for op in (*self.preserve, *whole, *libraries):
             table.pop(op, None)
         # Nothing calls the graphs in between, so no code is generated for them.
-        with _use_lazy_graph_module(True), warnings.catch_warnings():
+        with use_lazy_graph_module(True), warnings.catch_warnings():
             # torch warns of its own internals here, and there is nothing a caller could do about it.
             warnings.simplefilter("ignore")
             made = exported_program.run_decompositions(table)
@@ -611,13 +614,12 @@ def expose_operators(program: ExportedProgram, wanted: Iterable[OpOverload]) -> 
         The copy, or the program itself if nothing could be done about it.
     """
     operators = frozenset(wanted)
-    # What torch itself decomposes first has to be kept by other means.
-    composite = {op: _special_op_to_preserve_cia for op in operators if _is_preservable_cia_op(op)}
     copied = copy_program(program)
     # Before anything is decomposed, so that all parts of an operator share a handle.
     GenerateDebugHandles().run(GraphEditor(copied))
     try:
-        with _override_composite_implicit_decomp(composite):
+        # What torch itself decomposes first has to be kept by other means.
+        with keep_composites(operators):
             _ExposeOperators(operators).run(GraphEditor(copied))
     except WholeGraphNeededError:
         return program

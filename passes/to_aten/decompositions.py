@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from exirkit.ir import has_kernel
+
 _NEAREST = 1
 _BORDER, _REFLECTION = 1, 2
 
@@ -525,12 +527,8 @@ def further_decompositions() -> dict[Any, Callable[..., Any]]:
     """Return the decompositions by operator; those of other libraries where they are imported."""
     table = dict(_BY_OPERATOR)
     for (name, overload), function in _BY_NAME.items():
-        if _exists(name, overload):
+        if has_kernel(f"{name}.{overload}" if overload else name):
             namespace, operator = name.split("::")
             packet = getattr(getattr(torch.ops, namespace), operator)
             table[getattr(packet, overload or "default")] = function
     return table
-
-
-def _exists(name: str, overload: str) -> bool:
-    return torch._C._dispatch_has_kernel(f"{name}.{overload}" if overload else name)

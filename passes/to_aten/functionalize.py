@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.operator_schemas import normalize_function
@@ -19,6 +18,7 @@ from exirkit.ir import (
     ControlFlowCall,
     GraphEditor,
     ModelError,
+    OpOverload,
     SubgraphEditor,
     alias_root,
     control_flow_call,
@@ -42,7 +42,7 @@ class InlineGradRegions(Pass):
     """
 
     name = "inline-grad-regions"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("no-grad-regions",)
     invalidates = ("debug-handles",)
 
@@ -514,9 +514,9 @@ def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
         operands = () if call is None else (*call.carried, *call.sliced, *call.shared)
         _take_present(editor, node, families)
         if call is not None:
-            writes = [_functionalize_body(bodies[module]) for module in call.bodies]
+            writes = [_functionalize_body(bodies[module]) for module in call.subgraphs]
             reject_writes_to_carried(call, writes)
-            hand_out_writes(editor, call, operands, [bodies[module] for module in call.bodies], writes, families)
+            hand_out_writes(editor, call, operands, [bodies[module] for module in call.subgraphs], writes, families)
     for node in reversed(replaced):
         editor.erase(node)
     return {base: value for base, value in families.written().items() if base.op in ("placeholder", "get_attr")}
@@ -547,7 +547,7 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
         (node.args, node.kwargs), lambda one: families.now(one, node) if families.is_stale(one) else one
     )
     if op is aten.copy_.default and same_value(args[0].meta["val"], value_of(args[1])):
-        new: Node = args[1]
+        new: Node = _copied_whole(editor, node, args[1])
     elif (variant := _functional_variant(op)) is not None:
         new = editor.call(variant, args, kwargs, before=node, origins=node)
     else:
@@ -555,6 +555,13 @@ def _replace(editor: GraphEditor, node: Node, families: AliasFamilies) -> None:
     new = _with_layout_of(editor, node, new, written.meta["val"])
     families.write(written, new, node)
     families.rename(node, written)
+
+
+def _copied_whole(editor: GraphEditor, node: Node, source: Node) -> Node:
+    """Return what a tensor holds to which all of a source was copied: it, or a copy of it if a quantizer noted one."""
+    if has_trait(source.target, "dequantize") and any(has_trait(user.target, "quantize") for user in node.users):
+        return editor.call(aten.clone.default, (source,), before=node, origins=node)
+    return source
 
 
 def _with_layout_of(editor: GraphEditor, node: Node, value: Node, wanted: torch.Tensor) -> Node:

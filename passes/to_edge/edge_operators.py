@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, reduce
 from typing import Any
 
 import torch
 import torch.export.custom_ops  # registers the operator below
-from torch._ops import OpOverload
 from torch.fx import Node
 
 from exirkit.ir import (
@@ -18,6 +18,7 @@ from exirkit.ir import (
     EdgeOpOverload,
     GraphEditor,
     ModelError,
+    OpOverload,
     ProgramInterface,
     contiguous_stride,
     copy_variant,
@@ -35,6 +36,7 @@ from exirkit.ir import (
     underlying,
     written_by_position,
 )
+from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass
 
 _NUMBERS = (bool, int, float, complex)
@@ -54,7 +56,7 @@ class ScalarsToTensors(Pass):
     """
 
     name = "scalars-to-tensors"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("constants-lifted",)
     ensures = ("numbers-lifted",)
     invalidates = ()
@@ -76,7 +78,7 @@ class SymbolsToTensors(Pass):
     """
 
     name = "symbols-to-tensors"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("numbers-lifted",)
     ensures = ("tensor-arguments",)
     invalidates = ()
@@ -196,7 +198,7 @@ class PromoteTypes(Pass):
     """
 
     name = "promote-types"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("tensor-arguments",)
     invalidates = ()
     before = ("convert-to-edge-operators",)
@@ -233,7 +235,7 @@ class LiftConstants(Pass):
     """
 
     name = "lift-constants"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("constants-lifted",)
     invalidates = ()
 
@@ -298,7 +300,7 @@ class UseDimOrderOperators(Pass):
     """
 
     name = "use-dim-order-operators"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("no-views",)
     invalidates = ()
     before = ("convert-to-edge-operators",)
@@ -330,7 +332,7 @@ class ConvertToEdgeOperators(Pass):
     """
 
     name = "convert-to-edge-operators"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("functional", "control-flow", "no-views", "tensor-arguments", "constants-lifted")
     ensures = ("edge-operators",)
     invalidates = ("core-operators",)
@@ -367,20 +369,21 @@ class ReplaceViewsWithCopies(Pass):
     name = "replace-views-with-copies"
     # Views of which torch states the size wrongly are inferred again as copies.
     changes_outputs = True
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("functional",)
     ensures = ("no-views",)
     invalidates = ()
     before = ("use-dim-order-operators", "convert-to-edge-operators")
 
     def edit(self, editor: GraphEditor) -> None:
-        """Replace the views, and drop those that are their argument."""
+        """Replace the views, and drop those that are their argument, unless a quantizer has noted them."""
         copies: dict[Any, Any] = {}
+        quantized = _quantized(editor)
         for node in list(editor.graph.nodes):
             if node.op != "call_function":
                 continue
             op = underlying(node.target)
-            if has_trait(op, "identity"):
+            if has_trait(op, "identity") and node not in quantized:
                 editor.replace(node, node.args[0])
                 editor.erase(node)
             elif isinstance(op, OpOverload) and _returns_view(op):
@@ -448,33 +451,42 @@ def _no_variant(node: Node, op: OpOverload) -> Diagnostic:
 _END = 2**63 - 1
 
 
+@dataclass(eq=False)
 class RemoveNoops(Pass):
     """Replace an operator by its argument where both are the same values in the same shape, dtype and layout.
 
     Covers casts to the present dtype, copies of what is functional anyway, full slices, expansions, reshapes and
     permutations to the present shape, single concatenations, and repeats by one. Empty parts of a concatenation are
-    dropped. A `clone` that a program returns of its input stays: the model asks for a tensor apart from the input, and
-    partitioners may take the call. Optimization removes it where inputs and outputs may share memory.
+    dropped. Two kinds stay, which backends may take, and which optimization removes later where no backend does:
+
+    - a `clone` that a program returns of its input: the model asks for a tensor apart from the input;
+    - what stands between a dequantization and a quantization. Quantizers have put these around an operator; backends
+      that compute in integers make one call of the three, and would meet a pair without an operator otherwise.
+
+    Args:
+        preserve: Operators that stay wherever they are.
     """
 
     name = "remove-noops"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("no-views",)
     invalidates = ()
     after = ("promote-types",)
     before = ("use-dim-order-operators", "convert-to-edge-operators")
+    preserve: frozenset[Overload] = frozenset()
 
     def edit(self, editor: GraphEditor) -> None:
         """Remove the operators, in graph order, so that chains collapse in one sweep."""
         returned = _returned_clones(editor)
+        quantized = _quantized(editor)
         for node in list(editor.graph.nodes):
             if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
                 continue
             op = underlying(node.target)
             if op is torch.ops.aten.cat.default:
                 _drop_empty_parts(editor, node)
-            changes_nothing = _TESTS.get(op)
-            if changes_nothing is None or node in returned:
+            changes_nothing = None if op in self.preserve else _TESTS.get(op)
+            if changes_nothing is None or node in returned or node in quantized:
                 continue
             source = _source(node)
             if source is None or not changes_nothing(node):
@@ -495,6 +507,19 @@ def _returned_clones(editor: GraphEditor) -> set[Node]:
         and isinstance(value.args[0], Node)
         and value.args[0].op == "placeholder"
     }
+
+
+def _quantized(editor: GraphEditor) -> set[Node]:
+    """Return the calls that move elements of a dequantized tensor, and whose result is quantized.
+
+    There may be several calls in between, since lowering decomposes operators: `t_copy` is a permutation and a copy.
+    """
+    moved: set[Node] = set()
+    for node in editor.graph.nodes:
+        source = _source(node) if node.op == "call_function" and underlying(node.target) in _TESTS else None
+        if source is not None and (source in moved or has_trait(source.target, "dequantize")):
+            moved.add(node)
+    return {node for node in moved if any(has_trait(reader.target, "quantize") for reader in node.users)}
 
 
 def _source(node: Node) -> Node | None:

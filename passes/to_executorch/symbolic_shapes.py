@@ -13,19 +13,21 @@ from typing import Any
 
 import sympy
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from exirkit.ir import (
     DefinedOperator,
     Diagnostic,
     GraphEditor,
+    HigherOrderOperator,
     ModelError,
+    OpOverload,
+    ShapeEnv,
     TensorShapeDynamism,
     TensorSpec,
+    ValueRanges,
+    bound_sympy,
     defined_operator,
     free,
     has_trait,
@@ -43,7 +45,7 @@ class RemoveMetadataAsserts(Pass):
     """Erase `aten._assert_tensor_metadata`; assertions about sizes stay until later."""
 
     name = "remove-metadata-asserts"
-    enters_bodies = True
+    enters_subgraphs = True
     invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
@@ -67,7 +69,7 @@ class RemoveAsserts(Pass):
     """
 
     name = "remove-asserts"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("no-assertions",)
     invalidates = ()
 
@@ -122,7 +124,7 @@ class LowerSymbolicArithmetic(Pass):
     """
 
     name = "lower-symbolic-arithmetic"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("symbols-lowered",)
     invalidates = ("edge-operators", "specs", "bounded-shapes")
     after = ("remove-asserts",)
@@ -608,7 +610,7 @@ class FreeUnbounded(Pass):
     """
 
     name = "free-unbounded"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("bounded-shapes",)
     invalidates = ()
     after = ("convert-to-out-variants",)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from exirkit.ir import Diagnostic, SourceText, UsageError
+from exirkit.ir import Diagnostic, SourceText, UsageError, has_kernel
 from exirkit.patterns.books.model import OperatorDefinition, RuleBook
 from exirkit.patterns.matching.compiled_rule import texts_of
 from exirkit.patterns.operators.defined import keep_definition
@@ -57,7 +57,7 @@ def bind_pattern_to_op(library: torch.library.Library, schema_or_name: str) -> C
         op = _operator(library.ns, name)
         _check_arguments(op, function, schema_or_name)
         qualified = f"{library.ns}::{name}"
-        if not any(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key) for key in _KERNELS):
+        if not any(has_kernel(qualified, key) for key in _KERNELS):
             library.impl(name, function, "CompositeImplicitAutograd")
         _remember(op, f"{library.ns}.{name}", function, library)
         return function

@@ -7,7 +7,6 @@ import difflib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
 from exirkit.ir import (
@@ -23,6 +22,7 @@ from exirkit.ir import (
     read_text,
 )
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
+from exirkit.patterns.books.shipped import book_text, is_shipped
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from exirkit.patterns.operators.defined import define_operator, definition_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError, dotted_name, name_of
@@ -30,7 +30,6 @@ from exirkit.patterns.syntax.expressions import ExpressionError, parse_statement
 from exirkit.patterns.syntax.programs import MACROS, Scope, place_of
 from exirkit.patterns.syntax.terms import Operator
 
-SHIPPED = "rules"
 _DEEPEST_IMPORT = 10
 _LARGEST_CHARACTERS = 8 << 20
 _CODES = DocumentCodes(syntax="EK201", form="EK202")
@@ -95,7 +94,7 @@ def load_book(path: str | Path) -> LoadedBook:
     """Read a book from a YAML file, or a shipped one by its name.
 
     Args:
-        path: Path of a file, or a name as in `shipped_books()`.
+        path: Path of a file, or a name as in `shipped_books()` or `backend_books()`.
 
     Returns:
         The book with all diagnostics; nothing is raised for what is wrong inside it.
@@ -151,12 +150,6 @@ def _with_imported(books: Iterable[LoadedBook]) -> Iterator[LoadedBook]:
         yield one
 
 
-def shipped_books() -> tuple[str, ...]:
-    """Return the names of the books that come with exirkit."""
-    folder = files("exirkit.patterns").joinpath(SHIPPED)
-    return tuple(sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml")))
-
-
 def parse_book(text: str, file: str = "<book>") -> LoadedBook:
     """Read a book from its text."""
     return _parse(text, file, ())
@@ -170,9 +163,8 @@ def book_from_rules(rules: Iterable[Rule], *, ops: Mapping[str, OperatorDefiniti
 
 def _load(path: str | Path, above: tuple[str, ...]) -> LoadedBook:
     name = str(path)
-    if name in shipped_books():
-        resource = files("exirkit.patterns").joinpath(SHIPPED, f"{name}.yaml")
-        return _parse(resource.read_text(encoding="utf-8"), f"{name}.yaml", above)
+    if is_shipped(name):
+        return _parse(book_text(name), f"{name}.yaml", above)
     try:
         text = read_text(path, _CODES.syntax)
     except ModelError as error:
@@ -226,7 +218,7 @@ def import_libraries(names: Iterable[str]) -> None:
 def _imported(
     name: str, file: str, above: tuple[str, ...], place: SourceText, found: list[Diagnostic]
 ) -> list[LoadedBook]:
-    path = name if name in shipped_books() else str(Path(file).parent / name)
+    path = name if is_shipped(name) else str(Path(file).parent / name)
     if path in above or len(above) > _DEEPEST_IMPORT:
         found.append(place.diagnostic("EK203", f"{name} imports itself, over {' -> '.join(above)}"))
         return []

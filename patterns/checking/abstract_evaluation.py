@@ -11,15 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
+
+from exirkit.ir import (
     DataDependentOutputException,
+    Diagnostic,
     DynamicOutputShapeException,
     FakeTensorMode,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    ShapeEnvGuardError,
+    SourceText,
     UnsupportedOperatorException,
+    infer_value,
+    no_torch_logs,
+    operators_with,
 )
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv, _ShapeEnvGuardError
-
-from exirkit.ir import Diagnostic, SourceText, infer_value, no_torch_logs, operators_with
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of
 from exirkit.patterns.checking.trials import RAISED, TrialFacts, is_undefined
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
@@ -349,7 +355,7 @@ def _compared(
 def _raised(cause: BaseException, message: str, case: CompiledCase) -> Mismatch | None:
     if isinstance(cause, _UNKNOWN):
         return None
-    if isinstance(cause, _ShapeEnvGuardError):
+    if isinstance(cause, ShapeEnvGuardError):
         condition = str(cause).partition(": ")[2].splitlines()
         text = condition[0] if condition else str(cause)
         return Mismatch(f"the replacement needs {text}", case, fixes_sizes=True)

@@ -9,7 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from exirkit.patterns.books.loading import LoadedBook, shipped_books
+from exirkit.patterns.books.loading import LoadedBook
+from exirkit.patterns.books.shipped import is_shipped
 
 from .checks import TRIALS, BookVerdict
 from .witnesses import rule_text_hash
@@ -77,7 +78,7 @@ def unaccepted_rules(book: LoadedBook, path: str | Path) -> tuple[str, ...]:
         book: The book.
         path: Its file, or the name of a shipped one; those are checked before they are shipped.
     """
-    if str(path) in shipped_books():
+    if is_shipped(str(path)):
         return ()
     known = _read(acceptance_file(path))
     return tuple(_differing(book, known))

@@ -11,11 +11,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, SourceText, copy_program
+from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, OpOverload, SourceText, copy_program
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
@@ -52,7 +51,7 @@ def unmatched_dialects(rule: CompiledRule, *, seed: int = 0, made: Collection[An
     claimed = list(_LOWERED) if source == "any" else [source] if source in _LOWERED else []
     bench = RuleTrials(rule, seed=seed)
     named = {term.op for root in rule.pattern.roots for term in walk(root) if isinstance(term, Call)}
-    kept = tuple(op for op in named & set(made) if isinstance(op, torch._ops.OpOverload))
+    kept = tuple(op for op in named & set(made) if isinstance(op, OpOverload))
     for dialect in claimed:
         tried = [(program, lowered) for program in _programs(bench) if (lowered := _lowered(program)) is not None]
         if not tried or any(_matches(rule, lowered) for _, lowered in tried):

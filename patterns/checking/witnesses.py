@@ -6,14 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from exirkit.ir import Diagnostic, Location, ModelError
-from exirkit.patterns.books.loading import SHIPPED, LoadedBook
+from exirkit.patterns.books.loading import LoadedBook
+from exirkit.patterns.books.shipped import witnesses_of
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses, Outcome, Part
 from exirkit.patterns.checking.trials import RuleTrials, shown
 from exirkit.patterns.matching.compiled_rule import CompiledRule
@@ -22,7 +22,6 @@ LANGUAGE = 1
 """Version of the rule language, as books have it under `rulebook`."""
 TRIALS_REVISION = 1
 """Goes up when a seed comes to mean other values: stored witnesses are then searched again."""
-WITNESSES = "witnesses"
 _LARGEST = 1 << 26
 # What a rule is called and said about it changes nothing of what it does.
 _ABOUT = {"doc", "tags", "owner", "since", "links", "priority", "group", "phase"}
@@ -133,8 +132,8 @@ def read_witnesses(path: str | Path) -> WitnessBook:
 
 def shipped_witnesses(name: str) -> WitnessBook | None:
     """Return the witnesses of a shipped book; None if there are none."""
-    resource = files("exirkit.patterns").joinpath(SHIPPED, WITNESSES, f"{name}.json")
-    return _parsed(resource.read_bytes(), f"{name}.json") if resource.is_file() else None
+    content = witnesses_of(name)
+    return None if content is None else _parsed(content, f"{name}.json")
 
 
 def _parsed(content: bytes, file: str) -> WitnessBook:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import sympy
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from exirkit.ir import (
     DiagnosticError,
@@ -19,6 +18,7 @@ from exirkit.ir import (
     GraphEditor,
     ProgramInterface,
     SealedSubgraphError,
+    ShapeEnvGuardError,
     SubgraphEditor,
     edge_operator,
     handles_like,
@@ -33,10 +33,11 @@ from exirkit.ir import (
 from exirkit.patterns.books.model import broken_measure
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.forms.catalogue import copying
+from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
-from exirkit.patterns.operators.in_place import calls_by_target, is_functional, memory_of, writes_by_memory
+from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
 from exirkit.patterns.syntax.programs import FACTS
@@ -326,22 +327,26 @@ class Applied:
 
 
 class RuleApplication:
-    """Matches and applies rules in one program."""
+    """Matches and applies rules in one program.
 
-    def __init__(self, editor: GraphEditor, facts: ProgramFacts) -> None:
+    Args:
+        editor: Editor of the program.
+        facts: What is known of it.
+        calls: One call of each target in its graph; found here when absent.
+    """
+
+    def __init__(self, editor: GraphEditor, facts: ProgramFacts, calls: Collection[Node] | None = None) -> None:
         self.editor = editor
         self.facts = facts
-        self._wrap, self.is_edge = dialect_of(calls_by_target(editor.graph))
+        calls = calls_by_target(editor.graph) if calls is None else calls
+        self._wrap, self.is_edge = dialect_of(calls)
+        self._is_functional = not any(map(writes, calls))
         self._mutated = _mutated_inputs(editor)
-
-    @cached_property
-    def _is_functional(self) -> bool:
-        """Whether no call writes to a tensor; asked when a rule is tried first, since for most calls none is."""
-        return is_functional(self.editor.graph)
+        self.composites = FoundComposites(facts, sees_through=self._is_functional)
 
     def match(self, rule: CompiledRule, node: Node, trace: FailureTrace | None = None) -> State | None:
         """Return how a rule matches at the call behind its first root, or None."""
-        state = State(self.facts, {}, trace=trace, sees_through=self._is_functional)
+        state = State(self.facts, {}, trace=trace, sees_through=self._is_functional, composites=self.composites)
         if not rule.match(node, state):
             return None
         if trace is not None:
@@ -389,11 +394,13 @@ class RuleApplication:
                 return done
         except (ExpressionError, UndecidedError) as error:
             raise RejectedError(str(error)) from error
-        except _ShapeEnvGuardError as error:
+        except ShapeEnvGuardError as error:
             raise RejectedError(f"a size that varies would become fixed: {error}") from error
         except DiagnosticError as error:
             is_fault = not isinstance(error, SealedSubgraphError)
             raise RejectedError(error.diagnostics[0].message, is_fault=is_fault) from error
+        finally:
+            self.composites.forget()
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
@@ -17,6 +16,7 @@ from torch.fx import Node
 from exirkit.ir import (
     MUTATION_KINDS,
     STORED_KINDS,
+    FakeTensor,
     GraphEditor,
     SubgraphEditor,
     attribute_of,

@@ -8,7 +8,7 @@ violates its contract is undone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,7 @@ from exirkit.patterns.engine.application import RejectedError, RuleApplication, 
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.predicate_tree import PredicateTree
-from exirkit.patterns.operators.in_place import is_functional, make_functional
+from exirkit.patterns.operators.in_place import calls_by_target, make_functional, writes
 from exirkit.patterns.operators.targets import Target
 
 from .cost_choice import CostChoice, Room
@@ -141,18 +141,22 @@ class RuleEngine:
         report.seconds = time.perf_counter() - started
 
     @contextmanager
-    def _functional(self, editor: GraphEditor, report: RewriteReport) -> Iterator[None]:
+    def _functional(self, editor: GraphEditor, report: RewriteReport) -> Iterator[Collection[Node]]:
         """Let calls that write to what nothing else uses return new tensors, so that rules match them.
 
         If no rule is applied, the program is as it was.
+
+        Yields:
+            One call of each target in the graph.
         """
-        if self.names_writing or is_functional(editor.graph):
-            yield
+        calls = calls_by_target(editor.graph)
+        if self.names_writing or not any(map(writes, calls)):
+            yield calls
             return
         before = len(report.journal)
         with suppress(_NothingAppliedError), editor.transaction("in-place calls"):
             make_functional(editor)
-            yield
+            yield calls_by_target(editor.graph)
             _require_applications(report, before)
 
     def _note_blind_rules(self, report: RewriteReport) -> None:
@@ -171,8 +175,8 @@ class RuleEngine:
         outer: ProgramFacts | None,
     ) -> None:
         """Rewrite a graph, and then the bodies of its control flow, each for itself."""
-        with self._functional(editor, report):
-            run = _Run(self, editor, options, report, outer)
+        with self._functional(editor, report) as calls:
+            run = _Run(self, editor, options, report, outer, calls)
             run.history = history
             run.run()
         for body in subgraph_editors(editor):
@@ -191,6 +195,7 @@ class _Run:
         options: RewriteOptions,
         report: RewriteReport,
         outer: ProgramFacts | None,
+        calls: Collection[Node],
     ) -> None:
         self.engine = engine
         self.editor = editor
@@ -200,7 +205,7 @@ class _Run:
         self.graph = editor.path if isinstance(editor, SubgraphEditor) else ""
         self.first = len(report.journal)
         self.history: RewriteHistory | None = None
-        self.application = RuleApplication(editor, self.facts)
+        self.application = RuleApplication(editor, self.facts, calls)
         self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
         self.generation: dict[Node, int] = {}
@@ -239,16 +244,15 @@ class _Run:
         """Visit nodes, the last one first; return those to visit again."""
         changed: dict[Node, None] = {}
         tree = self.engine.tree
+        composites = self.application.composites
         for node in agenda:
-            if node._erased or not is_wanted(node):
-                continue
-            root = tree.root_of(node.target)
-            if root is None:
+            root = None if node._erased else tree.root_of(node.target)
+            if root is None or not is_wanted(node):
                 continue
             # What is found here again is not to be visited a second time in this sweep.
             changed.pop(node, None)
             contenders: list[CompiledRule] = []
-            for rank in tree.candidates(node, root):
+            for rank in tree.candidates(node, root, composites):
                 rule = self.engine.rules[rank]
                 if rule.rule.choose == "cost":
                     contenders.append(rule)

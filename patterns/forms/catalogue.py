@@ -10,7 +10,6 @@ import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
@@ -19,14 +18,11 @@ from exirkit.patterns.operators.arguments import Arguments
 from exirkit.patterns.operators.table import OperatorTable, name_of, traits_of
 from exirkit.patterns.syntax.terms import Operator
 
-from .composites import Composite, composites_of, reads_one_of
+from .composites import Composite, FoundComposites, composites_of
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
 from .readers import FormReader, Reader, Screen, Values, kept_by, same, screen_of
-
-if TYPE_CHECKING:
-    from exirkit.patterns.functions.graph import GraphFacts
 
 
 @dataclass(frozen=True)
@@ -50,32 +46,29 @@ class Forms:
         readers: By operator of the call that is met.
         composites: Ways in which the operator is decomposed.
         operators: Operators of the calls that may be met.
+        composed: Those that may be the last one of its parts.
         variants: Those that take the same arguments by the same names.
+        met: Identities of `operators`.
+        alike: Identities of the variants whose calls have the same view of their arguments.
     """
 
     def __init__(self, op: Operator, readers: Mapping[Operator, Reader], composites: Sequence[Composite] = ()) -> None:
         self.op = op
         self.readers = dict(readers)
         self.composites = tuple(composites)
-        self.operators = frozenset(self.readers).union(*(one.met for one in self.composites))
-        self._composites_at: dict[int, list[Composite]] = {}
-        for one in self.composites:
-            for met in one.met:
-                self._composites_at.setdefault(id(met), []).append(one)
+        self.composed = frozenset().union(*(one.met for one in self.composites))
+        self.operators = self.composed | self.readers.keys()
         self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
+        # By identity, since torch computes the hash of an operator in Python.
+        self.met = frozenset(map(id, self.operators))
+        self.alike = frozenset(id(met) for met in self.variants if _counts_alike(met, op))
+        self._composed = frozenset(map(id, self.composed))
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
 
     def screen(self, met: Operator) -> Screen | None:
-        """Return a quick look that states which calls of an operator may be read; None if all."""
-        wanted = [one.wanted for one in self._composites_at.get(id(met), ())]
-        screens = [reads_one_of(frozenset().union(*wanted) if all(wanted) else frozenset())] if wanted else []
-        if met in self.readers:
-            own = screen_of(self.readers[met])
-            if own is None:
-                return None
-            screens.append(own)
-        return _any_of(tuple(screens)) if len(screens) > 1 else screens[0] if screens else None
+        """Return a quick look that states which calls of an operator its reader may read; None if all."""
+        return screen_of(self.readers[met])
 
     def without(self, made: Collection[Operator]) -> Forms | None:
         """Return the forms that a rule may meet whose replacements call certain operators; None if there are none.
@@ -91,29 +84,28 @@ class Forms:
 
     def kept(self, met: Operator) -> frozenset[str]:
         """Return the arguments that have the same names in calls of an operator that are read."""
-        return frozenset() if id(met) in self._composites_at else kept_by(self.readers[met])
+        return frozenset() if met in self.composed else kept_by(self.readers[met])
 
-    def readings(
-        self, node: Node, target: Operator, facts: GraphFacts | None = None, *, sees_through: bool = False
-    ) -> Iterator[Reading]:
+    def readings(self, node: Node, target: Operator, composites: FoundComposites | None = None) -> Iterator[Reading]:
         """Yield how a call can be read as one of the written operator.
 
         Args:
             node: The call.
             target: Its operator, without the handle of a dialect.
-            facts: What is known of constants; without it, operators are not recognized in their parts.
-            sees_through: Whether calls that give back what they were given may stand between parts.
+            composites: What is recognized in its parts in the program; without it, operators are not.
         """
         reader = self._by_identity.get(id(target))
         if reader is not None:
             for values, inner in reader(node):
                 yield Reading(Arguments(values, self._ranks(values)), inner)
-        if facts is None:
-            return
-        for composite in self._composites_at.get(id(target), ()):
-            if composite.screen(node):
-                for values, inner in composite.read(node, facts, sees_through):
-                    yield Reading(Arguments(values, self._ranks(values)), inner)
+        yield from self.of_parts(node, target, composites)
+
+    def of_parts(self, node: Node, target: Operator, composites: FoundComposites | None) -> Iterator[Reading]:
+        """Yield how a call can be read as the last one of the parts of the operator."""
+        if composites is not None and id(target) in self._composed:
+            for one in composites.at(node, self.op):
+                if one.way in self.composites:
+                    yield Reading(Arguments(one.values, self._ranks(one.values)), one.inner)
 
     def _ranks(self, values: Values) -> dict[str, int]:
         traits = traits_of(self.op)
@@ -127,6 +119,12 @@ class Forms:
         return dict.fromkeys(traits.dims, recorded.dim() + traits.new_dims)
 
 
+def _counts_alike(one: Operator, other: Operator) -> bool:
+    """Whether two operators count the same dims."""
+    traits, others = traits_of(one), traits_of(other)
+    return (traits.dims, traits.new_dims) == (others.dims, others.new_dims)
+
+
 def _may_be_met(op: Operator, made: frozenset[Operator], above: frozenset[Operator] = frozenset()) -> bool:
     """Return whether an operator may be read from calls of some operators: of a form of it, or of its parts."""
     forms = None if op in above else forms_of(op)
@@ -135,12 +133,6 @@ def _may_be_met(op: Operator, made: frozenset[Operator], above: frozenset[Operat
     return bool(forms.readers.keys() & made) or any(
         all(_may_be_met(part, made, above | {op}) for part in one.parts) for one in forms.composites
     )
-
-
-@cache
-def _any_of(screens: tuple[Screen, ...]) -> Screen:
-    """Return a test that passes what one of several passes; the same object for the same tests."""
-    return lambda node: any(screen(node) for screen in screens)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import SourceText, underlying
-from exirkit.patterns.operators.arguments import passing_operators
+from exirkit.ir import OpOverload, SourceText
 from exirkit.patterns.operators.table import OperatorTable
-from exirkit.patterns.syntax.terms import Alternatives, Call, Item, Operator, Term, walk
+from exirkit.patterns.syntax.terms import Call, Operator, Term, walk
 
 from .readers import Found, recorded
 
 if TYPE_CHECKING:
     from exirkit.patterns.functions.graph import GraphFacts
+    from exirkit.patterns.matching.predicate_tree import PredicateTree
+
+    from .catalogue import Forms
 
 Names = Mapping[str, Any]
 Derive = Callable[[Names], Iterable[Names]]
@@ -65,39 +67,37 @@ class Composite:
         return frozenset(term.op for term in walk(self.root) if isinstance(term, Call))
 
     @cached_property
+    def forms(self) -> Mapping[Operator, Forms]:
+        """Other forms of the operators of the parts."""
+        from .catalogue import forms_of
+
+        return {op: forms for op in self.parts if (forms := forms_of(op)) is not None}
+
+    @cached_property
     def met(self) -> frozenset[Operator]:
         """Operators that the last one of the parts may have."""
-        return frozenset().union(*(_operators(term) for term in _branches(self.root)))
+        from exirkit.patterns.matching.matcher import anchors
 
-    @cached_property
-    def wanted(self) -> frozenset[int]:
-        """Identities of operators of which a call must be an argument of the last one of the parts; empty if of any."""
-        branches = list(_branches(self.root))
-        below = [one for term in branches for one in _calls_below(term)]
-        # The last part itself may be met as several calls, of which this one is the last.
-        return frozenset(id(op) for call in [*branches, *below] for op in _operators(call, is_root=call in branches))
-
-    @cached_property
-    def screen(self) -> Callable[[Node], bool]:
-        """A cheap test of a call: False if it is certainly not the last one of the parts."""
-        return reads_one_of(self.wanted)
+        return anchors(self.root, _parsed(self)[1], self.forms)
 
     @cached_property
     def match(self) -> Callable[[Node, Any], bool]:
         """Matches the parts from their last call."""
-        return _matcher(self)
+        from exirkit.patterns.matching.matcher import PatternCompiler
 
-    def read(self, node: Node, facts: GraphFacts, sees_through: bool) -> Found:
+        pattern, types = _parsed(self)
+        return PatternCompiler(pattern, types, (), self.forms).compile()
+
+    def read(self, node: Node, found: FoundComposites) -> Found:
         """Read a call as one of the operator.
 
         Args:
             node: The last call of the parts.
-            facts: What is known of constants.
-            sees_through: Whether calls that give back what they were given may stand between the parts.
+            found: What else is recognized in the program.
         """
         from exirkit.patterns.matching.state import State
 
-        state = State(facts, {}, sees_through=sees_through)
+        state = State(found.facts, {}, sees_through=found.sees_through, composites=found)
         if not self.match(node, state):
             return
         names = {name: state.names.get(name) for name, _ in _variables(self)}
@@ -107,48 +107,74 @@ class Composite:
             yield {one.name: given.get(one.name, one.default_value) for one in schema}, inner
 
 
-def _branches(term: Term) -> Iterator[Term]:
-    if isinstance(term, Alternatives):
-        for _, branch in term.branches:
-            yield from _branches(branch)
-    else:
-        yield term
+class FoundComposites:
+    """The operators that are recognized in their parts in one program; what was found is kept until that changes.
+
+    Args:
+        facts: What is known of constants.
+        sees_through: Whether calls that give back what they were given may stand between parts.
+    """
+
+    def __init__(self, facts: GraphFacts, *, sees_through: bool) -> None:
+        self.facts = facts
+        self.sees_through = sees_through
+        self._possible: dict[Node, Mapping[int, Sequence[Composite]]] = {}
+        self._read: dict[tuple[Node, int], tuple[CompositeReading, ...]] = {}
+
+    def forget(self) -> None:
+        """Take the program for another one."""
+        self._possible.clear()
+        self._read.clear()
+
+    def at(self, node: Node, op: Operator) -> Sequence[CompositeReading]:
+        """Return how a call can be read as one of an operator, of which it is the last one of the parts."""
+        possible = self._possible.get(node)
+        if possible is None:
+            possible = self._possible[node] = self._possible_at(node)
+        ways = possible.get(id(op))
+        if ways is None:
+            return ()
+        key = (node, id(op))
+        known = self._read.get(key)
+        if known is None:
+            known = tuple(
+                CompositeReading(way, values, inner) for way in ways for values, inner in way.read(node, self)
+            )
+            self._read[key] = known
+        return known
+
+    def _possible_at(self, node: Node) -> Mapping[int, Sequence[Composite]]:
+        """Return the definitions whose parts are there as far as operators go, by the identity of the operator."""
+        ordered, tree = _index()
+        root = tree.root_of(node.target)
+        possible: dict[int, list[Composite]] = {}
+        for rank in () if root is None else tree.candidates(node, root, self):
+            possible.setdefault(id(ordered[rank].op), []).append(ordered[rank])
+        return possible
 
 
-def _calls_below(term: Term) -> list[Term]:
-    found: list[Term] = []
-    below = term.arguments.values() if isinstance(term, Call) else ()
-    for one in below:
-        found += [branch for branch in _branches(one) if isinstance(branch, Call | Item)]
-    return found
+@dataclass(frozen=True, slots=True)
+class CompositeReading:
+    """A call read as one of an operator.
 
+    Attributes:
+        way: The definition.
+        values: Arguments of the operator.
+        inner: Further calls that are read.
+    """
 
-def _operators(term: Term, *, is_root: bool = False) -> frozenset[Operator]:
-    """Return the operators of calls that a term may be met as; of a root those that others of its calls have."""
-    from .catalogue import forms_of
-
-    op = term.base.op if isinstance(term, Item) else term.op if isinstance(term, Call) else None
-    forms = None if op is None else forms_of(op)
-    if is_root:
-        return frozenset() if forms is None else forms.operators - forms.variants
-    return (frozenset() if op is None else frozenset({op})) | (frozenset() if forms is None else forms.operators)
+    way: Composite
+    values: dict[str, Any]
+    inner: tuple[Node, ...]
 
 
 @cache
-def reads_one_of(wanted: frozenset[int]) -> Callable[[Node], bool]:
-    """Return a test of calls that have a call of one of some operators as an argument, perhaps behind an identity."""
-    if not wanted:
-        return lambda node: True
-    found = wanted | passing_operators()
+def _index() -> tuple[tuple[Composite, ...], PredicateTree]:
+    """Return all definitions, and the tree that tells which of them may be met at a call."""
+    from exirkit.patterns.matching.predicate_tree import PredicateTree
 
-    def check(node: Node) -> bool:
-        # A loop, because this is asked of every call that some part may end in.
-        for one in node.all_input_nodes:  # noqa: SIM110
-            if one.op == "call_function" and id(underlying(one.target)) in found:
-                return True
-        return False
-
-    return check
+    ordered = tuple(one for ones in composites().values() for one in ones)
+    return ordered, PredicateTree([(one.met, one.root, one.forms) for one in ordered])
 
 
 def _variables(composite: Composite) -> tuple[tuple[str, str], ...]:
@@ -174,16 +200,6 @@ def _parsed(composite: Composite) -> Any:
     pattern = PatternParser(whole, scope).parse()
     assert pattern is not None, [one.render() for one in scope.found]
     return pattern, types
-
-
-def _matcher(composite: Composite) -> Callable[[Node, Any], bool]:
-    from exirkit.patterns.matching.matcher import PatternCompiler
-
-    from .catalogue import forms_of
-
-    pattern, types = _parsed(composite)
-    forms = {one.op: forms for one in walk(pattern.roots[0]) if isinstance(one, Call) and (forms := forms_of(one.op))}
-    return PatternCompiler(pattern, types, (), forms).compile()
 
 
 # Definitions
@@ -385,4 +401,4 @@ def composites() -> Mapping[str, tuple[Composite, ...]]:
 
 def composites_of(op: Operator, name: str) -> tuple[Composite, ...]:
     """Return the definitions of an operator."""
-    return composites().get(name, ()) if isinstance(op, torch._ops.OpOverload) else ()
+    return composites().get(name, ()) if isinstance(op, OpOverload) else ()

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
-from exirkit.ir import Diagnostic, UsageError, find_plugins, load_plugin, underlying, value_of
+from exirkit.ir import Diagnostic, ShapeEnvGuardError, UsageError, find_plugins, load_plugin, underlying, value_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError
 from exirkit.patterns.syntax.expressions import SYMBOLIC, UNKNOWN, ExpressionError
 
@@ -205,7 +204,7 @@ def _asked(name: str, function: Callable[..., Any], reads_values: bool) -> Calla
         with _no_guards([*args, *named.values()]):
             try:
                 result = function(*args, **named)
-            except _ShapeEnvGuardError:
+            except ShapeEnvGuardError:
                 return UNKNOWN
             # Anything can go wrong in the code of others.
             except Exception as error:

@@ -21,7 +21,13 @@ from exirkit.patterns.matching.arguments import (
     same_literal,
 )
 from exirkit.patterns.matching.state import Matcher, State, Then
-from exirkit.patterns.operators.arguments import Arguments, canonical_arguments, meaning_of, source_of
+from exirkit.patterns.operators.arguments import (
+    Arguments,
+    canonical_arguments,
+    meaning_of,
+    passing_operators,
+    source_of,
+)
 from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -205,18 +211,23 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
         if not isinstance(value, Node) or value.op != "call_function":
             return state.fail(f"{wanted} is expected", value, term)
         target = underlying(value.target)
-        if target is op:
-            if value in state.nodes:
-                return state.fail("this node is matched already", value, term)
+        if (target is op or id(target) in alike) and value not in state.nodes:
             # Most calls that do not match fail here. A trace gets the failures in the order of the pattern instead.
             arguments = canonical_arguments(value)
             if (state.trace is not None or not _differs(fixed, arguments)) and taken(value, arguments, (), state):
                 return True
-        if otherwise is not None and otherwise(value, target, state):
+        elif target is op:
+            return state.fail("this node is matched already", value, term)
+        if id(target) in others and otherwise(value, target, state):
             return True
         return target is not op and state.fail(f"{wanted} is expected", value, term)
 
-    otherwise = None if compiler.forms is None else _compile_otherwise(compiler.forms.get(op), taken, match)
+    forms = None if compiler.forms is None else compiler.forms.get(op)
+    alike = frozenset() if forms is None else forms.alike
+    otherwise = _compile_otherwise(forms, taken, match)
+    # Operators of calls that may be read in another way, or looked through.
+    others = passing_operators() if compiler.forms is not None else frozenset()
+    others |= forms.met if forms is not None else frozenset()
     return match
 
 
@@ -224,10 +235,10 @@ def _compile_otherwise(forms: Forms | None, taken: Taken, match: Matcher) -> Cal
     """Return a closure that matches other forms of a call, and calls that give the call back as it is."""
 
     def match_form(value: Node, target: Any, state: State) -> bool:
-        if forms is None or value in state.nodes:
-            readings: Iterable[Reading] = ()
-        else:
-            readings = forms.readings(value, target, state.facts, sees_through=state.sees_through)
+        readings: Iterable[Reading] = ()
+        if forms is not None and id(target) in forms.met and value not in state.nodes:
+            is_matched = id(target) in forms.alike
+            readings = (forms.of_parts if is_matched else forms.readings)(value, target, state.composites)
         for reading in readings:
             is_free = not any(one in state.nodes for one in reading.inner)
             if is_free and taken(value, reading.arguments, reading.inner, state):

@@ -17,10 +17,17 @@ from torch.fx import Node
 
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
-from exirkit.patterns.forms.readers import Screen
-from exirkit.patterns.operators.arguments import argument_of, behind, may_pass, source_of
+from exirkit.patterns.forms.composites import FoundComposites
+from exirkit.patterns.forms.readers import Screen, kept_by
+from exirkit.patterns.operators.arguments import (
+    argument_of,
+    behind,
+    may_pass,
+    passing_operators,
+    source_of,
+)
 from exirkit.patterns.operators.table import traits_of
-from exirkit.patterns.syntax.terms import Alternatives, Call, Item, OperatorCall, Term
+from exirkit.patterns.syntax.terms import Alternatives, Call, Item, Operator, OperatorCall, Term
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 
 Path = tuple[str | int, ...]
@@ -41,6 +48,7 @@ class TreeNode:
         otherwise: What follows for rules that do not ask this.
         rules: Rules for which nothing is left to ask, by their rank.
         screened: Further trees, each with what a call must pass; at the root alone.
+        composed: Further trees, each with the operator of which a call must be the last part; at the root alone.
     """
 
     path: Path | None = None
@@ -48,6 +56,7 @@ class TreeNode:
     otherwise: TreeNode | None = None
     rules: tuple[int, ...] = ()
     screened: tuple[tuple[Screen, TreeNode], ...] = ()
+    composed: tuple[tuple[Operator, TreeNode], ...] = ()
 
 
 Question = tuple[frozenset[Any], frozenset[Any]]
@@ -64,18 +73,23 @@ class PredicateTree:
 
     def __init__(self, anchored: Sequence[tuple[frozenset[Any], Term, Mapping[Any, Forms] | None]]) -> None:
         variants: dict[Any, list[Entry]] = {}
-        screened: dict[Any, dict[Screen, list[Entry]]] = {}
+        further: dict[Any, dict[Screen | _Composed, list[Entry]]] = {}
         for rank, (operators, term, forms) in enumerate(anchored):
             for operator in operators or (None,):
-                made = variants.setdefault(operator, [])
-                screen = _screen(term, operator, forms or {})
-                if screen is not None:
-                    made = screened.setdefault(operator, {}).setdefault(screen, [])
-                made += [(questions, rank) for questions in _variants(term, operator, forms or {})]
+                for condition, questions in _starts(term, operator, forms or {}):
+                    made = variants.setdefault(operator, [])
+                    if condition is not None:
+                        made = further.setdefault(operator, {}).setdefault(condition, [])
+                    made.append((questions, rank))
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
-        for operator, by_screen in screened.items():
-            self._roots[operator].screened = tuple((screen, _build(own)) for screen, own in by_screen.items())
+        for operator, by_condition in further.items():
+            root = self._roots[operator]
+            for condition, own in by_condition.items():
+                if isinstance(condition, _Composed):
+                    root.composed += ((condition.op, _build(own)),)
+                else:
+                    root.screened += ((condition, _build(own)),)
         self._anywhere = _build(anywhere) if anywhere else None
         # By identity, since torch computes the hash of an operator in Python; the target is kept so that it lives.
         self._of_target: dict[int, tuple[TreeNode | None, Any]] = {}
@@ -93,32 +107,48 @@ class PredicateTree:
             self._of_target[id(target)] = known
         return known[0]
 
-    def candidates(self, node: Node, root: TreeNode) -> Sequence[int]:
-        """Return the ranks of the rules that may match at a call, lowest first."""
-        pending = [root]
+    def candidates(self, node: Node, root: TreeNode, composites: FoundComposites | None = None) -> Sequence[int]:
+        """Return the ranks of the rules that may match at a call, lowest first.
+
+        Args:
+            node: The call.
+            root: Where to start.
+            composites: Operators that are recognized in their parts; without it, any may be.
+        """
+        trees = [root]
         for screen, tree in root.screened:
             if screen(node):
-                pending.append(tree)
-        if root.path is None and len(pending) == 1:
+                trees.append(tree)
+        for op, tree in root.composed:
+            if composites is None or composites.at(node, op):
+                trees.append(tree)
+        if root.path is None and len(trees) == 1:
             return root.rules
-        found: set[int] = set()
-        seen: dict[Path, Any] = {(): node}
-        while pending:
-            one: TreeNode | None = pending.pop()
-            while one is not None:
-                if one.rules:
-                    found.update(one.rules)
-                path = one.path
-                if path is None:
-                    break
-                value = seen[path] if path in seen else _value_at(path, seen)
-                while type(value) is Node and value.op == "call_function":
-                    follower = one.by_operator.get(id(underlying(value.target)))
-                    if follower is not None:
-                        pending.append(follower)
-                    value = source_of(value)
-                one = one.otherwise
-        return sorted(found) if found else ()
+        return _asked(node, trees)
+
+
+def _asked(node: Node, pending: list[TreeNode]) -> Sequence[int]:
+    """Ask the questions of trees about a call; return the ranks of the rules that are left, lowest first."""
+    found: set[int] = set()
+    seen: dict[Path, Any] = {(): node}
+    passing = passing_operators()
+    while pending:
+        one: TreeNode | None = pending.pop()
+        while one is not None:
+            if one.rules:
+                found.update(one.rules)
+            path = one.path
+            if path is None:
+                break
+            value = seen[path] if path in seen else _value_at(path, seen)
+            while type(value) is Node and value.op == "call_function":
+                key = id(underlying(value.target))
+                if key in one.by_operator:
+                    pending.append(one.by_operator[key])
+                # Calls that give back what they were given are looked through.
+                value = source_of(value) if key in passing else None
+            one = one.otherwise
+    return sorted(found) if found else ()
 
 
 def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
@@ -169,12 +199,34 @@ def _build(variants: list[Entry]) -> TreeNode:
     return node
 
 
-def _screen(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Screen | None:
-    """Return a cheap test of calls of an operator that a pattern reads as calls of another one."""
+@dataclass(frozen=True)
+class _Composed:
+    """The condition that a call is the last part of an operator."""
+
+    op: Operator
+
+
+_Start = tuple["Screen | _Composed | None", dict[Path, Question]]
+"""A condition on a call, and what must be found below it if that holds."""
+
+
+def _starts(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Iterator[_Start]:
+    """Yield what must hold of calls of an operator for a root to match there, one for every way to match."""
+    if isinstance(term, Alternatives):
+        for _, branch in term.branches:
+            if isinstance(branch, Item):
+                yield None, {}
+            else:
+                yield from _starts(branch, operator, forms)
+        return
     call = term.base if isinstance(term, Item) else term
-    if not isinstance(call, Call) or operator is call.op or call.op not in forms:
-        return None
-    return forms[call.op].screen(operator)
+    found = forms.get(call.op) if isinstance(call, Call) else None
+    if found is not None and operator in found.composed:
+        yield _Composed(found.op), {}
+    is_read = found is not None and operator is not found.op and operator in found.readers
+    screen = found.screen(operator) if found is not None and is_read else None
+    for questions in _variants(term, operator, forms):
+        yield screen, questions
 
 
 def _variants(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
@@ -221,8 +273,8 @@ def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: 
         # Read in its second way a call has its arguments elsewhere.
         unlike |= {term.op}
     if operator is not None and operator not in alike:
-        if operator in unlike and found is not None:
-            kept = found.kept(operator)
+        if found is not None and operator in found.readers:
+            kept = kept_by(found.readers[operator])
             for below in _ways_of_arguments(term, path, forms):
                 yield {path: (alike, unlike), **{key: one for key, one in below.items() if key[len(path)] in kept}}
         return

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.syntax.expressions import SYMBOLIC, Compiled, NameView
 from exirkit.patterns.syntax.programs import FACTS
@@ -98,6 +99,7 @@ class State:
         beside: Arguments of the call among which a value is being matched.
         sees_through: Calls that give back what they were given may be looked through: nothing writes to a tensor.
         parts: The last call by each further call that is read with it as one.
+        composites: Operators that are recognized in their parts; without it, none are.
     """
 
     facts: GraphFacts
@@ -109,6 +111,7 @@ class State:
     beside: Any = None
     sees_through: bool = False
     parts: dict[Node, Node] = field(default_factory=dict)
+    composites: FoundComposites | None = None
 
     def fail(self, reason: str, value: Any = None, term: Any = None) -> bool:
         """Report a failure to the trace, if there is one.
@@ -125,7 +128,7 @@ class State:
 
 def numbers_read(value: Any) -> Any:
     """Return a list with sizes instead of the nodes that compute them; anything else as it is."""
-    if not isinstance(value, list | tuple) or not any(isinstance(one, Node) for one in value):
+    if not isinstance(value, list | tuple) or Node not in map(type, value):
         return value
     return [
         one.meta.get("val") if isinstance(one, Node) and isinstance(one.meta.get("val"), SYMBOLIC) else one

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from exirkit.ir import underlying, value_of
+from exirkit.ir import TensorType, underlying, value_of
 from exirkit.patterns.operators.table import OperatorTable, Traits, traits_of
 from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.syntax.terms import Operator
@@ -156,7 +156,7 @@ def normaliser(kind: Any) -> Callable[[Any], Any] | None:
 
 def is_tensor_argument(kind: Any) -> bool:
     """Whether the schema asks for a tensor, or for none or a tensor."""
-    return isinstance(kind, torch._C.TensorType) or str(kind) in ("Tensor", "Optional[Tensor]")
+    return isinstance(kind, TensorType) or str(kind) in ("Tensor", "Optional[Tensor]")
 
 
 def result_count(op: Any) -> int | None:

@@ -11,7 +11,17 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from exirkit.ir import Diagnostic, ModelError, SourceText, UsageError, find_plugins, load_plugin, underlying
+from exirkit.ir import (
+    Diagnostic,
+    ModelError,
+    SourceText,
+    TensorType,
+    UsageError,
+    find_plugins,
+    load_plugin,
+    parse_schema,
+    underlying,
+)
 from exirkit.patterns.books.model import OperatorDefinition
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.expressions import ExpressionError
@@ -100,7 +110,7 @@ def keep_definition(
 
 def _argument_names(text: str, place: SourceText, scope: Scope) -> list[str] | None:
     try:
-        return [argument.name for argument in torch._C.parse_schema(f"exirkit::op{text}").arguments]
+        return [argument.name for argument in parse_schema(f"exirkit::op{text}").arguments]
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         hint = "a schema is written (Tensor x, int a) -> Tensor"
@@ -172,7 +182,7 @@ def _define_out_variant(
     library: torch.library.Library, base: str, definition: OperatorDefinition, op: Operator, compute: Any
 ) -> None:
     returns = op._schema.returns
-    if not all(isinstance(one.type, torch._C.TensorType) for one in returns):
+    if not all(isinstance(one.type, TensorType) for one in returns):
         return
     head, _, _ = definition.schema_.strip().partition("->")
     inside = head.strip()[1:-1].strip()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from exirkit.ir import GraphEditor, underlying, value_of
+from exirkit.ir import GraphEditor, OpOverload, is_composite, underlying, value_of
 from exirkit.patterns.syntax.terms import Operator
 
 # These give bools where the operators that write convert them to the dtype of what they write to.
@@ -33,7 +33,7 @@ _MAKE_NEW = frozenset({
 def functional_variant_of(op: Operator) -> Operator | None:
     """Return the operator that returns what another one writes to its first argument: `relu` for `relu_`."""
     schema = getattr(op, "_schema", None)
-    if schema is None or not isinstance(op, torch._ops.OpOverload) or not _writes_first_only(schema):
+    if schema is None or not isinstance(op, OpOverload) or not _writes_first_only(schema):
         return None
     name = schema.name.partition("::")[2]
     if not name.endswith("_") or name.endswith("__") or name[:-1] in _OTHER_DTYPES:
@@ -104,10 +104,9 @@ def _is_unseen(node: Node) -> bool:
 def _makes_new(node: Node) -> bool:
     """Whether no memory of an argument is in the result of a call."""
     op = underlying(node.target) if node.op == "call_function" else None
-    if not isinstance(op, torch._ops.OpOverload) or any(one.alias_info is not None for one in op._schema.returns):
+    if not isinstance(op, OpOverload) or any(one.alias_info is not None for one in op._schema.returns):
         return False
-    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
-    return not is_composite or op._schema.name.partition("::")[2] in _MAKE_NEW
+    return not is_composite(op) or op._schema.name.partition("::")[2] in _MAKE_NEW
 
 
 def _keeps_dtype(node: Node) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,12 +11,17 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import UnknownOperatorError, facts_of, operator_name, ops, underlying
+from exirkit.ir import (
+    UnknownOperatorError,
+    facts_of,
+    operator_name,
+    ops,
+    register_quantized_decomposed,
+    registered_operator_names,
+    underlying,
+)
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.types.literals import DTYPE_NAMES, PLAIN_VALUES
-
-# Libraries whose operators exist once a module has been imported.
-_REGISTERED_BY = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
 
 # Namespaces of torch and of exirkit, in which no distribution offers operators.
 _KNOWN = frozenset({"aten", "prim", "prims", "quantized_decomposed", "dim_order_ops"})
@@ -58,8 +62,8 @@ class OperatorTable:
         offered = self._offered(dotted, namespace)
         if offered is not None:
             return offered
-        if namespace in _REGISTERED_BY:
-            importlib.import_module(_REGISTERED_BY[namespace])
+        if namespace == "quantized_decomposed":
+            register_quantized_decomposed()
         try:
             packet = getattr(getattr(ops.edge, namespace), name)
             if not overload:
@@ -90,7 +94,7 @@ class OperatorTable:
 
     def _similar(self, dotted: str) -> str | None:
         namespace, _, rest = dotted.partition(".")
-        known = [name.replace("::", ".") for name in torch._C._dispatch_get_all_op_names()]
+        known = [name.replace("::", ".") for name in registered_operator_names()]
         mine = [
             name if name.count(".") > 1 else f"{name}.default" for name in known if name.startswith(f"{namespace}.")
         ]

@@ -19,6 +19,7 @@ from exirkit.ir import (
     DocumentCodes,
     Location,
     ModelError,
+    OpOverload,
     UsageError,
     facts_of,
     load_yaml,
@@ -59,7 +60,7 @@ def work_of(node: Node) -> Work | None:
         not known at all, or the value is no tensor.
     """
     op = underlying(node.target)
-    if not isinstance(op, torch._ops.OpOverload):
+    if not isinstance(op, OpOverload):
         return Work()
     results = _tensors(node)
     arguments = dict(canonical_arguments(node))

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from exirkit.ir import DimDynamic, FakeTensorMode, ShapeEnv, shape_source
 from exirkit.patterns.types.sampling import MAX_ELEMENTS, Cell, Draw, Sample, Sampler, SamplingError
 from exirkit.patterns.types.values import UnsolvedError
 
@@ -103,10 +102,9 @@ class _SymbolPicker(Picker):
         hint = next(self.hints)
         while hint < low:
             hint = next(self.hints)
-        # It takes half a second to import, and few need it.
-        from torch._dynamo.source import ConstantSource
-
-        source = ConstantSource(f"size_{name.replace('[', '_').replace(']', '').replace('.', '_')}_{hint}")
+        source = shape_source(
+            f"size_{name.replace('[', '_').replace(']', '').replace('.', '_')}_{hint}", is_constant=True
+        )
         symbol = self.shape_env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
         made: int = self.shape_env.create_symintnode(symbol, hint=hint, source=source)  # type: ignore[assignment]
         return made

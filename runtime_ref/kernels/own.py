@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from exirkit.ir import parse_schema
 from exirkit.runtime_ref.interpreter.values import StepFailure, TensorCell
 
 from .kernel import Kernel, KernelKind, make_kernel
@@ -41,7 +42,7 @@ def own_kernels() -> Iterator[Kernel]:
 
 
 def _kernel(schema: str, call: Callable[..., Any], *, kind: KernelKind | None = None, random: bool = False) -> Kernel:
-    kernel = make_kernel(torch._C.parse_schema(schema), call, kind=kind, random=random)
+    kernel = make_kernel(parse_schema(schema), call, kind=kind, random=random)
     assert kernel is not None, f"schema {schema} has a type without a slot"
     return kernel
 

@@ -13,9 +13,14 @@ from functools import cache
 from typing import Any, Final
 
 import torch
-from torch._ops import OpOverload
 
-from exirkit.ir import is_faster_on_ones
+from exirkit.ir import (
+    OpOverload,
+    find_schema,
+    is_faster_on_ones,
+    register_quantized_decomposed,
+    registered_operator_names,
+)
 from exirkit.runtime_ref.interpreter.values import StepFailure
 
 from .kernel import Kernel, KernelKind, make_kernel, out_slot, slots_of
@@ -58,7 +63,7 @@ def torch_kernel(name: str) -> Kernel | None:
     if library in _CLOSED_LIBRARIES:
         return None
     if library == "quantized_decomposed":
-        _register_quantized_decomposed()
+        register_quantized_decomposed()
     schema = _schema(name)
     if schema is None:
         return None if library == "aten" else _composed(name)
@@ -71,14 +76,14 @@ def torch_kernel(name: str) -> Kernel | None:
 
 def torch_kernel_names() -> frozenset[str]:
     """Return the names of all operators of torch and of loaded libraries for which there is a kernel."""
-    _register_quantized_decomposed()
-    others = (name for name in torch._C._dispatch_get_all_op_names() if not name.startswith("aten::"))
+    register_quantized_decomposed()
+    others = (name for name in registered_operator_names() if not name.startswith("aten::"))
     return _aten_names() | {name for name in others if torch_kernel(name) is not None}
 
 
 @cache
 def _aten_names() -> frozenset[str]:
-    names = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
+    names = (name for name in registered_operator_names() if name.startswith("aten::"))
     return frozenset(name for name in names if torch_kernel(name) is not None)
 
 
@@ -121,10 +126,7 @@ def _parts(name: str) -> tuple[str, str, str]:
 def _schema(name: str) -> torch.FunctionSchema | None:
     # `torch.ops` remembers every name that it was asked for; the look-up in C++ does not.
     base, _, overload = name.partition(".")
-    try:
-        return torch._C._get_schema(base, overload)
-    except RuntimeError:
-        return None
+    return find_schema(base, overload)
 
 
 def _composed(name: str) -> Kernel | None:
@@ -168,12 +170,6 @@ def _with_outs(name: str, schema: torch.FunctionSchema, op: OpOverload) -> Kerne
         returns=len(outs),
         returns_tensor=True,
     )
-
-
-@cache
-def _register_quantized_decomposed() -> None:
-    """Import the module in which torch registers the quantize and dequantize operators."""
-    import torch.ao.quantization.fx._decomposed  # noqa: F401
 
 
 # A misspelled name is looked for among those that start alike.

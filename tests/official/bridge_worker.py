@@ -138,9 +138,31 @@ def take_in(request: Header) -> Reply:
         theirs.to_edge_transform_and_lower(program, partitioner=[partitioner()]).exported_program()
     )
     lowered = [one.to_executorch() for one in (bare, after, before)]
+    shown = [one.exported_program() for one in (after, before)]
+    views = [_looks_official(bridge.official_program(one), one, bridge) for one in shown]
     delegates = [len(one.executorch_program.execution_plan[0].delegates) for one in lowered]
     same = text == str(edge.exported_program().graph)
-    return {"delegates": delegates, "same": same}, [bytes(one.buffer) for one in lowered]
+    return {"delegates": delegates, "same": same, "views": views}, [bytes(one.buffer) for one in lowered]
+
+
+def _looks_official(view: ExportedProgram, program: ExportedProgram, bridge: Any) -> bool:
+    """Return whether delegates of a view are official ones of official programs, and come back as they were."""
+    kind = importlib.import_module("executorch.exir.lowered_backend_module").LoweredBackendModule
+    edge = importlib.import_module("executorch.exir.dialects.edge._ops").EdgeOpOverload
+    back = bridge.edge_from_official(view).exported_program()
+    found = []
+    for name, delegate in view.graph_module.named_children():
+        mine = getattr(program.graph_module, name)
+        data = delegate.named_data_store_output
+        stored = {key: bytes(data.buffers[entry.buffer_index]) for key, entry in data.pte_data.items()}
+        targets = [node.target for node in delegate.original_module.graph.nodes if hasattr(node.target, "_schema")]
+        found += [
+            isinstance(delegate, kind),
+            bool(targets) and all(isinstance(one, edge) for one in targets),
+            delegate.processed_bytes == mine.processed_bytes and stored == mine.named_data,
+            getattr(back.graph_module, name) is mine,
+        ]
+    return bool(found) and all(found)
 
 
 def share(request: Header) -> Reply:

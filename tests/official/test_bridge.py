@@ -45,6 +45,7 @@ def check_outputs(name: str, results: Sequence[Sequence[Any]]) -> None:
 def test_official_edge_programs_come_in(name: str, official_runtime: OfficialRuntime) -> None:
     answer, (bare, after, before) = ask_bridge({"op": "take_in", "model": name})
     assert answer["same"], "what is taken in stays as it is"
+    assert answer["views"] == [True, True], "delegates of a view are official ones"
     assert answer["delegates"][0] == 0
     assert answer["delegates"][1] == answer["delegates"][2] > 0
     for pte in (bare, after, before):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
-from exirkit.patterns import CompiledRule, LoadedBook, load_book, shipped_books
+from exirkit.patterns import CompiledRule, LoadedBook, book_text, is_shipped, load_book
 
 HERE = Path(__file__).parent
 
@@ -15,7 +14,7 @@ HERE = Path(__file__).parent
 @cache
 def book(name: str) -> LoadedBook:
     """Return a shipped book, or one of the files in this folder by its stem."""
-    return load_book(name if name in shipped_books() else HERE / f"{name}.yaml")
+    return load_book(name if is_shipped(name) else HERE / f"{name}.yaml")
 
 
 def rule(name: str, rule_id: str) -> CompiledRule:
@@ -30,6 +29,6 @@ def rule_ids(*names: str) -> list[tuple[str, str]]:
 
 
 def _text(name: str) -> str:
-    if name in shipped_books():
-        return files("exirkit.patterns").joinpath("rules", f"{name}.yaml").read_text(encoding="utf-8")
+    if is_shipped(name):
+        return book_text(name)
     return (HERE / f"{name}.yaml").read_text(encoding="utf-8")

@@ -11,14 +11,23 @@ from pathlib import Path
 import pytest
 from tests.patterns.rule_files import book, rule, rule_ids
 
-from exirkit.patterns import check_rule, read_witnesses, shipped_books, shipped_witnesses, stored_rule, witness_text
+from exirkit.patterns import (
+    backend_books,
+    check_rule,
+    read_witnesses,
+    shipped_books,
+    shipped_witnesses,
+    stored_rule,
+    witness_text,
+)
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 from exirkit.patterns.checking.near_misses import parts_of
 from exirkit.patterns.checking.pattern_programs import fire
 from exirkit.patterns.checking.trials import RuleTrials
 from exirkit.patterns.checking.witnesses import replay, rule_text_hash
 
-SHIPPED = rule_ids(*shipped_books())
+BOOKS = (*shipped_books(), *backend_books())
+SHIPPED = rule_ids(*BOOKS)
 SOUND = ("sound_rules", "sound_rules_2", "sound_rules_3")
 UNSOUND = ("unsound_rules", "unsound_rules_2")
 
@@ -32,7 +41,7 @@ def of_rules(*names: str) -> pytest.MarkDecorator:
 # Quick
 
 
-@pytest.mark.parametrize("name", shipped_books())
+@pytest.mark.parametrize("name", BOOKS)
 def test_shipped_book_is_the_one_that_was_accepted(name: str) -> None:
     loaded, witnesses = book(name), shipped_witnesses(name)
     assert not loaded.found
@@ -61,9 +70,10 @@ def test_ids_are_unique_across_books() -> None:
 
 
 def test_files_of_witnesses_are_as_they_are_written() -> None:
-    folder = Path(__file__).parents[2] / "patterns" / "rules" / "witnesses"
-    assert {file.stem for file in folder.glob("*.json")} == set(shipped_books())
-    for file in folder.glob("*.json"):
+    folder = Path(__file__).parents[2] / "patterns" / "rules"
+    assert {file.stem for file in folder.glob("witnesses/*.json")} == set(shipped_books())
+    assert {f"backends/{file.stem}" for file in folder.glob("backends/witnesses/*.json")} == set(backend_books())
+    for file in folder.glob("**/witnesses/*.json"):
         assert witness_text(read_witnesses(file).rules) == file.read_text(encoding="utf-8")
 
 
@@ -107,7 +117,7 @@ def test_rule_with_a_wrong_argument_does_not_load() -> None:
 # Whole checks
 
 
-@of_rules(*shipped_books())
+@of_rules(*BOOKS)
 def test_shipped_rule_is_accepted_with_its_witnesses(name: str, rule_id: str) -> None:
     verdict = check_rule(rule(name, rule_id), is_strict=True)
     assert verdict.is_accepted, "\n".join(one.render() for one in verdict.found)
@@ -135,13 +145,13 @@ def test_unsound_rule_is_rejected(name: str, rule_id: str) -> None:
     assert error in ("EK219", "EK240", "EK241")
 
 
-@of_rules(*shipped_books(), "example_rules", "sound_rules")
+@of_rules(*BOOKS, "example_rules", "sound_rules")
 def test_sound_rule_is_accepted_without_values(name: str, rule_id: str) -> None:
     findings = abstract_findings(rule(name, rule_id))
     assert not [one for one in findings if one.severity == "error"], [one.render() for one in findings]
 
 
-@of_rules(*shipped_books(), "example_rules")
+@of_rules(*BOOKS, "example_rules")
 def test_rule_fires_on_a_program_made_from_itself(name: str, rule_id: str) -> None:
     compiled = rule(name, rule_id)
     if any(anchor.startswith("dim_order_ops.") for anchor in compiled.anchor_names):

@@ -18,7 +18,7 @@ from exirkit.ir import GraphEditor, copy_program, underlying
 from exirkit.patterns import OperatorTable, RuleEngine, parse_book
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.forms.catalogue import forms_of
-from exirkit.patterns.forms.composites import composites
+from exirkit.patterns.forms.composites import FoundComposites, composites
 
 X = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(1)) * 4
 W, B = torch.randn(5, 6), torch.randn(5)
@@ -165,15 +165,13 @@ def test_every_reading_computes_the_same() -> None:
     find = OperatorTable().find
     for lowered in (program, to_edge(program).exported_program()):
         values = values_of(lowered, (X,))
-        facts = ProgramFacts(GraphEditor(lowered))
+        found = FoundComposites(ProgramFacts(GraphEditor(lowered)), sees_through=True)
         for node in lowered.graph.nodes:
             for name in composites() if node.op == "call_function" else ():
                 forms = forms_of(find(name))
                 assert forms is not None
                 for composite in forms.composites:
-                    for arguments, _ in (
-                        composite.read(node, facts, True) if underlying(node.target) in composite.met else ()
-                    ):
+                    for arguments, _ in composite.read(node, found) if underlying(node.target) in composite.met else ():
                         met[name] += 1
                         compare(find(name), arguments, values, node)
     never = {"aten.prelu.default", "aten.baddbmm.default", "aten.addmm.default"}

@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, UsageError, underlying
+from exirkit.ir import Diagnostic, OpOverload, UsageError, underlying
 from exirkit.patterns import INSTANCE_ERRORS
 
 from .insertion import SIGNED

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import CompileSpec, Diagnostic, GraphEditor, Location, locate, subgraph_editors
+from exirkit.ir import CompileSpec, Diagnostic, GraphEditor, Location, OpOverload, locate, subgraph_editors
 from exirkit.passes.delegate.backend import DELEGATION_TAG, DelegationSpec, Partitioner, PartitionResult
 from exirkit.passes.delegate.insertion import tag_kept_state
 from exirkit.patterns import OperatorTable, ProgramFacts, SourceText, compile_condition

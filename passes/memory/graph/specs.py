@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
@@ -17,6 +16,7 @@ from exirkit.ir import (
     SCAN,
     ContractError,
     Diagnostic,
+    HigherOrderOperator,
     ModelError,
     ProgramInterface,
     TensorSpec,

@@ -7,11 +7,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import ModelError, TensorSpec, alloc, called_graphs, is_pure, named_arguments, underlying, view
+from exirkit.ir import (
+    HigherOrderOperator,
+    ModelError,
+    OpOverload,
+    TensorSpec,
+    alloc,
+    called_graphs,
+    is_pure,
+    named_arguments,
+    underlying,
+    view,
+)
 from exirkit.passes.memory.graph.specs import (
     AllocationPolicy,
     SpecRoles,

@@ -19,10 +19,10 @@ from exirkit.ir import (
     copy_program,
     take_foreign_handles,
 )
-from exirkit.passes import EdgeCompileConfig
+from exirkit.passes import EdgeCompileConfig, stored_data
 from exirkit.program import EdgeProgramManager, LoweredBackendModule
 
-from .backends import stored_data
+from .operators import OfficialView
 
 
 def edge_from_official(programs: Any, compile_config: EdgeCompileConfig | None = None) -> EdgeProgramManager:
@@ -68,6 +68,8 @@ def _convert_delegates(module: GraphModule) -> None:
 
 
 def _delegate(theirs: OfficialDelegate) -> LoweredBackendModule:
+    if isinstance(theirs, OfficialView):
+        return theirs.ours
     specs = [CompileSpec(one.key, bytes(one.value)) for one in theirs.compile_specs]
     named, external = stored_data(theirs.named_data_store_output)
     return LoweredBackendModule(

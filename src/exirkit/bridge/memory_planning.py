@@ -12,9 +12,8 @@ from torch import nn
 from torch.export import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
-from torch.utils import _pytree as pytree
 
-from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, locate, view
+from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, locate, pytree, view
 from exirkit.passes import MemoryPlanningPass, finalize_methods
 
 from .operators import MEMORY

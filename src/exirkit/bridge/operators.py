@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
+import torch
 from executorch.exir import EdgeCompileConfig as OfficialCompileConfig
 from executorch.exir import memory as their_memory
+from executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
+from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialCompileSpec
 from executorch.exir.dialects._ops import ops as official_ops
+from executorch.exir.lowered_backend_module import LoweredBackendModule as OfficialDelegate
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import EdgeOpOverload, alloc, called_graphs, copy_program, free, underlying, view
+from exirkit.ir import EdgeOpOverload, OpOverload, alloc, called_graphs, copy_program, free, underlying, view
+from exirkit.program import LoweredBackendModule
 
 # What passes call for memory, theirs and ours; some backends ask for it before programs are planned.
 MEMORY = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
 _THEIRS = {ours: theirs for theirs, ours in MEMORY.items()}
 
 
+class OfficialView(OfficialDelegate):  # type: ignore[misc]
+    """A delegate of ours as one of the official package; what was compiled is converted when it is asked for.
+
+    Args:
+        ours: The delegate.
+
+    Attributes:
+        ours: The delegate.
+    """
+
+    ours: LoweredBackendModule
+
+    def __init__(self, ours: LoweredBackendModule) -> None:
+        # The official class wants the program and the data at once.
+        torch.nn.Module.__init__(self)
+        # Assigned as usual, it would become a part of this module.
+        self.__dict__["ours"] = ours
+        self._backend_id = ours.backend_id
+        self._processed_bytes = ours.processed_bytes
+        self._compile_specs = [OfficialCompileSpec(one.key, one.value) for one in ours.compile_specs]
+        self.meta = ours.meta
+
+    @cached_property
+    def _original_exported_program(self) -> ExportedProgram:
+        return official_program(self.ours.original_module)
+
+    @cached_property
+    def _named_data_store_output(self) -> NamedDataStoreOutput:
+        store = NamedDataStore()
+        for file, named in ((None, self.ours.named_data), *self.ours.external_data.items()):
+            for key, data in named.items():
+                store.add_named_data(key, data, external_tag=file)
+        return store.get_named_data_store_output()
+
+
 def official_program(program: ExportedProgram) -> ExportedProgram:
-    """Return an Edge program of ours with the operators of the official package; graphs are copied, weights shared."""
+    """Return an Edge program of ours with the operators and delegates of the official package.
+
+    Graphs are copied, weights and what backends have compiled are shared.
+    """
     made = copy_program(
         program, verifier=EXIREdgeDialectVerifier(OfficialCompileConfig(_check_ir_validity=False), class_only=True)
     )
@@ -28,6 +71,9 @@ def official_program(program: ExportedProgram) -> ExportedProgram:
         for node in module.graph.nodes:
             if node.op == "call_function":
                 node.target = _official_operator(node)
+        for name, child in list(module.named_children()):
+            if isinstance(child, LoweredBackendModule):
+                setattr(module, name, OfficialView(child))
         module.recompile()
     return made
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from executorch.exir.backend.partitioner import Partitioner as AnyOfficialPartitioner
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import CompileSpec, ContractError, Diagnostic, called_graphs
+from exirkit.ir import CompileSpec, ContractError, Diagnostic, OpOverload, called_graphs
 from exirkit.passes import DelegationSpec, Partitioner, PartitionResult
 
 from .backends import official_backend

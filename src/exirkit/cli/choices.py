@@ -146,7 +146,7 @@ class Lowering:
     """How `compare`, `bisect` and `print` lower a model.
 
     Attributes:
-        level: Level of optimization.
+        level: Optimization level, as for `exirkit lower`.
         rules: Books whose rules rewrite the Edge program.
         pipelines: Files of pipelines.
         passes: Passes on the Edge program, as `MODULE:NAME`.
@@ -257,10 +257,10 @@ def _check(name: str, book: LoadedBook, rules: Sequence[str], steps: Steps) -> N
 
 def _books_of(pipeline: Pipeline) -> Iterator[str]:
     """Yield the files of the books of a pipeline that do not come with exirkit or with plug-ins."""
-    from exirkit.patterns import shipped_books
+    from exirkit.patterns import is_shipped
 
     for stage in (inner for one in pipeline.stages for inner in one.walk()):
         for name in stage.stage.rules or ():
             beside = Path(pipeline.file).parent / name
-            if name not in shipped_books() and beside.is_file():
+            if not is_shipped(name) and beside.is_file():
                 yield str(beside)

@@ -58,20 +58,23 @@ def write_text(path: Path, text: str) -> None:
 def expand_books(names: Sequence[str] | None) -> tuple[str, ...]:
     """Return names of rule books; a directory is replaced by the sorted rule books in it and below it.
 
-    A name of a shipped book means that book, even where there is a directory of that name. YAML files that are not rule
-    books, such as pipelines, are left out.
+    A name of a shipped book means that book, even where there is a directory of that name; `backends`, where there is
+    none, means the books of all backends. YAML files that are not rule books, such as pipelines, are left out.
 
     Raises:
-        CommandError: EK711, there is no rule book in a directory.
+        CommandError: EK711, there is no rule book in a directory, or a backend's book is named without `backends/`.
         OSError: A directory cannot be read.
     """
-    from exirkit.patterns import shipped_books
+    from exirkit.patterns import backend_books, is_shipped
 
     found: list[str] = []
     for name in names or ():
         folder = Path(name)
-        if name in shipped_books() or not folder.is_dir():
+        if is_shipped(name) or (folder.exists() and not folder.is_dir()):
             found.append(name)
+            continue
+        if not folder.exists():
+            found += backend_books() if name == "backends" else (_not_short(name),)
             continue
         books = sorted(str(one) for one in folder.rglob("*") if one.suffix in (".yaml", ".yml") and _is_book(one))
         if not books:
@@ -79,6 +82,16 @@ def expand_books(names: Sequence[str] | None) -> tuple[str, ...]:
             raise usage_error("there is no rule book in this directory", file=name, hint=hint)
         found += books
     return tuple(found)
+
+
+def _not_short(name: str) -> str:
+    """Return the name of a book, unless it is the last part of the name of a backend's book."""
+    from exirkit.patterns import backend_books
+
+    full = f"backends/{name}"
+    if full in backend_books():
+        raise usage_error("there is no such file, and no general rule book of this name", file=name, hint=f"say {full}")
+    return name
 
 
 def _is_book(path: Path) -> bool:

@@ -163,7 +163,7 @@ def example_leaves(program: ExportedProgram, method: str) -> Sequence[Any]:
     Raises:
         CommandError: EK716, it has none.
     """
-    from torch.utils import _pytree as pytree
+    from exirkit.ir import pytree
 
     if program.example_inputs is None:
         raise CommandError(

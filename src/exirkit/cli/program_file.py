@@ -28,7 +28,7 @@ from exirkit.emit import (
     TensorDataLocation,
     open_program,
 )
-from exirkit.patterns import book_of_operator, load_books, shipped_books
+from exirkit.patterns import book_of_operator, is_shipped, load_books
 
 from .console import nbytes_text, print_line, print_table
 from .errors import WRONG_USAGE, CommandError
@@ -227,7 +227,7 @@ def book_of(name: str) -> str | None:
     if file is None:
         return None
     shipped = file.removesuffix(".yaml")
-    return shipped if shipped in shipped_books() and not Path(file).exists() else file
+    return shipped if is_shipped(shipped) and not Path(file).exists() else file
 
 
 def chosen_plans(program: Program, method: str | None) -> list[ExecutionPlan]:

@@ -16,12 +16,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Interpreter, Node, traceback
-from torch.fx.graph import _PyTreeCodeGen
 from torch.fx.immutable_collections import immutable_list
-from torch.utils import _pytree as pytree
+
+from exirkit.ir import FakeTensor, FakeTensorMode, OpOverload, PyTreeCodeGen, pytree
 
 _write_code = GraphModule.recompile
 _call = Interpreter.call_function
@@ -101,7 +99,7 @@ def _recompile_when_wanted(self: GraphModule) -> Any:
     # Every graph module has a class of its own.
     owner: Any = type(self)
     codegen = self._graph._codegen
-    if isinstance(codegen, _PyTreeCodeGen):
+    if isinstance(codegen, PyTreeCodeGen):
         self._in_spec = codegen.pytree_info.in_spec
         self._out_spec = codegen.pytree_info.out_spec
     for name in _WRITTEN:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from exirkit.ir import Diagnostic, ModelError, called_graphs, locate, underlying
+from exirkit.ir import Diagnostic, ModelError, OpOverload, called_graphs, locate, underlying
 from exirkit.passes import EdgeCompileConfig, Partitioner, Pipeline, edge_settings, expose_operators, keep_whole
 
 from .managers import EdgeProgramManager, Programs, Progress, by_method, method_of, pipeline_between, say

@@ -8,14 +8,18 @@ official operators; every step that it takes is a step of ours.
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 
 import executorch.exir
 import executorch.exir.program
 import executorch.exir.program._program as official_module
+import torch
 from executorch.exir._serialize import _deserialize_pte_binary
 from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
@@ -24,6 +28,10 @@ import exirkit
 from exirkit.bridge import OfficialPartitioner, edge_from_official, official_program
 
 _LISTS = ("_core_aten_ops_exception_list", "preserve_ops")
+# Copies that passes under test look for, which our Edge leaves out where they change nothing.
+_PRESERVED = [
+    reduce(getattr, name.split("."), torch.ops) for name in json.loads(os.environ.get("UPSTREAM_PRESERVE", "[]"))
+]
 
 
 class Steps:
@@ -47,7 +55,7 @@ def to_edge(
 ) -> EdgeManager:
     """Lower to Edge; records for developer tools are left out."""
     del generate_etrecord
-    return EdgeManager(exirkit.to_edge(programs, constant_methods, _ours(exirkit.EdgeCompileConfig, compile_config)))
+    return EdgeManager(exirkit.to_edge(programs, constant_methods, _edge_config(compile_config)))
 
 
 def to_edge_transform_and_lower(
@@ -61,7 +69,7 @@ def to_edge_transform_and_lower(
     """Lower to Edge, with operators whole for the partitioners, and to delegates."""
     del generate_etrecord
     chosen = _each(partitioner, lambda given: [OfficialPartitioner(one) for one in _several(given)])
-    config = _ours(exirkit.EdgeCompileConfig, compile_config)
+    config = _edge_config(compile_config)
     return EdgeManager(
         exirkit.to_edge_transform_and_lower(programs, transform_passes, chosen or None, constant_methods, config)
     )
@@ -165,6 +173,11 @@ def _several(given: Any) -> Sequence[Any]:
     if given is None:
         return []
     return given if isinstance(given, Sequence) else [given]
+
+
+def _edge_config(theirs: Any) -> exirkit.EdgeCompileConfig:
+    config = _ours(exirkit.EdgeCompileConfig, theirs)
+    return replace(config, preserve_ops=[*config.preserve_ops, *_PRESERVED])
 
 
 def _ours(kind: Any, theirs: Any) -> Any:

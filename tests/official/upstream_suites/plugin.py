@@ -6,7 +6,8 @@ Run by hand, in the root of the repository:
         --pyargs executorch.backends.xnnpack.test.ops.test_add
 
 `UPSTREAM_CHAIN=official` runs them as they are. With `UPSTREAM_RESULTS=FILE`, a line of JSON is written for each test.
-`UPSTREAM_NOT_RUN` is a list of patterns of tests that are left out, in JSON.
+`UPSTREAM_NOT_RUN` is a list of patterns of tests that are left out, `UPSTREAM_PRESERVE` one of operators that our chain
+leaves where they change nothing, both in JSON.
 """
 
 from __future__ import annotations

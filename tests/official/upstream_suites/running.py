@@ -31,6 +31,8 @@ class Group:
         needs: Packages without which the group is not run.
         lowers: Whether each module takes steps of the chain.
         thorough: Whether it runs with `EXIRKIT_TESTS=all` only.
+        preserve: Operators that `to_edge` leaves where they change nothing (`EdgeCompileConfig.preserve_ops`), because
+            tests look for them.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Group:
     needs: tuple[str, ...] = ()
     lowers: bool = True
     thorough: bool = False
+    preserve: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ def read_table() -> Table:
             tuple(one.get("needs", ())),
             one.get("lowers", True),
             one.get("thorough", False),
+            tuple(one.get("preserve", ())),
         )
         for one in data["groups"]
     )
@@ -109,7 +113,7 @@ class Outcome:
 
 
 def run_modules(
-    modules: Sequence[str], not_run: Sequence[str] = (), chain: str = "exirkit"
+    modules: Sequence[str], not_run: Sequence[str] = (), chain: str = "exirkit", preserve: Sequence[str] = ()
 ) -> tuple[dict[str, Outcome], str]:
     """Run test modules of the wheel.
 
@@ -117,6 +121,7 @@ def run_modules(
         modules: Their names in `executorch.backends`.
         not_run: Patterns of the names of tests to leave out.
         chain: `exirkit`, or `official` to run them as they are.
+        preserve: Operators that our chain leaves where they change nothing.
 
     Returns:
         The outcomes by test, and what pytest printed.
@@ -129,6 +134,7 @@ def run_modules(
             "UPSTREAM_CHAIN": chain,
             "UPSTREAM_RESULTS": str(results),
             "UPSTREAM_NOT_RUN": json.dumps(list(not_run)),
+            "UPSTREAM_PRESERVE": json.dumps(list(preserve)),
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         }

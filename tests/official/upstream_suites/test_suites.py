@@ -25,7 +25,7 @@ def test_what_the_official_chain_passes_passes_through_ours(group: Group) -> Non
     if missing:
         pytest.skip(f"{group.name} needs {', '.join(missing)}")
     not_run = [pattern for one in TABLE.known if not one.run for pattern in one.tests]
-    outcomes, printed = run_modules(group.modules, not_run)
+    outcomes, printed = run_modules(group.modules, not_run, preserve=group.preserve)
     assert outcomes, printed[-3000:]
     failed = {name: one.reason for name, one in outcomes.items() if one.outcome not in GOOD and not _known(name)}
     assert not failed, "\n\n".join(f"{name}\n{reason}" for name, reason in failed.items())

@@ -283,3 +283,14 @@ def test_passes_that_the_caller_brings() -> None:
     assert only(stages("- {pass: mark, options: {txt: y}}"), passes={"mark": Mark}).hint == "did you mean text?"
     facts = RegisteredPass("mark", lambda given: Mark(), requires=frozenset({"specs"}))
     assert only(stages("- pass: mark"), passes={"mark": facts}).code == "EK474"
+
+
+def test_single_rules_of_books() -> None:
+    pipeline = Pipeline.parse(
+        stages("- {rules: [algebra, canonicalize], only: [canonicalize.t-to-permute, simplify.neg-neg-remove]}")
+    )
+    (stage,) = pipeline.stages
+    assert [one.id for one in stage.rules or ()] == ["canonicalize.t-to-permute", "simplify.neg-neg-remove"]
+    found = only(stages("- {rules: canonicalize, only: [canonicalize.t-to-permute, canonicalize.t-to-permut]}"))
+    assert (found.code, found.hint) == ("EK472", "did you mean canonicalize.t-to-permute?")
+    assert "there is no rule 'canonicalize.t-to-permut'" in found.message

@@ -11,7 +11,7 @@ import torch
 from tests.passes.programs import apply, core, edge, exported, outputs, targets
 from torch.fx import Node
 
-from exirkit import to_edge
+from exirkit import EdgeCompileConfig, to_edge
 from exirkit.ir import GraphEditor, ModelError, copy_program, infer_value, same_value
 from exirkit.passes import (
     GenerateDebugHandles,
@@ -153,6 +153,18 @@ def test_tensor_attributes_become_constants() -> None:
     assert apply(LiftConstants(), program).modified
     assert not program.graph.find_nodes(op="get_attr")
     torch.testing.assert_close(outputs(program, torch.zeros(2))[0], torch.tensor([3.0, 4.0]))
+
+
+def test_a_preserved_operator_stays_though_it_changes_nothing() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x.clone()[torch.tensor([0, 2])])
+
+    program = exported(model, torch.randn(3))
+    copies = [torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.clone.default]
+    for kept in ([], copies[:1], copies[1:], copies):
+        made = to_edge(program, compile_config=EdgeCompileConfig(preserve_ops=kept)).exported_program()
+        found = [name for name in targets(made) if "clone" in name or "copy" in name]
+        assert len(found) == len(kept), (kept, found)
 
 
 def test_metadata_asserts_go() -> None:

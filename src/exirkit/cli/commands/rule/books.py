@@ -46,10 +46,10 @@ def list_rules(
     """List the rules of a book or of the books in a directory, or the books that come with exirkit."""
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.patterns import load_book, shipped_books
+        from exirkit.patterns import backend_books, load_book, shipped_books
 
         if book is None:
-            report = RuleListReport(None, books=list(shipped_books()))
+            report = RuleListReport(None, books=[*shipped_books(), *backend_books()])
         else:
             names = expand_books((book,))
             rules = [rule for name in names for rule in _listed(name, load_book(name))]
@@ -77,15 +77,26 @@ def _listed(name: str, book: LoadedBook) -> list[ListedRule]:
     return [ListedRule(name, rule.id, rule.family, rule.doc, operators.get(rule.id, [])) for rule in book.book.rules]
 
 
-def words(json: Json = False) -> None:
+def builtins(json: Json = False) -> None:
     """List the builtins that conditions and `let` may use."""
     from exirkit.patterns import language_words
 
     found = language_words()
     if json:
-        print_json({"words": [{"word": word, "text": text} for word, text in found.items()]})
+        print_json({"builtins": [{"builtin": name, "text": text} for name, text in found.items()]})
     else:
         print_table(["builtin", "what it is"], list(found.items()))
+
+
+def words(json: Json = False) -> None:
+    """List the builtins; deprecated name of `exirkit rule builtins`."""
+    print_line("`rule words` is deprecated; write `rule builtins`", err=True)
+    if json:
+        from exirkit.patterns import language_words
+
+        print_json({"words": [{"word": name, "text": text} for name, text in language_words().items()]})
+    else:
+        builtins()
 
 
 def schema(
@@ -108,10 +119,10 @@ def docs(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Write pages about the rules of books: Markdown, one for each book, and an index.
+    """Write Markdown pages about rule books: one for each book, and an index.
 
-    Without a book, about those that come with exirkit. The same books give the same pages. Nothing is written unless
-    all pages can be made.
+    Without a book, about the general ones that come with exirkit; `backends` stands for those of backends. The same
+    books give the same pages. Nothing is written unless all pages can be made.
     """
     if output.exists() and not output.is_dir():
         raise CommandError(code="EK712", message="is not a directory", file=str(output))

@@ -1,0 +1,256 @@
+"""All that exirkit uses of torch and that torch does not promise to keep.
+
+That is: private modules and names, modules that torch calls experimental, and private attributes of torch's own
+objects. A name that moves in a new version of torch is mended here; `tests/packaging/test_torch_internals.py` rejects
+such imports in all other modules, and checks that the attributes are there.
+
+Seen to work: torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+
+# Decompositions: the table of core ATen that `run_decompositions` starts with, and torch's others by operator.
+from torch._decomp import _core_aten_decompositions_post_autograd as core_aten_decompositions
+from torch._decomp import get_decompositions
+
+# Lets composite operators run as their parts under fake tensors.
+from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
+
+# What checks a program of a dialect; the metaclass registers each by its dialect.
+from torch._export.verifier import SpecViolationError, Verifier
+from torch._export.verifier import _VerifierMeta as VerifierMeta
+from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
+
+# Whether a call has an effect besides its result.
+from torch._library.utils import is_impure
+
+# The classes of what `torch.ops` returns.
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+# Values of nodes: tensors without data, the mode that makes them, and what it raises.
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+    disable_fake_tensor_cache,
+)
+from torch.export import ExportedProgram
+from torch.export.exported_program import _override_composite_implicit_decomp
+from torch.fx import Graph, GraphModule, Node
+
+# Modules whose code is generated when they are called or printed, not whenever a graph changes.
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
+from torch.fx._lazy_graph_module import _make_graph_module
+from torch.fx._lazy_graph_module import _use_lazy_graph_module as use_lazy_graph_module
+from torch.fx.experimental.sym_node import SymNode
+
+# Symbolic sizes: the environment that knows their ranges, where unbacked ones come from, and what is raised.
+from torch.fx.experimental.symbolic_shapes import (
+    CallMethodKey,
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    StrictMinMaxConstraint,
+    compute_unbacked_bindings,
+    free_symbols,
+    statically_known_true,
+)
+from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError as ShapeEnvGuardError
+
+# How a graph makes names: what it replaces in them, and how it splits their numbers off.
+from torch.fx.graph import _illegal_char_regex as illegal_in_name
+from torch.fx.graph import _name_regex as numbered_name
+
+# The code of a graph that takes and returns nested containers.
+from torch.fx.graph import _PyTreeCodeGen as PyTreeCodeGen
+from torch.fx.node import _get_qualified_name as qualified_name
+from torch.fx.node import _side_effectful_functions as side_effectful_functions
+
+# Nested arguments and results.
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Functions in expressions of symbolic sizes, and bounds of such expressions.
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+__all__ = [
+    "PREDISPATCH_MODULE",
+    "PRIVATE_ATTRIBUTES",
+    "TORCH_LOGGERS",
+    "CallMethodKey",
+    "CleanDiv",
+    "DataDependentOutputException",
+    "DimDynamic",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "FloorDiv",
+    "GuardOnDataDependentSymNode",
+    "HigherOrderOperator",
+    "LazyGraphModule",
+    "Mod",
+    "OpOverload",
+    "OpOverloadPacket",
+    "PyTreeCodeGen",
+    "PythonMod",
+    "ShapeEnv",
+    "ShapeEnvGuardError",
+    "SpecViolationError",
+    "StrictMinMaxConstraint",
+    "TensorType",
+    "TorchDispatchMode",
+    "UnsupportedOperatorException",
+    "ValueRanges",
+    "Verifier",
+    "VerifierMeta",
+    "bound_sympy",
+    "compute_unbacked_bindings",
+    "core_aten_decompositions",
+    "disable_fake_tensor_cache",
+    "disable_torch_dispatch",
+    "enable_python_dispatcher",
+    "executorch_call_delegate",
+    "find_schema",
+    "free_symbols",
+    "get_decompositions",
+    "has_kernel",
+    "illegal_in_name",
+    "is_composite",
+    "is_impure",
+    "keep_composites",
+    "lazy_graph_module",
+    "numbered_name",
+    "parse_schema",
+    "pytree",
+    "qualified_name",
+    "register_quantized_decomposed",
+    "registered_operator_names",
+    "shape_source",
+    "side_effectful_functions",
+    "statically_known_true",
+    "use_lazy_graph_module",
+    "without_machine_libraries",
+]
+
+PRIVATE_ATTRIBUTES: Mapping[type, frozenset[str]] = {
+    # `copy_program` and the editor change programs without running the constructor, which verifies and copies all.
+    ExportedProgram: frozenset({
+        "_constants", "_example_inputs", "_graph_module", "_graph_signature", "_guards_code", "_module_call_graph",
+        "_range_constraints", "_state_dict", "_verifiers",
+    }),
+    # Nodes are inserted as torch inserts them; namespaces are kept right when names change or nodes come back.
+    Graph: frozenset({
+        "_codegen", "_find_nodes_lookup_table", "_graph_namespace", "_insert", "_len", "_target_to_str", "_tracer_cls",
+    }),
+    type(Graph()._graph_namespace): frozenset({"_base_count", "_obj_to_name", "_used_names"}),
+    # Reading these does not copy; writing them does not print the module's code again.
+    Node: frozenset({"_args", "_erased", "_input_nodes", "_kwargs", "_rename", "_update_args_kwargs"}),
+    OpOverload: frozenset({"_can_decompose", "_op", "_overloadname", "_overloadpacket", "_schema"}),
+    torch.Tensor: frozenset({"_has_symbolic_sizes_strides", "_version"}),
+    SymNode: frozenset({"_expr"}),
+    ShapeEnv: frozenset({"_rename_unbacked_to"}),
+    VerifierMeta: frozenset({"_registry"}),
+}  # fmt: skip
+"""Private attributes of torch's objects that are read or written, here and elsewhere."""
+
+PREDISPATCH_MODULE = "torch._functorch.predispatch"
+"""Where `torch.vmap` and associative scans define what they leave in programs: where a batched dim begins and ends."""
+
+TORCH_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+"""Loggers that report a failure of an operator before it is raised."""
+
+TensorType = torch._C.TensorType
+"""Class of the type `Tensor` in schemas of operators."""
+
+disable_torch_dispatch: Callable[[], AbstractContextManager[None]] = torch._C._DisableTorchDispatch
+"""Context manager under which no dispatch mode is asked."""
+
+
+@contextmanager
+def without_machine_libraries() -> Iterator[None]:
+    """Keep torch from kernels of oneDNN: they are not core operators, and what they take depends on the processor."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def registered_operator_names() -> list[str]:
+    """Return the qualified names of all registered operators, such as `aten::add.Tensor`."""
+    return torch._C._dispatch_get_all_op_names()
+
+
+def has_kernel(qualified: str, key: str | None = None) -> bool:
+    """Whether an operator has a kernel for a dispatch key, or for any.
+
+    Args:
+        qualified: Its name, such as `aten::add.Tensor`.
+        key: Name of the dispatch key.
+    """
+    if key is None:
+        return torch._C._dispatch_has_kernel(qualified)
+    return torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key)
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Whether torch defines an operator by calls of others, for all devices."""
+    return has_kernel(op.name(), "CompositeImplicitAutograd")
+
+
+def parse_schema(text: str) -> torch.FunctionSchema:
+    """Parse a schema such as `library::name(Tensor x) -> Tensor`.
+
+    Raises:
+        RuntimeError: It is not a schema.
+    """
+    return torch._C.parse_schema(text)
+
+
+def find_schema(qualified: str, overload: str) -> torch.FunctionSchema | None:
+    """Return the schema of a registered operator, or None; unlike `torch.ops`, it does not remember the name."""
+    try:
+        return torch._C._get_schema(qualified, overload)
+    except RuntimeError:
+        return None
+
+
+@cache
+def register_quantized_decomposed() -> None:
+    """Import the module in which torch registers the quantize and dequantize operators."""
+    importlib.import_module("torch.ao.quantization.fx._decomposed")
+
+
+def shape_source(name: str, *, is_constant: bool = False) -> Any:
+    """Return the source of a symbol for `ShapeEnv.create_symbol`: a local variable, or a constant.
+
+    The module takes half a second to import, so it is not imported before it is needed.
+    """
+    source = importlib.import_module("torch._dynamo.source")
+    return source.ConstantSource(name) if is_constant else source.LocalSource(name)
+
+
+def lazy_graph_module(root: Any, graph: Graph, class_name: str) -> GraphModule:
+    """Return a graph as a module; its code is generated when something calls or prints it."""
+    with use_lazy_graph_module(True):
+        made: GraphModule = _make_graph_module(root, graph, class_name=class_name)
+    return made
+
+
+def keep_composites(operators: Iterable[OpOverload]) -> AbstractContextManager[None]:
+    """Return a context manager under which torch does not decompose those composite operators that it can keep."""
+    kept = {op: _special_op_to_preserve_cia for op in operators if _is_preservable_cia_op(op)}
+    made: AbstractContextManager[None] = _override_composite_implicit_decomp(kept)
+    return made

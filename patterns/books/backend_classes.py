@@ -1,0 +1,78 @@
+"""The classes of a backend's package that rewrite programs, and which rules or passes do the work of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from exirkit.ir import DocumentCodes, read_document
+from exirkit.patterns.books.shipped import backend_classes_text
+
+_CODES = DocumentCodes(syntax="EK201", form="EK202")
+_LARGEST_CHARACTERS = 1 << 20
+
+Extent = Literal["same", "wider", "narrower", "nothing"]
+
+
+class BackendClass(BaseModel):
+    """One class.
+
+    Attributes:
+        name: Name of the class.
+        file: Its file, from the folder of the package.
+        lines: Lines of code of the class and of the functions of its file that it uses.
+        does: What the class does.
+        extent: How much of its work is done here: the `same`, more (`wider`), a part (`narrower`), `nothing`.
+        rules: Ids of the rules that do it, of the package's book or of a general one.
+        passes: Names of exirkit's passes that do it.
+        remark: In what it differs, or what is in the way.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^\w+$")]
+    file: str
+    lines: Annotated[int, Field(ge=1)]
+    does: str
+    extent: Extent
+    rules: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
+    remark: str = ""
+
+    @model_validator(mode="after")
+    def _reasons(self) -> BackendClass:
+        if (self.extent == "nothing") == bool(self.rules or self.passes):
+            raise ValueError(f"{self.name}: rules or passes are named exactly where they do something")
+        if not self.remark and self.extent in ("narrower", "nothing"):
+            raise ValueError(f"{self.name}: a remark has to say what is left out, or why")
+        return self
+
+
+class BackendClasses(BaseModel):
+    """The classes of one package.
+
+    Attributes:
+        classes: Version of the form: 1.
+        package: Folder of the package in the official tree.
+        entries: Its classes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    classes: Literal[1]
+    package: str
+    entries: tuple[BackendClass, ...]
+
+
+def backend_classes(name: str) -> BackendClasses:
+    """Return what is known of the classes of a package.
+
+    Args:
+        name: Name of the book, as in `backend_books()`.
+
+    Raises:
+        ModelError: EK201, EK202, the file that comes with exirkit is damaged.
+    """
+    text = backend_classes_text(name)
+    return read_document(text, BackendClasses, _CODES, file=f"{name}.yaml", largest=_LARGEST_CHARACTERS).model
