@@ -48,6 +48,8 @@ class Forms:
         operators: Operators of the calls that may be met.
         composed: Those that may be the last one of its parts.
         variants: Those that take the same arguments by the same names.
+        met: Identities of `operators`.
+        alike: Identities of the variants whose calls have the same view of their arguments.
     """
 
     def __init__(self, op: Operator, readers: Mapping[Operator, Reader], composites: Sequence[Composite] = ()) -> None:
@@ -59,6 +61,7 @@ class Forms:
         self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
         # By identity, since torch computes the hash of an operator in Python.
         self.met = frozenset(map(id, self.operators))
+        self.alike = frozenset(id(met) for met in self.variants if _counts_alike(met, op))
         self._composed = frozenset(map(id, self.composed))
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
@@ -95,6 +98,10 @@ class Forms:
         if reader is not None:
             for values, inner in reader(node):
                 yield Reading(Arguments(values, self._ranks(values)), inner)
+        yield from self.of_parts(node, target, composites)
+
+    def of_parts(self, node: Node, target: Operator, composites: FoundComposites | None) -> Iterator[Reading]:
+        """Yield how a call can be read as the last one of the parts of the operator."""
         if composites is not None and id(target) in self._composed:
             for one in composites.at(node, self.op):
                 if one.way in self.composites:
@@ -110,6 +117,12 @@ class Forms:
         if not isinstance(recorded, torch.Tensor):
             return {}
         return dict.fromkeys(traits.dims, recorded.dim() + traits.new_dims)
+
+
+def _counts_alike(one: Operator, other: Operator) -> bool:
+    """Whether two operators count the same dims."""
+    traits, others = traits_of(one), traits_of(other)
+    return (traits.dims, traits.new_dims) == (others.dims, others.new_dims)
 
 
 def _may_be_met(op: Operator, made: frozenset[Operator], above: frozenset[Operator] = frozenset()) -> bool:
