@@ -120,9 +120,9 @@ def test_an_argument_outside_of_a_tuple_is_rejected(editor: GraphEditor, way: st
     before = exact(editor.program)
     (call, *_) = editor.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
     edits: dict[str, Callable[[], object]] = {
-        "call": lambda: editor.call(torch.ops.aten.neg.default, call, before=call.next),  # type: ignore[arg-type]
-        "rewire": lambda: editor.rewire(call, call.args[0]),  # type: ignore[arg-type]
-        "retarget": lambda: editor.retarget(call, torch.ops.aten.neg.default, call.args[0]),  # type: ignore[arg-type]
+        "call": lambda: editor.call(torch.ops.aten.neg.default, call, before=call.next),
+        "rewire": lambda: editor.rewire(call, call.args[0]),
+        "retarget": lambda: editor.retarget(call, torch.ops.aten.neg.default, call.args[0]),
     }
     with pytest.raises(UsageError, match=r"EK111.*which is not a sequence(?s:.*)write \(%\w+,\)"):
         edits[way]()
