@@ -197,24 +197,28 @@ def memory(
     method: MethodName = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", metavar="FILE.yaml", help="Plan a model by a memory policy; of a file, its limits."),
+        typer.Option(
+            "--policy",
+            metavar="FILE.yaml",
+            help="Memory policy to plan a model with; for a program file, its limits are checked.",
+        ),
     ] = None,
     planner: Annotated[
         Planner | None,
-        typer.Option(help="How to plan a model that is not lowered yet; portfolio unless a policy names another."),
+        typer.Option(help="Memory planning algorithm for a model; default: that of the policy, or portfolio."),
     ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Plan it with results that reuse the memory of dead arguments.")
+        bool, typer.Option("--in-place", help="Plan a model so that results reuse the memory of dead arguments.")
     ] = False,
     schedule: Annotated[
-        bool, typer.Option("--schedule", help="Plan it with its instructions in a better order.")
+        bool, typer.Option("--schedule", help="Reorder independent instructions of a model to reduce peak memory.")
     ] = False,
-    optimize: Annotated[int, typer.Option("-O", min=0, max=2, help="Level of optimization to lower it with.")] = 1,
+    optimize: Annotated[int, typer.Option("-O", min=0, max=2, help="Optimization level to lower a model with.")] = 1,
     rules: Annotated[
         list[str] | None,
-        typer.Option("--rules", metavar="BOOK", help="Book of operators of the file, or of rules for the model."),
+        typer.Option("--rules", metavar="BOOK", help="Rule book: operators of the file, or rules for the model."),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="How many of the largest values to list.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="Number of largest values to list.")] = 10,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the arenas over time.")] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="The same as a page to explore; it needs no network.")
@@ -225,7 +229,7 @@ def memory(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Show where the tensors of a program lie, and how much of its memory is needed.
+    """Show the memory plan of a program, and how much of its memory is in use over time.
 
     Of a program file, lifetimes follow from its instructions. A model is lowered first, and its values have the names
     and source lines of its graph.
