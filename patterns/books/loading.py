@@ -163,7 +163,8 @@ def book_from_rules(rules: Iterable[Rule], *, ops: Mapping[str, OperatorDefiniti
 
 def _load(path: str | Path, above: tuple[str, ...]) -> LoadedBook:
     name = str(path)
-    if is_shipped(name):
+    # Names of shipped books have no suffix.
+    if not name.endswith(".yaml") and is_shipped(name):
         return _parse(book_text(name), f"{name}.yaml", above)
     try:
         text = read_text(path, _CODES.syntax)
