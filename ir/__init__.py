@@ -76,6 +76,8 @@ from .graph.journal import Transaction as Transaction
 from .graph.node_order import misordered as misordered
 from .graph.programs import EdgeProgramVerifier as EdgeProgramVerifier
 from .graph.programs import ExecutorchProgramVerifier as ExecutorchProgramVerifier
+from .graph.programs import agreed_inputs as agreed_inputs
+from .graph.programs import agreed_outputs as agreed_outputs
 from .graph.programs import copy_graph_module as copy_graph_module
 from .graph.programs import copy_program as copy_program
 from .graph.programs import copy_signature as copy_signature
@@ -155,6 +157,7 @@ from .operators.handles import BackendOpOverload as BackendOpOverload
 from .operators.handles import DefinedOperator as DefinedOperator
 from .operators.handles import EdgeOpOverload as EdgeOpOverload
 from .operators.handles import MissingOutVariantError as MissingOutVariantError
+from .operators.handles import OpOverloadPacketHandle as OpOverloadPacketHandle
 from .operators.handles import UnknownOperatorError as UnknownOperatorError
 from .operators.handles import alloc as alloc
 from .operators.handles import defined_operator as defined_operator

@@ -27,6 +27,7 @@ from .delegate.backend import PartitionResult as PartitionResult
 from .delegate.backend import PreprocessResult as PreprocessResult
 from .delegate.backend import find_backend as find_backend
 from .delegate.backend import keep_whole as keep_whole
+from .delegate.backend import stored_data as stored_data
 from .delegate.canonical_partitioners import AllNodePartitioner as AllNodePartitioner
 from .delegate.canonical_partitioners import CapabilityBasedPartitioner as CapabilityBasedPartitioner
 from .delegate.canonical_partitioners import GroupBasedPartitioner as GroupBasedPartitioner
@@ -71,6 +72,7 @@ from .delegate.partitioning.model import parse_partitioning as parse_partitionin
 from .delegate.partitioning.model import partitioning_schema as partitioning_schema
 from .delegate.partitioning.model import partitioning_schema_text as partitioning_schema_text
 from .export_pass.export_pass import ExportPass as ExportPass
+from .export_pass.values import PROTECTED_KEYS as PROTECTED_KEYS
 from .export_pass.values import NodeMetadata as NodeMetadata
 from .export_pass.values import ProxyValue as ProxyValue
 from .export_pass.values import map_args as map_args
@@ -123,6 +125,9 @@ from .optimize.clean_up import RemoveUnusedInputs as RemoveUnusedInputs
 from .optimize.clean_up import UnfuseOperators as UnfuseOperators
 from .optimize.fold_constants import FoldConstants as FoldConstants
 from .optimize.fold_constants import FoldReport as FoldReport
+from .optimize.propagate import PropagationPass as PropagationPass
+from .optimize.propagate import PropagationReport as PropagationReport
+from .optimize.propagate import convertible_inputs as convertible_inputs
 from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings
 from .pipelines.pipeline import Pipeline as Pipeline
@@ -164,6 +169,9 @@ from .user_passes.base import ExportedProgramPassResult as ExportedProgramPassRe
 from .user_passes.base import PassBase as PassBase
 from .user_passes.base import PassManager as PassManager
 from .user_passes.base import PassResult as PassResult
+from .user_passes.base import PassType as PassType
+from .user_passes.program_manager import ExportedProgramPassManager as ExportedProgramPassManager
+from .user_passes.program_manager import updated_signature as updated_signature
 from .user_passes.running import apply_user_passes as apply_user_passes
 
 if not TYPE_CHECKING:

@@ -46,10 +46,10 @@ def _findings(module: GraphModule, seen: set[GraphModule]) -> Iterator[Diagnosti
     for node in module.graph.nodes:
         call = control_flow_call(node)
         if call is not None:
-            if len(seen.union(call.bodies)) < len(seen) + len(call.bodies):
+            if len(seen.union(call.subgraphs)) < len(seen) + len(call.subgraphs):
                 yield _runs_what_others_run(node)
-            seen.update(call.bodies)
-            for body in call.bodies:
+            seen.update(call.subgraphs)
+            for body in call.subgraphs:
                 yield from _findings(body, seen)
         elif (
             node.op == "call_function"
@@ -346,3 +346,18 @@ def _arguments_where(node: Node, schema: Any, test: Callable[[Any], bool]) -> li
 def _is_composite(op: Any) -> bool:
     # Such operators may hand back their argument without saying so: dropout outside of training, for one.
     return isinstance(op, OpOverload) and is_composite(op)
+
+
+_WHOLE = "kept_whole"
+# What is in this dictionary goes with a node when torch traces a program again.
+_CUSTOM = "custom"
+
+
+def mark_kept_whole(node: Node) -> None:
+    """Mark a call that is not to be decomposed, whatever its operator is."""
+    node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _WHOLE: True}
+
+
+def is_kept_whole(node: Node) -> bool:
+    """Whether a call is marked so."""
+    return bool((node.meta.get(_CUSTOM) or {}).get(_WHOLE))

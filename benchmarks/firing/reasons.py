@@ -40,11 +40,6 @@ REASONS: tuple[Reason, ...] = (
         model="gemma2.*",
     ),
     Reason(
-        "the mask replaces scores by `where` and is not added to them; `attention.sdpa` has no form for that",
-        concept="attention.*",
-        model="gpt-neo .*",
-    ),
-    Reason(
         "channels are moved to the last dim between the convolution and the activation",
         concept=r"conv \+ activation",
         model="segformer",

@@ -8,19 +8,26 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from torch.fx import Node
 
 from exirkit.ir import (
     Diagnostic,
+    DocumentCodes,
     ModelError,
     SourceText,
     YamlPath,
     did_you_mean,
+    document_schema,
     find_out_variant,
+    in_file_order,
     or_one,
+    read_document,
+    read_text,
+    schema_text,
     underlying,
     view,
 )
@@ -157,6 +164,72 @@ class NbytesRange(Strict):
         return self.at_least <= nbytes and (self.at_most is None or nbytes <= self.at_most)
 
 
+_Policy = TypeVar("_Policy", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class PolicyKind(Generic[_Policy]):
+    """A kind of policy that is read from YAML or made in Python.
+
+    Attributes:
+        model: Its model.
+        codes: Codes of what is wrong with the form of a file.
+        title: Title of its JSON Schema.
+        findings: Yields what else is wrong with a policy, given the text at each path of the file, with its place.
+        place: Stands for the file in messages about a policy that was made in Python.
+        follows: As for `read_document`.
+    """
+
+    model: type[_Policy]
+    codes: DocumentCodes
+    title: str
+    findings: Callable[[_Policy, TextAt], Iterable[Diagnostic]]
+    place: str = "<policy>"
+    follows: Callable[[Any, Sequence[Any]], bool] | None = None
+
+    def load(self, path: str | Path) -> _Policy:
+        """Read a policy from a file.
+
+        Raises:
+            ModelError: All that is wrong with it.
+            OSError: The file cannot be read.
+        """
+        return self.parse(read_text(path, self.codes.syntax), str(path))
+
+    def parse(self, text: str, file: str | None = None) -> _Policy:
+        """Read a policy from its text.
+
+        Raises:
+            ModelError: All that is wrong with it.
+        """
+        found = read_document(text, self.model, self.codes, file=file or self.place, follows=self.follows)
+        self.check(found.model, found.source.text)
+        return found.model
+
+    def check(self, policy: _Policy, text_at: TextAt | None = None) -> None:
+        """Reject a policy that names what does not exist or contradicts itself.
+
+        Args:
+            policy: The policy.
+            text_at: The text at a path of the file, with its place; without, the policy was made in Python.
+
+        Raises:
+            ModelError: All that is wrong.
+        """
+        at = text_at or (lambda path, value: SourceText(value, f"{self.place}.{'.'.join(map(str, path))}"))
+        findings = [*self.findings(policy, at)]
+        if findings:
+            raise ModelError(in_file_order(findings, findings[0].location.file or "") if text_at else findings)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema, made from the model, for editors."""
+        return document_schema(self.model, self.title)
+
+    def schema_text(self) -> str:
+        """Return the JSON Schema as the text of the file that comes with exirkit."""
+        return schema_text(self.schema())
+
+
 def wrong(text: SourceText, code: str, message: str, hint: str | None = None) -> Diagnostic:
     """Return a diagnostic about a whole string."""
     return text.diagnostic(code, message, length=max(1, len(text.value.split("\n")[0])), hint=hint)
@@ -172,6 +245,14 @@ def operator_findings(names: Iterable[tuple[YamlPath, str]], at: TextAt, code: s
             table.find(name)
         except UnknownNameError as error:
             yield wrong(at(path, name), code, error.message, error.hint)
+
+
+def listed_names(rule: BaseModel, at: YamlPath, key: str) -> list[tuple[YamlPath, str]]:
+    """Return the strings that a rule lists under a key, each with its path in the file.
+
+    Where one stands without a list around it, the text of the list is found at that path.
+    """
+    return [((*at, key, number), name) for number, name in enumerate(getattr(rule, key))]
 
 
 def dtype_findings(names: Iterable[tuple[YamlPath, str]], at: TextAt, code: str) -> Iterator[Diagnostic]:

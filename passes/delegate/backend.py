@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.ir import CompileSpec, OpOverload, UsageError, called_graphs, copy_program, load_plugins
+from exirkit.passes.analysis import mark_kept_whole
 
 DELEGATION_TAG = "delegation_tag"
 """Key of `node.meta` under which partitioners write which partition a node belongs to."""
@@ -80,15 +81,58 @@ class PreprocessResult:
         processed_bytes: What its runtime is given.
         debug_handle_map: Debug handles of the operators behind each identifier of the backend; see
             `DelegateMappingBuilder`.
-        data_store_output: Named data that the delegate reads at run time: bytes by name.
+        data_store_output: Named data that the delegate reads at run time: bytes by name, or what a `NamedDataStore`
+            returns.
         external_data: Named data that is to lie in data files beside the program: bytes by name, by the name of the
             file without its suffix `.ptd`.
+        _delegate_info_meta: What the backend wants to find again in `meta` of the delegate; it is not stored.
     """
 
     processed_bytes: bytes = b""
     debug_handle_map: DebugHandleMap | None = None
-    data_store_output: Mapping[str, bytes] | None = field(default=None)
+    data_store_output: Mapping[str, bytes] | NamedDataOutput | None = field(default=None)
     external_data: Mapping[str, Mapping[str, bytes]] | None = None
+    _delegate_info_meta: Any = None
+
+
+class NamedDataOutput(Protocol):
+    """What a `NamedDataStore` returns, of exirkit or of the official package: blobs, and entries that refer to them."""
+
+    @property
+    def buffers(self) -> Sequence[Any]:
+        """The blobs."""
+        ...
+
+    @property
+    def pte_data(self) -> Mapping[str, Any]:
+        """Entries of the program file, by key."""
+        ...
+
+    @property
+    def external_data(self) -> Mapping[str, Mapping[str, Any]]:
+        """Entries of data files by key, by the name of the file."""
+        ...
+
+
+def stored_data(
+    store: Mapping[str, bytes] | NamedDataOutput | None,
+) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
+    """Return the named data of a backend.
+
+    Args:
+        store: Bytes by name, what a `NamedDataStore` returns, or None.
+
+    Returns:
+        What goes into the program, by key; and what goes into data files, by key, by the name of the file.
+    """
+    if store is None or isinstance(store, Mapping):
+        return dict(store or {}), {}
+    blobs = store.buffers
+
+    def stored(entries: Mapping[str, Any]) -> dict[str, bytes]:
+        return {key: bytes(blobs[entry.buffer_index]) for key, entry in entries.items()}
+
+    return stored(store.pte_data), {file: stored(entries) for file, entries in store.external_data.items()}
 
 
 class BackendDetails:
@@ -235,11 +279,6 @@ def find_backend(backend_id: str) -> type[BackendDetails]:
     return found
 
 
-_WHOLE = "kept_whole"
-# What is in this dictionary goes with a node when torch traces a program again.
-_CUSTOM = "custom"
-
-
 def keep_whole(
     program: ExportedProgram, partitioners: Sequence[Partitioner]
 ) -> tuple[ExportedProgram, list[OpOverload]]:
@@ -261,11 +300,6 @@ def keep_whole(
         for node in module.graph.nodes:
             op = node.target
             if isinstance(op, OpOverload) and any(op in ops and (ask is None or ask(node)) for ops, ask in wanted):
-                node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _WHOLE: True}
+                mark_kept_whole(node)
                 kept[op] = None
     return copied, list(kept)
-
-
-def is_kept_whole(node: Node) -> bool:
-    """Return whether a call is not to be decomposed, whatever its operator is."""
-    return bool((node.meta.get(_CUSTOM) or {}).get(_WHOLE))

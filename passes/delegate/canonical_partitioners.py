@@ -192,12 +192,22 @@ def generate_grouped_partitions_from_list_of_nodes(
 ) -> list[ProposedPartition]:
     """Return the largest partitions of listed calls, each list in one, and of what else is supported.
 
+    Placeholders in a list go to the partition of its calls: a partitioner that tags all nodes of a partition lets the
+    delegate keep the weights among them.
+
     Raises:
         UsageError: EK499, nothing says which calls are meant, or a node is in two lists.
     """
-    return GroupBasedPartitioner(
+    partitions = GroupBasedPartitioner(
         graph_module, _support(pattern_list, op_support), allows_single_node_partition=True, node_groups=pattern_list
     ).propose_partitions()
+    home = {node: partition for partition in partitions for node in partition.nodes}
+    for group in pattern_list or ():
+        taken = next((home[node] for node in group if node in home), None)
+        for node in group:
+            if taken is not None and node.op == "placeholder":
+                taken.add_node(node)
+    return partitions
 
 
 def generate_pattern_op_partitions(

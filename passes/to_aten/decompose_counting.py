@@ -12,9 +12,9 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import CallMethodKey, GraphEditor, pytree
+from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass
-from exirkit.passes.delegate.backend import is_kept_whole
 
 aten = torch.ops.aten
 
@@ -35,7 +35,7 @@ class DecomposeCounting(Pass):
     """
 
     name = "decompose-counting"
-    enters_bodies = True
+    enters_subgraphs = True
     invalidates = ("core-operators",)
 
     preserve: frozenset[Overload] = frozenset()

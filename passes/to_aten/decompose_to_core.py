@@ -46,9 +46,9 @@ from exirkit.ir import (
     use_lazy_graph_module,
     without_machine_libraries,
 )
+from exirkit.passes.analysis import is_kept_whole
 from exirkit.passes.config.lowering_config import Overload
 from exirkit.passes.contract import Pass, registered
-from exirkit.passes.delegate.backend import is_kept_whole
 from exirkit.passes.to_executorch.propagate_specs import all_editors
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
 
@@ -335,7 +335,7 @@ class DecomposeToCore(Pass):
     """
 
     name = "decompose-to-core"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures: ClassVar[Collection[str]] = ("core-operators",)
     invalidates: ClassVar[Collection[str]] = ()
     after: ClassVar[tuple[str, ...]] = ("inline-grad-regions",)

@@ -229,7 +229,7 @@ class PassManager:
     def _run_step(self, module: GraphModule) -> tuple[GraphModule, bool]:
         is_modified = False
         for position, one in enumerate(self.passes):
-            result = _run(one, module, self._names()[:position])
+            result = run_graph_pass(one, module, self._names()[:position])
             module, is_modified = result.graph_module, is_modified or result.modified
             self.check_after(position, module)
         return module, is_modified
@@ -285,14 +285,24 @@ class PassManager:
                 code="EK413",
                 severity="warning" if self.suppress_check_failures else "error",
                 message=f"a check failed after {author}: {brief(error)}",
-                notes=(_history(before),),
+                notes=(history(before),),
             )
             if not self.suppress_check_failures:
                 raise ContractError(finding) from error
             warnings.warn(finding.render(), stacklevel=4)
 
 
-def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
+def run_graph_pass(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
+    """Run a pass on a graph module.
+
+    Args:
+        pass_: The pass.
+        module: What it is given.
+        before: Names of the passes that ran before it, for messages.
+
+    Raises:
+        ContractError: EK411, it raised; EK412, it returned no result.
+    """
     name = name_of_pass(pass_)
     try:
         result = as_pass_result(run_official(pass_, module) if is_official(pass_) else pass_(module), module, name)
@@ -300,15 +310,16 @@ def _run(pass_: PassType, module: GraphModule, before: list[str]) -> PassResult:
             # Passes that edit in place often leave the generated code behind. For re-traced modules this is free.
             result.graph_module.recompile()
     except DiagnosticError as error:
-        error.add_note(f"raised while pass {name} ran, {_history(before)}")
+        error.add_note(f"raised while pass {name} ran, {history(before)}")
         raise
     except Exception as error:
         hint = "the traceback of the original exception shows the way there"
-        raise raised(pass_, error, "EK411", (_history(before),), hint) from error
+        raise raised(pass_, error, "EK411", (history(before),), hint) from error
     return result
 
 
-def _history(before: list[str]) -> str:
+def history(before: list[str]) -> str:
+    """Return which passes ran before, for a note."""
     return f"after {', '.join(before)}" if before else "as the first pass"
 
 
@@ -359,11 +370,6 @@ def code_of_pass(one: Any) -> Location:
 def place_of(location: Location) -> str | None:
     """Return a place in a file in one word, `passes.py:12`."""
     return None if location.file is None else f"{location.file}:{location.line}"
-
-
-def is_shipped(one: Any) -> bool:
-    """Return whether a pass is one of exirkit's own, for whose edits the tests vouch."""
-    return type(one).__module__.partition(".")[0] == "exirkit"
 
 
 def nameless(one: Any) -> UsageError:
@@ -432,22 +438,6 @@ def check_edits(one: Any, found: Sequence[RawEdit]) -> None:
 
 
 _LIBRARY = "executorch"
-_HOME, _BASE = "executorch.exir.pass_base", "ExportedProgramPassBase"
-
-
-def join_official_passes(kind: type) -> None:
-    """Make a class of passes count as passes over programs for the official pass manager.
-
-    The manager calls such passes with the exported program, in which stored tensors are known, and all others with its
-    graph module. What is asked of them is to be callable and to return something with `exported_program` and
-    `modified`. Versions of the package without such passes call every pass with the graph module.
-
-    Args:
-        kind: The class; its objects can be called with either.
-    """
-    base = getattr(sys.modules.get(_HOME), _BASE, None)
-    if base is not None and not issubclass(kind, base):
-        base.register(kind)
 
 
 def is_official(one: Any) -> bool:
@@ -499,12 +489,6 @@ def _names_in(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names_in(constant)
-
-
-def takes_programs(one: Any) -> bool:
-    """Return whether a pass of the official package works on exported programs, not on graph modules."""
-    base = getattr(sys.modules.get(_HOME), _BASE, None)
-    return base is not None and is_official(one) and isinstance(one, base)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from exirkit.ir import (
     results_of_graph,
     take_foreign_handles,
 )
-from exirkit.passes.contract import Pass, check_outputs, outputs_of
+from exirkit.passes.contract import Pass, check_outputs, official_program_pass, outputs_of
 from exirkit.passes.to_edge.edge_operators import LiftConstants
 
 from .base import (
@@ -31,7 +31,6 @@ from .base import (
     official_handles,
     raised,
     run_official,
-    takes_programs,
 )
 
 _HINT = "a pass that adds or removes stored tensors edits the program: derive it from exirkit.Pass"
@@ -98,6 +97,13 @@ def run_user_pass(program: ExportedProgram, passes: Any) -> tuple[ExportedProgra
             program, changed = run_user_pass(program, one)
             is_modified = is_modified or changed
         return program, is_modified
+    if isinstance(passes, type):
+        raise UsageError(
+            code="EK424",
+            message=f"{passes.__name__} is a class, not a pass",
+            expected="an instance of it",
+            hint=f"write `{passes.__name__}()`",
+        )
     if callable(passes) or isinstance(passes, Pass):
         return _run(program, passes)
     raise UsageError(
@@ -129,7 +135,7 @@ def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
         return program, one.run(GraphEditor(program)).modified
     outputs = outputs_of(program)
     try:
-        if isinstance(one, ExportedProgramPassBase) or takes_programs(one):
+        if isinstance(one, ExportedProgramPassBase) or _takes_programs(one):
             program, is_modified = _run_on_program(one, program)
             _check_order(one, program.graph_module)
             check_outputs(one, outputs, program)
@@ -201,3 +207,9 @@ def _broken(one: Any, what: str, hint: str = _HINT) -> ContractError:
         expected="a PassResult or graph module with the inputs and outputs of the one it was given, in order",
         hint=hint,
     )
+
+
+def _takes_programs(one: Any) -> bool:
+    """Return whether a pass of the official package works on exported programs, not on graph modules."""
+    base = official_program_pass()
+    return base is not None and is_official(one) and isinstance(one, base)

@@ -196,5 +196,7 @@ def choice_forms() -> dict[str, dict[str, Reader]]:
             "aten.masked_fill.Scalar": _as_choice,
             "aten.masked_fill.Tensor": _as_choice,
         },
+        "aten.where.ScalarOther": {"aten.where.self": _with_number("other")},
+        "aten.where.ScalarSelf": {"aten.where.self": _with_number("self")},
         "aten.masked_fill.Scalar": {"aten.where.self": _as_masked_fill, "aten.where.ScalarSelf": _as_masked_fill},
     }

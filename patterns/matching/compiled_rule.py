@@ -199,7 +199,7 @@ class CompiledRule:
     height: int = 1
     specificity: int = 0
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Its id."""
         return self.rule.id
@@ -299,7 +299,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     unless = [_unless(text, scope, variables) for text in texts.unless]
     if len(scope.found) > before:
         return None
-    forms = usable_forms(rule, pattern, cases)
+    forms = usable_forms(rule, pattern, variables, cases)
     try:
         match = PatternCompiler(pattern, variables, guards, forms).compile()
     except UnconnectedError:
@@ -325,7 +325,9 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     )
 
 
-def usable_forms(rule: Rule, pattern: Pattern, cases: Sequence[CompiledCase]) -> dict[Operator, Forms] | None:
+def usable_forms(
+    rule: Rule, pattern: Pattern, variables: Mapping[str, Any], cases: Sequence[CompiledCase]
+) -> dict[Operator, Forms] | None:
     """Return the forms in which the operators of a rule may be met.
 
     A rule of `dialect: any` is about what calls mean, so that one text does for all dialects. One that leads from one
@@ -334,15 +336,14 @@ def usable_forms(rule: Rule, pattern: Pattern, cases: Sequence[CompiledCase]) ->
     """
     if rule.dialect.source != "any":
         return None
+    called = [term.op for root in pattern.roots for term in walk(root) if isinstance(term, Call)]
+    every = {op: forms for op in dict.fromkeys(called) if (forms := forms_of(op)) is not None}
     made = {op for case in cases for op in case.replace.operators}
-    found: dict[Operator, Forms] = {}
-    for root in pattern.roots:
-        for term in walk(root):
-            forms = forms_of(term.op) if isinstance(term, Call) and term.op not in found else None
-            usable = None if forms is None else forms.without(made)
-            if usable is not None:
-                found[usable.op] = usable
-    return found
+    starts = anchors(pattern.roots[0], variables, every)
+    if len(pattern.roots) == 1 and starts and not starts & made:
+        # Each application leaves one call less at which another may start.
+        return every
+    return {op: usable for op, forms in every.items() if (usable := forms.without(made)) is not None}
 
 
 def variables_of(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,23 +12,20 @@ from exirkit.ir import (
     DocumentCodes,
     ModelError,
     OpOverload,
-    SourceText,
     YamlPath,
-    document_schema,
-    in_file_order,
-    read_document,
-    read_text,
 )
 from exirkit.passes.config.policies import (
     Conditions,
     Globs,
     Nbytes,
     NbytesRange,
+    PolicyKind,
     Strict,
     TextAt,
     condition_findings,
     dtype_findings,
     has_wildcard,
+    listed_names,
     operator_findings,
     wrong,
 )
@@ -213,94 +208,52 @@ class Partitioning(Strict):
 
 CONDITION_NAMES = ("x", "nbytes", "elements", "macs")
 """What a condition of a rule without a pattern may name."""
-_CODES = DocumentCodes(syntax="EK494", form="EK495")
 
 
-def load_partitioning(path: str | Path) -> Partitioning:
-    """Read what a partitioner takes from a YAML file.
-
-    Raises:
-        ModelError: EK494, it is not YAML that is read here; EK495, EK496, EK210 and following, all that is wrong with
-            it.
-        OSError: The file cannot be read.
-    """
-    return parse_partitioning(read_text(path, _CODES.syntax), str(path))
+def _findings(partitioning: Partitioning, at: TextAt) -> Iterator[Diagnostic]:
+    for place, rule in enumerate(partitioning.rules):
+        yield from _rule_findings(("rules", place), rule, at)
+    for place, whole in enumerate(partitioning.keep_whole):
+        yield from _whole_findings(("keep_whole", place), whole, at)
 
 
-def parse_partitioning(text: str, file: str = "<partitioning>") -> Partitioning:
-    """Read what a partitioner takes from its text.
-
-    Raises:
-        ModelError: As `load_partitioning`.
-    """
-    found = read_document(text, Partitioning, _CODES, file=file)
-    check_partitioning(found.model, found.source.text)
-    return found.model
-
-
-def check_partitioning(partitioning: Partitioning, text_at: TextAt | None = None) -> None:
-    """Reject what names an operator, dtype or word that does not exist.
-
-    Args:
-        partitioning: What was read.
-        text_at: The text at a path of the file, with its place; without, it was made in Python.
-
-    Raises:
-        ModelError: EK496, EK210 and following, all that is wrong.
-    """
-    at = text_at or (lambda path, value: SourceText(value, f"<partitioning>.{'.'.join(map(str, path))}"))
-    findings = [
-        *(one for place, rule in enumerate(partitioning.rules) for one in _rule_findings(place, rule, at)),
-        *(one for place, whole in enumerate(partitioning.keep_whole) for one in _whole_findings(place, whole, at)),
-    ]
-    if findings:
-        raise ModelError(in_file_order(findings, findings[0].location.file or "") if text_at else findings)
-
-
-def _rule_findings(place: int, rule: TakingRule, at: TextAt) -> Iterator[Diagnostic]:
-    def paths(key: str) -> list[tuple[YamlPath, str]]:
-        # Where one stands without a list around it, the text of the list is found.
-        return [(("rules", place, key, number), name) for number, name in enumerate(getattr(rule, key))]
-
-    yield from operator_findings(paths("op"), at, "EK496")
-    yield from dtype_findings(paths("dtype"), at, "EK496")
-    yield from dtype_findings(paths("argument_dtype"), at, "EK496")
+def _rule_findings(path: YamlPath, rule: TakingRule, at: TextAt) -> Iterator[Diagnostic]:
+    yield from operator_findings(listed_names(rule, path, "op"), at, "EK496")
+    yield from dtype_findings(listed_names(rule, path, "dtype"), at, "EK496")
+    yield from dtype_findings(listed_names(rule, path, "argument_dtype"), at, "EK496")
+    conditions = listed_names(rule, path, "where")
     if rule.match is None:
-        yield from condition_findings(paths("where"), at, CONDITION_NAMES)
+        yield from condition_findings(conditions, at, CONDITION_NAMES)
         return
     try:
         compile_pattern(
-            at(("rules", place, "match"), rule.match),
-            {name: at(("rules", place, "vars", name), text) for name, text in rule.vars.items()},
-            [at(path, text) for path, text in paths("where")],
+            at((*path, "match"), rule.match),
+            {name: at((*path, "vars", name), text) for name, text in rule.vars.items()},
+            [at(place, text) for place, text in conditions],
         )
     except ModelError as error:
         yield from error.diagnostics
 
 
-def _whole_findings(place: int, whole: WholeOperators, at: TextAt) -> Iterator[Diagnostic]:
-    names: list[tuple[YamlPath, str]] = [
-        (("keep_whole", place, "op", number), name) for number, name in enumerate(whole.op)
-    ]
-    for path, name in names:
+def _whole_findings(path: YamlPath, whole: WholeOperators, at: TextAt) -> Iterator[Diagnostic]:
+    for place, name in listed_names(whole, path, "op"):
         if has_wildcard(name):
-            yield wrong(at(path, name), "EK496", "operators that stay whole are named one by one")
-        elif not (found := list(operator_findings([(path, name)], at, "EK496"))):
+            yield wrong(at(place, name), "EK496", "operators that stay whole are named one by one")
+        elif not (found := list(operator_findings([(place, name)], at, "EK496"))):
             if not isinstance(OperatorTable().find(name), OpOverload):
-                yield wrong(at(path, name), "EK496", f"{name} is not an operator of torch, and is never decomposed")
+                yield wrong(at(place, name), "EK496", f"{name} is not an operator of torch, and is never decomposed")
         else:
             yield from found
-    conditions: list[tuple[YamlPath, str]] = [
-        (("keep_whole", place, "where", number), text) for number, text in enumerate(whole.where)
-    ]
-    yield from condition_findings(conditions, at, CONDITION_NAMES)
+    yield from condition_findings(listed_names(whole, path, "where"), at, CONDITION_NAMES)
 
 
-def partitioning_schema() -> dict[str, Any]:
-    """Return the JSON Schema of partitioning files, made from the models, for editors."""
-    return document_schema(Partitioning, "What a partitioner of exirkit takes, as data")
-
-
-def partitioning_schema_text() -> str:
-    """Return the JSON Schema of partitioning files as the text of the file that comes with exirkit."""
-    return files(__package__ or "").joinpath("partitioning.schema.json").read_text(encoding="utf-8")
+_KIND = PolicyKind(
+    Partitioning,
+    DocumentCodes(syntax="EK494", form="EK495"),
+    "What a partitioner of exirkit takes, as data",
+    _findings,
+    place="<partitioning>",
+)
+# Read from a file (EK494, EK495) and check names (EK496), patterns and conditions (EK210 and following).
+load_partitioning, parse_partitioning, check_partitioning = _KIND.load, _KIND.parse, _KIND.check
+partitioning_schema, partitioning_schema_text = _KIND.schema, _KIND.schema_text

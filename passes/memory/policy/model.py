@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,15 +12,10 @@ from exirkit.ir import (
     Diagnostic,
     DocumentCodes,
     Location,
-    ModelError,
     SourceText,
     UsageError,
     YamlPath,
     did_you_mean,
-    document_schema,
-    in_file_order,
-    read_document,
-    read_text,
 )
 from exirkit.passes.config.policies import (
     ONE_OR_MORE,
@@ -33,11 +26,13 @@ from exirkit.passes.config.policies import (
     Name,
     Nbytes,
     NbytesRange,
+    PolicyKind,
     Strict,
     TextAt,
     condition_findings,
     dtype_findings,
     has_wildcard,
+    listed_names,
     operator_findings,
     wrong,
 )
@@ -179,48 +174,6 @@ class MemoryPolicy(Strict):
 
 CONDITION_NAMES = ("x", "nbytes", "traffic")
 """What a condition may name: the value, its bytes, and the bytes that are written to it and read."""
-_CODES = DocumentCodes(syntax="EK480", form="EK481")
-
-
-def load_memory_policy(path: str | Path) -> MemoryPolicy:
-    """Read a memory policy from a YAML file.
-
-    Raises:
-        ModelError: EK480, it is not YAML that is read here; EK481, EK482, EK220, all that is wrong with it.
-        OSError: The file cannot be read.
-    """
-    return parse_memory_policy(read_text(path, _CODES.syntax), str(path))
-
-
-def parse_memory_policy(text: str, file: str = "<policy>") -> MemoryPolicy:
-    """Read a memory policy from its text.
-
-    Raises:
-        ModelError: As `load_memory_policy`.
-    """
-    found = read_document(text, MemoryPolicy, _CODES, file=file, follows=_is_echo)
-    check_policy(found.model, found.source.text)
-    return found.model
-
-
-def check_policy(policy: MemoryPolicy, text_at: TextAt | None = None) -> None:
-    """Reject a policy that names what does not exist or says two things at once.
-
-    Args:
-        policy: The policy.
-        text_at: The text at a path of the file, with its place; without, the policy was made in Python.
-
-    Raises:
-        ModelError: EK482, EK220, all that is wrong.
-    """
-    at = text_at or (lambda path, value: SourceText(value, _python_place(path)))
-    findings = [*_pool_findings(policy, at), *_rule_findings(policy, at)]
-    if findings:
-        raise ModelError(in_file_order(findings, findings[0].location.file or "") if text_at else findings)
-
-
-def _python_place(path: YamlPath) -> str:
-    return f"<policy>.{'.'.join(map(str, path))}"
 
 
 def _is_echo(error: Any, errors: Sequence[Any]) -> bool:
@@ -261,28 +214,27 @@ def _pool_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
 
 def _rule_findings(policy: MemoryPolicy, at: TextAt) -> Iterator[Diagnostic]:
     for place, rule in enumerate(policy.rules):
-        # Where one stands without a list around it, the text of the list is found.
+        path = ("rules", place)
         for key in ("op", "user"):
-            names = [(("rules", place, key, number), name) for number, name in enumerate(getattr(rule, key))]
-            yield from operator_findings(names, at, "EK482")
-        dtypes = [(("rules", place, "dtype", number), name) for number, name in enumerate(rule.dtype)]
-        yield from dtype_findings(dtypes, at, "EK482")
-        conditions = [(("rules", place, "where", number), each) for number, each in enumerate(rule.where)]
-        yield from condition_findings(conditions, at, CONDITION_NAMES)
+            yield from operator_findings(listed_names(rule, path, key), at, "EK482")
+        yield from dtype_findings(listed_names(rule, path, "dtype"), at, "EK482")
+        yield from condition_findings(listed_names(rule, path, "where"), at, CONDITION_NAMES)
 
 
 def _wrong(text: SourceText, message: str, hint: str | None = None) -> Diagnostic:
     return wrong(text, "EK482", message, hint)
 
 
-def memory_policy_schema() -> dict[str, Any]:
-    """Return the JSON Schema of memory policies, made from the models, for editors."""
-    return document_schema(MemoryPolicy, "A memory policy for exirkit")
-
-
-def memory_policy_schema_text() -> str:
-    """Return the JSON Schema of memory policies as the text of the file that comes with exirkit."""
-    return files(__package__ or "").joinpath("policy.schema.json").read_text(encoding="utf-8")
+_KIND = PolicyKind(
+    MemoryPolicy,
+    DocumentCodes(syntax="EK480", form="EK481"),
+    "A memory policy for exirkit",
+    lambda policy, at: (*_pool_findings(policy, at), *_rule_findings(policy, at)),
+    follows=_is_echo,
+)
+# Read from a file (EK480, EK481) and check names (EK482) and conditions (EK220).
+load_memory_policy, parse_memory_policy, check_policy = _KIND.load, _KIND.parse, _KIND.check
+memory_policy_schema, memory_policy_schema_text = _KIND.schema, _KIND.schema_text
 
 
 def plans_all(said: Provision | Mapping[str, Provision]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from executorch.exir.backend.backend_details import BackendDetails as OfficialBackendDetails
@@ -10,7 +9,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec as OfficialC
 from torch.export import ExportedProgram
 
 from exirkit.ir import CompileSpec, Diagnostic, UsageError
-from exirkit.passes import BackendDetails, PreprocessResult
+from exirkit.passes import BackendDetails, PreprocessResult, stored_data
 from exirkit.program import cheap_tracing
 
 from .known_defects import check_known_defects
@@ -72,21 +71,3 @@ def _imported_backends() -> dict[str, type[Any]]:
 def _result(made: Any) -> PreprocessResult:
     named, external = stored_data(made.data_store_output)
     return PreprocessResult(bytes(made.processed_bytes), made.debug_handle_map, named, external)
-
-
-def stored_data(store: Any) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
-    """Return what a backend has put in its `NamedDataStore`.
-
-    Args:
-        store: An official `NamedDataStoreOutput`, or None.
-
-    Returns:
-        What goes into the program, by key; and what goes into data files, by key, by the name of the file.
-    """
-    if store is None:
-        return {}, {}
-
-    def stored(entries: Mapping[str, Any]) -> dict[str, bytes]:
-        return {key: bytes(store.buffers[entry.buffer_index]) for key, entry in entries.items()}
-
-    return stored(store.pte_data), {file: stored(entries) for file, entries in store.external_data.items()}

@@ -19,10 +19,9 @@ from exirkit.ir import (
     copy_program,
     take_foreign_handles,
 )
-from exirkit.passes import EdgeCompileConfig
+from exirkit.passes import EdgeCompileConfig, stored_data
 from exirkit.program import EdgeProgramManager, LoweredBackendModule
 
-from .backends import stored_data
 from .operators import OfficialView
 
 

@@ -30,6 +30,7 @@ from exirkit.passes import (
     leave_writes,
     partitions_of,
     sort_for_delegates,
+    stored_data,
     subprogram_of,
 )
 
@@ -146,15 +147,19 @@ def _lowered(
                 expected="a PreprocessResult whose `processed_bytes` are bytes",
             )
         )
-    return LoweredBackendModule(
+    named, external = stored_data(made.data_store_output)
+    lowered = LoweredBackendModule(
         program,
         backend.__name__,
         made.processed_bytes,
         specs,
-        made.data_store_output,
+        named,
         made.debug_handle_map,
-        made.external_data,
+        {**external, **(made.external_data or {})},
     )
+    if made._delegate_info_meta is not None:
+        lowered.meta["_delegate_info_meta"] = made._delegate_info_meta
+    return lowered
 
 
 def _calling(delegate: LoweredBackendModule) -> ExportedProgram:
