@@ -74,6 +74,11 @@ def defined_operator(name: str) -> DefinedOperator | None:
     return _DEFINED.get(name)
 
 
+def define_operator(op: DefinedOperator) -> None:
+    """Give an operator that torch does not know a handle in every dialect; the first of a name stays."""
+    _DEFINED.setdefault(op.name(), op)
+
+
 def defined_operator_names() -> Sequence[str]:
     """Return the qualified names of all operators defined here."""
     return tuple(_DEFINED)
