@@ -558,10 +558,10 @@ class ControlFlowEmitter:
     def _branches(self, call: ControlFlowCall, results: Sequence[int]) -> None:
         shared = [self._plan.where(one) for one in call.shared]
         to_other = self._jump(call.node, self._where(call.predicate))
-        self._branch(call, call.bodies[0], shared, results)
+        self._branch(call, call.subgraphs[0], shared, results)
         to_end = self._jump(call.node)
         self._land(to_other)
-        self._branch(call, call.bodies[1], shared, results)
+        self._branch(call, call.subgraphs[1], shared, results)
         self._land(to_end)
 
     def _branch(
@@ -580,9 +580,9 @@ class ControlFlowEmitter:
         shared = [self._plan.where(one) for one in call.shared]
         self._begin(call, results)
         head = len(self._plan.instructions)
-        (decision,) = self._plan.body(call.bodies[0], [*results, *shared])
+        (decision,) = self._plan.body(call.subgraphs[0], [*results, *shared])
         to_end = self._jump(call.node, decision)
-        self._carry(call, self._plan.body(call.bodies[1], [*results, *shared]), results)
+        self._carry(call, self._plan.body(call.subgraphs[1], [*results, *shared]), results)
         self._jump(call.node, destination=head)
         self._land(to_end)
 

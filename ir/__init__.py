@@ -226,6 +226,7 @@ from .torch_internals import VerifierMeta as VerifierMeta
 from .torch_internals import bound_sympy as bound_sympy
 from .torch_internals import compute_unbacked_bindings as compute_unbacked_bindings
 from .torch_internals import core_aten_decompositions as core_aten_decompositions
+from .torch_internals import disable_current_modes as disable_current_modes
 from .torch_internals import disable_fake_tensor_cache as disable_fake_tensor_cache
 from .torch_internals import enable_python_dispatcher as enable_python_dispatcher
 from .torch_internals import find_schema as find_schema

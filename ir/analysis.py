@@ -300,7 +300,7 @@ class ControlFlowCall:
     Attributes:
         node: The call.
         kind: Name of the operator: `cond`, `map_impl`, `scan` or `while_loop`.
-        bodies: Its graphs, in order of the arguments; for `while_loop` the first one computes the condition.
+        subgraphs: Its graphs, in order of the arguments; for `while_loop` the first one computes the condition.
         predicate: What decides between the branches of `cond`; None for the others.
         carried: What the first round begins with; each further round begins with what the one before returned.
         sliced: Tensors of which each round gets one row.
@@ -309,7 +309,7 @@ class ControlFlowCall:
 
     node: Node
     kind: str
-    bodies: tuple[GraphModule, ...]
+    subgraphs: tuple[GraphModule, ...]
     predicate: Any = None
     carried: tuple[Any, ...] = ()
     sliced: tuple[Any, ...] = ()
@@ -318,7 +318,7 @@ class ControlFlowCall:
     @property
     def body(self) -> GraphModule:
         """The graph that a loop repeats; the first branch of `cond`."""
-        return self.bodies[-1 if self.kind == WHILE else 0]
+        return self.subgraphs[-1 if self.kind == WHILE else 0]
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ class CallLayout:
     """Where a call of a higher-order operator has its graphs and their operands.
 
     Attributes:
-        bodies: Positions of the graphs.
+        subgraphs: Positions of the graphs.
         operands: Positions of the lists of operands, in the order of the placeholders; all following arguments are one
             list if the last position is negative.
         roles: What each list of operands is: `carried`, `sliced` or `shared`; empty for operators that only wrap.
@@ -334,7 +334,7 @@ class CallLayout:
         is_isolated: Its graphs may not return what shares memory with an operand or another result.
     """
 
-    bodies: tuple[int, ...]
+    subgraphs: tuple[int, ...]
     operands: tuple[int, ...]
     roles: tuple[str, ...] = ()
     last_is_optional: bool = False
@@ -364,15 +364,15 @@ def control_flow_call(node: Node) -> ControlFlowCall | None:
     last = layout.operands[-1]
     if len(node.args) != last + 1 and not (layout.last_is_optional and len(node.args) == last):
         return None
-    bodies = [graph_argument(node.args[at]) for at in layout.bodies]
-    if None in bodies:
+    subgraphs = [graph_argument(node.args[at]) for at in layout.subgraphs]
+    if None in subgraphs:
         return None
     given = {
         role: _listed(node.args[at]) if at < len(node.args) else ()
         for role, at in zip(layout.roles, layout.operands, strict=True)
     }
     predicate = node.args[0] if kind == COND else None
-    return ControlFlowCall(node, kind, tuple(bodies), predicate=predicate, **given)  # type: ignore[arg-type]
+    return ControlFlowCall(node, kind, tuple(subgraphs), predicate=predicate, **given)  # type: ignore[arg-type]
 
 
 def control_flow_calls(module: GraphModule) -> Iterator[ControlFlowCall]:

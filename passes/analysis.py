@@ -46,10 +46,10 @@ def _findings(module: GraphModule, seen: set[GraphModule]) -> Iterator[Diagnosti
     for node in module.graph.nodes:
         call = control_flow_call(node)
         if call is not None:
-            if len(seen.union(call.bodies)) < len(seen) + len(call.bodies):
+            if len(seen.union(call.subgraphs)) < len(seen) + len(call.subgraphs):
                 yield _runs_what_others_run(node)
-            seen.update(call.bodies)
-            for body in call.bodies:
+            seen.update(call.subgraphs)
+            for body in call.subgraphs:
                 yield from _findings(body, seen)
         elif (
             node.op == "call_function"

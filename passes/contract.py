@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -200,8 +201,7 @@ class Pass(ABC):
 
     Attributes:
         name: Name of the pass in kebab case.
-        enters_bodies: Whether the bodies of control flow are edited too, each as a graph of its own after the graph
-            that calls it.
+        enters_subgraphs: Whether the subgraphs of control flow are edited too, each after the graph that calls it.
         changes_outputs: Whether the pass may change the dtype or shape of what the program returns.
         requires: Invariants that must hold before, by the names that pipelines use for them.
         ensures: Invariants that hold afterwards.
@@ -211,13 +211,21 @@ class Pass(ABC):
     """
 
     name: ClassVar[str]
-    enters_bodies: ClassVar[bool] = False
+    enters_subgraphs: ClassVar[bool] = False
     changes_outputs: ClassVar[bool] = False
     requires: ClassVar[Collection[str]] = ()
     ensures: ClassVar[Collection[str]] = ()
     invalidates: ClassVar[Collection[str]] = BROKEN_BY_EDITS
     after: ClassVar[tuple[str, ...]] = ()
     before: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a class still set `enters_bodies`, as `enters_subgraphs` was called."""
+        super().__init_subclass__(**options)
+        if "enters_bodies" in cls.__dict__:
+            message = f"`enters_bodies` of {cls.__name__} is deprecated: set `enters_subgraphs`"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            cls.enters_subgraphs = cls.__dict__["enters_bodies"]
 
     def __new__(cls, *args: object, **options: object) -> Self:
         """Make a pass that the official pass manager, if it is there, gives whole programs to."""
@@ -250,8 +258,8 @@ class Pass(ABC):
             with editor.transaction(self.name) as transaction:
                 outputs = outputs_of(editor.program)
                 self.edit(editor)
-                if self.enters_bodies:
-                    self._edit_bodies(editor)
+                if self.enters_subgraphs:
+                    self._edit_subgraphs(editor)
                 if watch is not None:
                     found = watch.findings()
                     check_edits(self, found)
@@ -284,11 +292,11 @@ class Pass(ABC):
             blame(self, error)
         raise error
 
-    def _edit_bodies(self, editor: GraphEditor) -> None:
-        for body in subgraph_editors(editor):
-            with body.transaction(self.name, records_effect=False):
-                self.edit(body)
-            self._edit_bodies(body)
+    def _edit_subgraphs(self, editor: GraphEditor) -> None:
+        for inner in subgraph_editors(editor):
+            with inner.transaction(self.name, records_effect=False):
+                self.edit(inner)
+            self._edit_subgraphs(inner)
 
     def apply(self, program: ExportedProgram) -> tuple[ExportedProgram, PassReport]:
         """Run on a copy of a program.

@@ -205,7 +205,7 @@ def _of_bodies(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
     call = control_flow_call(node)
     if call is None or call.kind == MAP:
         return
-    for body in call.bodies if call.kind == COND else (call.body,):
+    for body in call.subgraphs if call.kind == COND else (call.body,):
         inputs = body.graph.find_nodes(op="placeholder")[: len(call.carried)]
         results = results_of_graph(body)
         for place, result in enumerate(results):

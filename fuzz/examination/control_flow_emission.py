@@ -40,10 +40,10 @@ def result(call: ControlFlowCall, place: int) -> Any:
 def _branches(walk: Walk, call: ControlFlowCall) -> None:
     to_other = walk.take(JumpFalseCall)
     walk.argument(call.predicate, to_other.cond_value_index, "the condition")
-    _branch(walk, call, call.bodies[0])
+    _branch(walk, call, call.subgraphs[0])
     to_end = _always(walk)
     walk.require(to_other.destination_instruction == walk.at, "the jump to the other branch leads elsewhere")
-    _branch(walk, call, call.bodies[1])
+    _branch(walk, call, call.subgraphs[1])
     walk.require(to_end.destination_instruction == walk.at, "the jump behind the branches leads elsewhere")
 
 
@@ -63,9 +63,9 @@ def _while(walk: Walk, call: ControlFlowCall) -> None:
     _begin(walk, call)
     carried = [result(call, place) for place in range(len(call.carried))]
     head = walk.at
-    walk.body(call.bodies[0], [*carried, *call.shared])
+    walk.body(call.subgraphs[0], [*carried, *call.shared])
     to_end = walk.take(JumpFalseCall)
-    walk.argument(results_of_graph(call.bodies[0])[0], to_end.cond_value_index, "the condition")
+    walk.argument(results_of_graph(call.subgraphs[0])[0], to_end.cond_value_index, "the condition")
     walk.body(call.body, [*carried, *call.shared])
     _carry(walk, call, lambda found: isinstance(found, JumpFalseCall))
     _end_of_round(walk, head, to_end)

@@ -182,7 +182,7 @@ class SubgraphEditor(GraphEditor):
         return calls[0], layout
 
     def _siblings(self, call: Node, layout: CallLayout) -> list[SubgraphEditor]:
-        names = dict.fromkeys(str(call.args[at].target) for at in layout.bodies)  # type: ignore[union-attr]
+        names = dict.fromkeys(str(call.args[at].target) for at in layout.subgraphs)  # type: ignore[union-attr]
         subgraphs = {subgraph.name: subgraph for subgraph in subgraph_editors(self.parent)}
         return [subgraphs[name] for name in names]
 
@@ -220,7 +220,7 @@ def _layout_of(call: Node) -> CallLayout | None:
     layout = LAYOUTS.get(str(getattr(call.target, "__name__", "")))
     if layout is None or set(call.kwargs) - IGNORED_OPTIONS or call.op != "call_function":
         return None
-    named = [call.args[at] for at in layout.bodies if at < len(call.args)]
+    named = [call.args[at] for at in layout.subgraphs if at < len(call.args)]
     return layout if all(isinstance(one, Node) and one.op == "get_attr" for one in named) else None
 
 

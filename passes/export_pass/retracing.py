@@ -30,7 +30,8 @@ from exirkit.ir import (
     OpOverload,
     compute_unbacked_bindings,
     edge_operator,
-    enable_python_dispatcher,
+    fake_like,
+    infer_value,
     lazy_graph_module,
     line_that_raised,
     locate,
@@ -66,8 +67,7 @@ class Inference:
         if schema is not None and not schema.returns:
             return None
         operands, named = map_aggregate((tuple(args), dict(kwargs)), self._operand)
-        with self.mode, enable_python_dispatcher(), torch.no_grad():
-            return target(*operands, **named)
+        return infer_value(self.mode, target, operands, named)
 
     def first_slice(self, tensor: Any) -> Any:
         """Return what a loop over dim 0 sees of a tensor in one step."""
@@ -92,14 +92,13 @@ class Inference:
             return tensor
         known = self._taken_over.get(id(tensor))
         if known is None:
-            known = self._taken_over[id(tensor)] = (tensor, self._take_over(tensor))
+            taken = (
+                fake_like(self.mode, tensor)
+                if isinstance(tensor, FakeTensor)
+                else self.mode.from_tensor(tensor, static_shapes=True)
+            )
+            known = self._taken_over[id(tensor)] = (tensor, taken)
         return known[1]
-
-    def _take_over(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, FakeTensor):
-            return self.mode.from_tensor(tensor, static_shapes=True)
-        with self.mode:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
     def _operand(self, leaf: Any) -> Any:
         value = leaf

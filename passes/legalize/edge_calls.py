@@ -75,7 +75,7 @@ class EdgeCalls:
 class CallLegalization(Pass):
     """A pass that replaces those calls of an Edge program that kernels reject, each on its own."""
 
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("edge-operators",)
 
     def edit(self, editor: GraphEditor) -> None:

@@ -78,7 +78,7 @@ class EliminateDeadCode(Pass):
     """
 
     name = "eliminate-dead-code"
-    enters_bodies = True
+    enters_subgraphs = True
     invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:

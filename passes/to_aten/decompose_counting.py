@@ -35,7 +35,7 @@ class DecomposeCounting(Pass):
     """
 
     name = "decompose-counting"
-    enters_bodies = True
+    enters_subgraphs = True
     invalidates = ("core-operators",)
 
     preserve: frozenset[Overload] = frozenset()

@@ -335,7 +335,7 @@ class DecomposeToCore(Pass):
     """
 
     name = "decompose-to-core"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures: ClassVar[Collection[str]] = ("core-operators",)
     invalidates: ClassVar[Collection[str]] = ()
     after: ClassVar[tuple[str, ...]] = ("inline-grad-regions",)

@@ -42,7 +42,7 @@ class InlineGradRegions(Pass):
     """
 
     name = "inline-grad-regions"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("no-grad-regions",)
     invalidates = ("debug-handles",)
 
@@ -514,9 +514,9 @@ def _functionalize(editor: GraphEditor) -> dict[Node, Node]:
         operands = () if call is None else (*call.carried, *call.sliced, *call.shared)
         _take_present(editor, node, families)
         if call is not None:
-            writes = [_functionalize_body(bodies[module]) for module in call.bodies]
+            writes = [_functionalize_body(bodies[module]) for module in call.subgraphs]
             reject_writes_to_carried(call, writes)
-            hand_out_writes(editor, call, operands, [bodies[module] for module in call.bodies], writes, families)
+            hand_out_writes(editor, call, operands, [bodies[module] for module in call.subgraphs], writes, families)
     for node in reversed(replaced):
         editor.erase(node)
     return {base: value for base, value in families.written().items() if base.op in ("placeholder", "get_attr")}

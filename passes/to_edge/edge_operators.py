@@ -56,7 +56,7 @@ class ScalarsToTensors(Pass):
     """
 
     name = "scalars-to-tensors"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("constants-lifted",)
     ensures = ("numbers-lifted",)
     invalidates = ()
@@ -78,7 +78,7 @@ class SymbolsToTensors(Pass):
     """
 
     name = "symbols-to-tensors"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("numbers-lifted",)
     ensures = ("tensor-arguments",)
     invalidates = ()
@@ -198,7 +198,7 @@ class PromoteTypes(Pass):
     """
 
     name = "promote-types"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("tensor-arguments",)
     invalidates = ()
     before = ("convert-to-edge-operators",)
@@ -235,7 +235,7 @@ class LiftConstants(Pass):
     """
 
     name = "lift-constants"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("constants-lifted",)
     invalidates = ()
 
@@ -300,7 +300,7 @@ class UseDimOrderOperators(Pass):
     """
 
     name = "use-dim-order-operators"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("no-views",)
     invalidates = ()
     before = ("convert-to-edge-operators",)
@@ -332,7 +332,7 @@ class ConvertToEdgeOperators(Pass):
     """
 
     name = "convert-to-edge-operators"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("functional", "control-flow", "no-views", "tensor-arguments", "constants-lifted")
     ensures = ("edge-operators",)
     invalidates = ("core-operators",)
@@ -369,7 +369,7 @@ class ReplaceViewsWithCopies(Pass):
     name = "replace-views-with-copies"
     # Views of which torch states the size wrongly are inferred again as copies.
     changes_outputs = True
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("functional",)
     ensures = ("no-views",)
     invalidates = ()
@@ -468,7 +468,7 @@ class RemoveNoops(Pass):
     """
 
     name = "remove-noops"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("no-views",)
     invalidates = ()
     after = ("promote-types",)

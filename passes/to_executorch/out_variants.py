@@ -244,7 +244,9 @@ class SeparateBodyResults(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies into all bodies, at any depth."""
-        calls = {body: call for node in editor.graph.nodes if (call := control_flow_call(node)) for body in call.bodies}
+        calls = {
+            body: call for node in editor.graph.nodes if (call := control_flow_call(node)) for body in call.subgraphs
+        }
         for body in subgraph_editors(editor):
             call = calls.get(body.program.graph_module)
             if call is not None:
@@ -441,7 +443,7 @@ class ConvertToOutVariants(Pass):
     """
 
     name = "convert-to-out-variants"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("specs", "bounded-shapes")
     ensures = ("out-variants",)
     invalidates = ("edge-operators", "out-variants-known")

@@ -44,7 +44,7 @@ def called_bodies(editor: GraphEditor) -> Iterator[tuple[ControlFlowCall, Subgra
     for node in list(editor.graph.nodes):
         call = control_flow_call(node)
         if call is not None:
-            yield from ((call, editors[id(body)]) for body in dict.fromkeys(call.bodies))
+            yield from ((call, editors[id(body)]) for body in dict.fromkeys(call.subgraphs))
 
 
 def all_editors(editor: GraphEditor) -> Iterator[GraphEditor]:

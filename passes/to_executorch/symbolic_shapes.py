@@ -45,7 +45,7 @@ class RemoveMetadataAsserts(Pass):
     """Erase `aten._assert_tensor_metadata`; assertions about sizes stay until later."""
 
     name = "remove-metadata-asserts"
-    enters_bodies = True
+    enters_subgraphs = True
     invalidates = ()
 
     def edit(self, editor: GraphEditor) -> None:
@@ -69,7 +69,7 @@ class RemoveAsserts(Pass):
     """
 
     name = "remove-asserts"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("no-assertions",)
     invalidates = ()
 
@@ -124,7 +124,7 @@ class LowerSymbolicArithmetic(Pass):
     """
 
     name = "lower-symbolic-arithmetic"
-    enters_bodies = True
+    enters_subgraphs = True
     ensures = ("symbols-lowered",)
     invalidates = ("edge-operators", "specs", "bounded-shapes")
     after = ("remove-asserts",)
@@ -610,7 +610,7 @@ class FreeUnbounded(Pass):
     """
 
     name = "free-unbounded"
-    enters_bodies = True
+    enters_subgraphs = True
     requires = ("bounded-shapes",)
     invalidates = ()
     after = ("convert-to-out-variants",)

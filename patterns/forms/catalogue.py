@@ -22,7 +22,7 @@ from .composites import Composite, FoundComposites, composites_of
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
-from .readers import FormReader, Reader, Screen, Values, kept_by, same, screen_of
+from .readers import FormReader, Reader, Screen, Values, same
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Forms:
         operators: Operators of the calls that may be met.
         composed: Those that may be the last one of its parts.
         variants: Those that take the same arguments by the same names.
+        met: Identities of `operators`.
+        alike: Identities of the variants whose calls have the same view of their arguments.
     """
 
     def __init__(self, op: Operator, readers: Mapping[Operator, Reader], composites: Sequence[Composite] = ()) -> None:
@@ -59,13 +61,15 @@ class Forms:
         self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
         # By identity, since torch computes the hash of an operator in Python.
         self.met = frozenset(map(id, self.operators))
+        self.alike = frozenset(id(met) for met in self.variants if _counts_alike(met, op))
         self._composed = frozenset(map(id, self.composed))
         self._by_identity = {id(key): reader for key, reader in self.readers.items()}
         self._names = tuple(argument.name for argument in op._schema.arguments)
 
     def screen(self, met: Operator) -> Screen | None:
         """Return a quick look that states which calls of an operator its reader may read; None if all."""
-        return screen_of(self.readers[met])
+        reader = self.readers[met]
+        return reader.screen if isinstance(reader, FormReader) else None
 
     def without(self, made: Collection[Operator]) -> Forms | None:
         """Return the forms that a rule may meet whose replacements call certain operators; None if there are none.
@@ -80,8 +84,9 @@ class Forms:
         return Forms(self.op, readers, parts) if readers or parts else None
 
     def kept(self, met: Operator) -> frozenset[str]:
-        """Return the arguments that have the same names in calls of an operator that are read."""
-        return frozenset() if met in self.composed else kept_by(self.readers[met])
+        """Return the arguments of the same names that the reader of calls of an operator takes over as they are."""
+        reader = self.readers[met]
+        return reader.keeps if isinstance(reader, FormReader) else frozenset()
 
     def readings(self, node: Node, target: Operator, composites: FoundComposites | None = None) -> Iterator[Reading]:
         """Yield how a call can be read as one of the written operator.
@@ -95,6 +100,10 @@ class Forms:
         if reader is not None:
             for values, inner in reader(node):
                 yield Reading(Arguments(values, self._ranks(values)), inner)
+        yield from self.of_parts(node, target, composites)
+
+    def of_parts(self, node: Node, target: Operator, composites: FoundComposites | None) -> Iterator[Reading]:
+        """Yield how a call can be read as the last one of the parts of the operator."""
         if composites is not None and id(target) in self._composed:
             for one in composites.at(node, self.op):
                 if one.way in self.composites:
@@ -110,6 +119,12 @@ class Forms:
         if not isinstance(recorded, torch.Tensor):
             return {}
         return dict.fromkeys(traits.dims, recorded.dim() + traits.new_dims)
+
+
+def _counts_alike(one: Operator, other: Operator) -> bool:
+    """Whether two operators count the same dims."""
+    traits, others = traits_of(one), traits_of(other)
+    return (traits.dims, traits.new_dims) == (others.dims, others.new_dims)
 
 
 def _may_be_met(op: Operator, made: frozenset[Operator], above: frozenset[Operator] = frozenset()) -> bool:

@@ -211,18 +211,19 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
         if not isinstance(value, Node) or value.op != "call_function":
             return state.fail(f"{wanted} is expected", value, term)
         target = underlying(value.target)
-        if target is op:
-            if value in state.nodes:
-                return state.fail("this node is matched already", value, term)
+        if (target is op or id(target) in alike) and value not in state.nodes:
             # Most calls that do not match fail here. A trace gets the failures in the order of the pattern instead.
             arguments = canonical_arguments(value)
             if (state.trace is not None or not _differs(fixed, arguments)) and taken(value, arguments, (), state):
                 return True
+        elif target is op:
+            return state.fail("this node is matched already", value, term)
         if id(target) in others and otherwise(value, target, state):
             return True
         return target is not op and state.fail(f"{wanted} is expected", value, term)
 
     forms = None if compiler.forms is None else compiler.forms.get(op)
+    alike = frozenset() if forms is None else forms.alike
     otherwise = _compile_otherwise(forms, taken, match)
     # Operators of calls that may be read in another way, or looked through.
     others = passing_operators() if compiler.forms is not None else frozenset()
@@ -234,10 +235,10 @@ def _compile_otherwise(forms: Forms | None, taken: Taken, match: Matcher) -> Cal
     """Return a closure that matches other forms of a call, and calls that give the call back as it is."""
 
     def match_form(value: Node, target: Any, state: State) -> bool:
-        if forms is None or value in state.nodes:
-            readings: Iterable[Reading] = ()
-        else:
-            readings = forms.readings(value, target, state.composites)
+        readings: Iterable[Reading] = ()
+        if forms is not None and id(target) in forms.met and value not in state.nodes:
+            is_matched = id(target) in forms.alike
+            readings = (forms.of_parts if is_matched else forms.readings)(value, target, state.composites)
         for reading in readings:
             is_free = not any(one in state.nodes for one in reading.inner)
             if is_free and taken(value, reading.arguments, reading.inner, state):

@@ -199,7 +199,7 @@ class CompiledRule:
     height: int = 1
     specificity: int = 0
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Its id."""
         return self.rule.id

@@ -128,7 +128,7 @@ class State:
 
 def numbers_read(value: Any) -> Any:
     """Return a list with sizes instead of the nodes that compute them; anything else as it is."""
-    if not isinstance(value, list | tuple) or not any(isinstance(one, Node) for one in value):
+    if not isinstance(value, list | tuple) or Node not in map(type, value):
         return value
     return [
         one.meta.get("val") if isinstance(one, Node) and isinstance(one.meta.get("val"), SYMBOLIC) else one

@@ -89,6 +89,9 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 
 def compare(order: str, left: Any, right: Any) -> Truth:
     """Compare two values, sequences element by element; sizes that vary are compared without a guard."""
+    if type(left) is int and type(right) is int:
+        # Most are, and there are many.
+        return bool(_ORDERS[order](left, right))
     if isinstance(left, list | tuple) and isinstance(right, list | tuple) and order in ("==", "!="):
         equal = _same_elements(left, right)
         return equal if order == "==" else negated(equal)
@@ -105,7 +108,6 @@ def _same_elements(left: Any, right: Any) -> Truth:
     result: Truth = True
     for one, other in zip(left, right, strict=True):
         if type(one) is int and type(other) is int:
-            # Most are, and there are many.
             if one != other:
                 return False
             continue

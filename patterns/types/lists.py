@@ -420,7 +420,11 @@ def _plain_integers(value: Any) -> bool:
 def _is_shape(value: Any) -> bool:
     if not isinstance(value, list | tuple):
         return False
-    return all(is_size(value_of(one)) and compare(">=", value_of(one), 0) is True for one in value)
+    for one in value:
+        size = value_of(one)
+        if not is_size(size) or compare(">=", size, 0) is not True:
+            return False
+    return True
 
 
 def _is_permutation(value: Sequence[Any], rank: int) -> bool:

@@ -59,7 +59,7 @@ DOCUMENTS: dict[str, type | set[str]] = {
     "rule docs": {"ok", "output", "pages", "rules"},
     "rule from-trace": RuleTraceReport,
     "rule list": RuleListReport,
-    "rule words": {"words"},
+    "rule builtins": {"builtins"},
 }
 
 
@@ -84,7 +84,7 @@ def test_the_commands_of_the_page_exist() -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_field_is_on_the_page(name: str) -> None:
-    inner = {name, "code", "title", "text", "word", "nodes", "taken", "not_taken"}
+    inner = {name, "code", "title", "text", "builtin", "nodes", "taken", "not_taken"}
     named = set(re.findall(r"`(\w+)`", row(f"`{name}` |"))) - inner
     assert named == names(DOCUMENTS[name])
 

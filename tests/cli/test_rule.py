@@ -61,7 +61,10 @@ def test_other_commands(tmp_path: Path) -> None:
     assert all(word in shown for word in ("two.yaml", "second", "one.yaml", "first"))
     schema = json.loads(rule("schema", cwd=tmp_path).stdout)
     assert {"rules", "ops", "sets"} <= set(schema["properties"])
-    assert "swap_last" in rule("words", cwd=tmp_path).stdout
+    assert "swap_last" in rule("builtins", cwd=tmp_path).stdout
+    deprecated = rule("words", cwd=tmp_path)
+    assert "swap_last" in deprecated.stdout
+    assert "rule builtins" in deprecated.stderr
     missing = rule("check", "none.yaml", cwd=tmp_path)
     assert (missing.returncode, missing.stderr.strip()) == (1, "error[EK712]: none.yaml: no such file or directory")
     unknown = rule("check", "book.yaml", "--rule", "remove-double-negatio", cwd=tmp_path)

@@ -39,7 +39,7 @@ def rotating(count: torch.Tensor, x: torch.Tensor) -> Any:
 def test_handles_are_unique_over_all_bodies() -> None:
     program = edge_program(rotating, torch.tensor(3), torch.ones(2))
     (call,) = control_flow_calls(program.graph_module)
-    graphs = [program.graph, *(body.graph for body in call.bodies)]
+    graphs = [program.graph, *(body.graph for body in call.subgraphs)]
     handles = [{node.meta["debug_handle"] for node in graph.nodes if node.op == "call_function"} for graph in graphs]
     assert all(handles)
     assert sum(map(len, handles)) == len(set().union(*handles))

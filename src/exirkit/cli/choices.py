@@ -146,7 +146,7 @@ class Lowering:
     """How `compare`, `bisect` and `print` lower a model.
 
     Attributes:
-        level: Level of optimization.
+        level: Optimization level, as for `exirkit lower`.
         rules: Books whose rules rewrite the Edge program.
         pipelines: Files of pipelines.
         passes: Passes on the Edge program, as `MODULE:NAME`.

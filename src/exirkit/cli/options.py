@@ -24,9 +24,9 @@ ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=F
 MethodName = Annotated[str | None, typer.Option("--method", help="Only this method.", show_default=False)]
 OperatorBooks = Annotated[
     list[str] | None,
-    typer.Option("--rules", metavar="BOOK", help="Book that defines operators of the file; repeatable."),
+    typer.Option("--rules", metavar="BOOK", help="Rule book that defines operators of the file; repeatable."),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Export with TorchDynamo.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Export in strict mode, with TorchDynamo.")]
 
 # How a model is lowered by commands that examine its lowering.
 Rules = Annotated[list[str] | None, typer.Option("--rules", metavar="BOOK", help="As for `exirkit lower`; repeatable.")]
@@ -37,21 +37,27 @@ Passes = Annotated[
     list[str] | None,
     typer.Option("--passes", metavar="MODULE:NAME", help="Passes on Edge: a class, function or list; repeatable."),
 ]
-Level = Annotated[int, typer.Option("-O", min=0, max=2, help="Level of optimization.")]
+Level = Annotated[int, typer.Option("-O", min=0, max=2, help="Optimization level, as for `exirkit lower`.")]
 LevelTarget = Annotated[
-    str, typer.Option("--target", metavar="FILE", help="Target description of -O2: a file or a shipped one.")
+    str, typer.Option("--target", metavar="FILE", help="What is lowered for: a file, a shipped one, or any.")
 ]
 
 # What results are compared on, and how close they have to be.
-Runs = Annotated[int, typer.Option(min=1, help="Runs: the first on the example inputs, others on drawn ones.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of drawn inputs.")]
+Runs = Annotated[
+    int, typer.Option(min=1, help="Number of runs: the first with the example inputs, others with random ones.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs.")]
 Rtol = Annotated[
     float | None,
     typer.Option(
-        min=0, help="Of the largest value; 1e-4 for float32, see docs/reference/command_line.md.", show_default=False
+        min=0,
+        help="Relative tolerance, of the largest value; 1e-4 for float32, see docs/reference/command_line.md.",
+        show_default=False,
     ),
 ]
-Atol = Annotated[float | None, typer.Option(min=0, help="Added to that; 1e-6.", show_default=False)]
+Atol = Annotated[
+    float | None, typer.Option(min=0, help="Absolute tolerance, which is added; 1e-6.", show_default=False)
+]
 
 
 def _import(names: list[str] | None) -> list[str] | None:
@@ -71,6 +77,6 @@ Libraries = Annotated[
         metavar="MODULE",
         callback=_import,
         is_eager=True,
-        help="Python module that registers operators, predicates, builders or passes; repeatable.",
+        help="Import this Python module first: it registers operators, predicates, builders or passes; repeatable.",
     ),
 ]

@@ -318,3 +318,16 @@ def test_exirkit_s_own_passes_keep_to_their_editors(is_dynamic: bool, monkeypatc
             exirkit.ExecutorchBackendConfig(optimization_level=level)
         )
         assert manager.buffer
+
+
+def test_the_old_name_of_enters_subgraphs_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match="enters_subgraphs"):
+
+        class Old(Pass):
+            name = "old"
+            enters_bodies = True
+
+            def edit(self, editor: GraphEditor) -> None:
+                """Edit nothing."""
+
+    assert Old.enters_subgraphs

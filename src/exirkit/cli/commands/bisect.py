@@ -49,7 +49,7 @@ class BisectReport:
         ok: Whether no step is wrong.
         target: The model.
         inputs: What the inputs of every run are.
-        seed: Of drawn inputs.
+        seed: Seed of random inputs.
         methods: The result of every method: `name`, `ok`, the `steps` that changed the program, in their order, and
             the first wrong `step`.
         diagnostics: The findings.
@@ -80,7 +80,7 @@ def bisect(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Find the first pass, rule and application that changes what a model computes: exit code 1 if there is one.
+    """Find the first pass, rule and rule application that changes the results of a model: exit code 1 if there is one.
 
     The model is lowered with the given rules, passes and pipelines; after every pass that changes it, it is run on
     torch and compared with the exported program. Without any, the passes of exirkit are tried.

@@ -126,7 +126,7 @@ class CompareReport:
         file: The program file, if one was given.
         is_own: Whether the file is what these options make of the model.
         inputs: What the inputs of every run are.
-        seed: Of drawn inputs.
+        seed: Seed of random inputs.
         methods: The result of every method: `name`, `ok`, `outputs` of every run of every executor, `failures` and
             `missing` executors with the reason, the wrong `step`, `instructions` where runtimes depart, and `notes`.
         diagnostics: The findings.

@@ -87,51 +87,63 @@ class LowerReport:
 def lower(
     target: ModelTarget,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.pte", show_default=False)],
-    alloc_graph_input: Annotated[bool, typer.Option(help="Plan memory of inputs.")] = True,
-    alloc_graph_output: Annotated[bool, typer.Option(help="Plan memory of outputs.")] = True,
+    alloc_graph_input: Annotated[bool, typer.Option(help="Include graph inputs in the memory plan.")] = True,
+    alloc_graph_output: Annotated[bool, typer.Option(help="Include graph outputs in the memory plan.")] = True,
     planner: Annotated[
-        Planner | None, typer.Option(help="How to plan memory; portfolio unless this or a policy names another.")
+        Planner | None, typer.Option(help="Memory planning algorithm; default: that of the policy, or portfolio.")
     ] = None,
     memory_policy: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Plan memory by a policy of pools.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml", help="Memory policy: pools, and the values that go to each.", show_default=False
+        ),
     ] = None,
-    alignment: Annotated[int, typer.Option(min=1, help="Of tensors in memory, in bytes.")] = 16,
-    segment_alignment: Annotated[int, typer.Option(min=1, help="Of the parts of the file, in bytes.")] = 128,
+    alignment: Annotated[int, typer.Option(min=1, help="Alignment of tensors in memory, in bytes.")] = 16,
+    segment_alignment: Annotated[int, typer.Option(min=1, help="Alignment of segments in the file, in bytes.")] = 128,
     strict: Strict = False,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Let results reuse the memory of dead arguments, where kernels allow.")
+        bool, typer.Option("--in-place", help="Let results reuse the memory of dead arguments where kernels allow it.")
     ] = False,
     schedule: Annotated[
-        bool, typer.Option("--schedule", help="Order independent instructions so that less memory is needed.")
+        bool, typer.Option("--schedule", help="Reorder independent instructions to reduce peak memory.")
     ] = False,
     rules: Annotated[
         list[str] | None,
-        typer.Option("--rules", metavar="BOOK", help="Rewrite with a rule book: a file or a shipped one; repeatable."),
+        typer.Option("--rules", metavar="BOOK", help="Apply a rule book: a file or a shipped one; repeatable."),
     ] = None,
     check_rules: Annotated[
-        bool, typer.Option("--check", help="Check rules of --rules that were never accepted, and stop if one is wrong.")
+        bool, typer.Option("--check", help="Check rules of --rules that are not accepted yet; stop if one is wrong.")
     ] = False,
-    rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after so many applications of rules.")] = None,
-    journal: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write what every rule did there.")] = None,
+    rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after this many rule applications.")] = None,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write all rule applications to this file.")
+    ] = None,
     pipeline: Annotated[
         list[str] | None,
-        typer.Option("--pipeline", metavar="FILE", help="Replace or add a step of lowering by a pipeline; repeatable."),
+        typer.Option(
+            "--pipeline", metavar="FILE", help="Pipeline that replaces or adds a step of lowering; repeatable."
+        ),
     ] = None,
     partitioner: Annotated[
         list[str] | None,
-        typer.Option("--partitioner", metavar="FILE", help="What goes to a backend; also MODULE:CLASS; repeatable."),
+        typer.Option("--partitioner", metavar="FILE", help="Partitioner: a YAML file or MODULE:CLASS; repeatable."),
     ] = None,
     optimize: Annotated[
-        int, typer.Option("-O", min=0, max=2, help="0: not; 1: without any change of results; 2: within tolerances.")
+        int,
+        typer.Option(
+            "-O", min=0, max=2, help="Optimization: 0 none; 1 results unchanged; 2 results within tolerances."
+        ),
     ] = 1,
-    optimize_for: Annotated[Aim, typer.Option(help="What -O2 aims at; size: no larger arena than -O0.")] = Aim.SPEED,
+    optimize_for: Annotated[Aim, typer.Option(help="Goal of -O2; size: no arena larger than with -O0.")] = Aim.SPEED,
     arena_limit: Annotated[
-        int | None, typer.Option(min=0, help="Most bytes of planned memory of a method.", show_default=False)
+        int | None, typer.Option(min=0, help="Maximum bytes of planned memory per method.", show_default=False)
     ] = None,
     runtime: Annotated[
-        str, typer.Option("--target", metavar="FILE", help="What is lowered for: a file, a shipped one, or any.")
+        str, typer.Option("--target", metavar="FILE", help="Target description: a file, a shipped one, or `any`.")
     ] = "official_host",
-    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report there.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Also write the report to this file.")
+    ] = None,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:

@@ -40,6 +40,7 @@ class PoolReport:
         at: The first instruction at which most is needed.
         instruction: What that instruction is.
         source: The line of the model that it comes from.
+        module: Path of the module that it comes from.
     """
 
     arena: int
@@ -54,6 +55,7 @@ class PoolReport:
     at: int
     instruction: str | None
     source: str | None
+    module: str | None
 
     @classmethod
     def of(cls, method: MethodMap, arena: ArenaMap, name: str | None) -> PoolReport:
@@ -72,11 +74,13 @@ class PoolReport:
             at=arena.at,
             instruction=step.text if step else None,
             source=step.source if step else None,
+            module=step.module if step else None,
         )
 
     def row(self) -> list[object]:
         """Return the row of a table."""
         source = f"  {source_text(self.source)}" if self.source else ""
+        source += f", in module {self.module}" if self.module else ""
         sizes = (self.nbytes, self.live_nbytes, self.lower_bound, self.waste)
         return [
             f"{self.arena} {self.name}" if self.name else self.arena,
@@ -103,6 +107,7 @@ class LargeValueReport:
         at_peak: Whether it is needed where its arena needs most.
         operator: The operator that makes it.
         source: The line of the model that it comes from.
+        module: Path of the module that it comes from.
     """
 
     name: str
@@ -115,10 +120,12 @@ class LargeValueReport:
     at_peak: bool
     operator: str | None
     source: str | None
+    module: str | None
 
     @classmethod
     def of(cls, method: MethodMap, value: MappedValue, peak: int) -> LargeValueReport:
         """Return the document of a value; `peak` is where its arena needs most."""
+        made = method.producer_of(value)
         return cls(
             name=value.name,
             type=value.type,
@@ -128,8 +135,9 @@ class LargeValueReport:
             nbytes=value.nbytes,
             spans=value.spans,
             at_peak=any(first <= peak <= last for first, last in value.spans),
-            operator=None if value.producer is None else method.steps[value.producer].text,
-            source=method.source_of(value),
+            operator=made.text if made else None,
+            source=made.source if made else None,
+            module=made.module if made else None,
         )
 
     def row(self) -> list[object]:
@@ -138,7 +146,7 @@ class LargeValueReport:
         return [
             nbytes_text(self.nbytes), "*" if self.at_peak else "", self.name, self.type, self.kind, self.arena,
             nbytes_text(self.offset), spans + (", ..." if len(self.spans) > 3 else ""),
-            source_text(self.source or self.operator),
+            source_text(self.source or self.operator), self.module or "",
         ]  # fmt: skip
 
 
@@ -197,24 +205,28 @@ def memory(
     method: MethodName = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", metavar="FILE.yaml", help="Plan a model by a memory policy; of a file, its limits."),
+        typer.Option(
+            "--policy",
+            metavar="FILE.yaml",
+            help="Memory policy to plan a model with; for a program file, its limits are checked.",
+        ),
     ] = None,
     planner: Annotated[
         Planner | None,
-        typer.Option(help="How to plan a model that is not lowered yet; portfolio unless a policy names another."),
+        typer.Option(help="Memory planning algorithm for a model; default: that of the policy, or portfolio."),
     ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Plan it with results that reuse the memory of dead arguments.")
+        bool, typer.Option("--in-place", help="Plan a model so that results reuse the memory of dead arguments.")
     ] = False,
     schedule: Annotated[
-        bool, typer.Option("--schedule", help="Plan it with its instructions in a better order.")
+        bool, typer.Option("--schedule", help="Reorder independent instructions of a model to reduce peak memory.")
     ] = False,
-    optimize: Annotated[int, typer.Option("-O", min=0, max=2, help="Level of optimization to lower it with.")] = 1,
+    optimize: Annotated[int, typer.Option("-O", min=0, max=2, help="Optimization level to lower a model with.")] = 1,
     rules: Annotated[
         list[str] | None,
-        typer.Option("--rules", metavar="BOOK", help="Book of operators of the file, or of rules for the model."),
+        typer.Option("--rules", metavar="BOOK", help="Rule book: operators of the file, or rules for the model."),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="How many of the largest values to list.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="Number of largest values to list.")] = 10,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the arenas over time.")] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="The same as a page to explore; it needs no network.")
@@ -225,7 +237,7 @@ def memory(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Show where the tensors of a program lie, and how much of its memory is needed.
+    """Show the memory plan of a program, and how much of its memory is in use over time.
 
     Of a program file, lifetimes follow from its instructions. A model is lowered first, and its values have the names
     and source lines of its graph.
@@ -343,7 +355,7 @@ _POOL_COLUMNS = [
     *(">arena", ">bytes", ">live at most", ">lower bound", ">waste", ">limit", ">without reuse", ">values"),
     "most is needed at",
 ]
-_VALUE_COLUMNS = [">bytes", "", "value", "type", "kind", ">arena", ">at", "needed", "source"]
+_VALUE_COLUMNS = [">bytes", "", "value", "type", "kind", ">arena", ">at", "needed", "source", "module"]
 
 
 def print_memory(report: MemoryReport) -> None:

@@ -56,11 +56,12 @@ class NewBackendReport:
 def new_backend(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A class name, such as TinyNpu.", show_default=False)],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to; else a directory like the package.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Output directory; default: named like the package."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a small package with a backend that works, to start from.
+    """Create a small package with a working backend, to start from.
 
     It has rewrite rules, a partitioning, a compiler, a runtime in Python, tests and a README, and passes its own tests.
     """

@@ -104,19 +104,19 @@ class PartitionReport:
 @app.command()
 def partition(
     target: ModelTarget,
-    partitioner: Annotated[Path, typer.Option("--partitioner", metavar="FILE.yaml", help="What a backend takes.")],
+    partitioner: Annotated[Path, typer.Option("--partitioner", metavar="FILE.yaml", help="Partitioner: a YAML file.")],
     method: MethodName = None,
     why_not: Annotated[
         bool, typer.Option("--why-not", help="List the calls that are not taken, by operator and reason.")
     ] = False,
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Report all about one call.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Report everything about one call.", show_default=False)
     ] = None,
     strict: Strict = False,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Show what a partitioning takes of a model, and why not the rest.
+    """Show which calls of a model a partitioner takes, and why not the others.
 
     No backend is needed: nothing is compiled. The model is lowered to Edge, without decomposing the operators that the
     partitioning wants to keep.

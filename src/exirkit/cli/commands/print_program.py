@@ -81,9 +81,9 @@ class PrintReport:
 @app.command("print")
 def print_program(
     target: ModelTarget,
-    dialect: Annotated[PrintedDialect, typer.Option(help="How far to lower it.")] = PrintedDialect.EDGE,
+    dialect: Annotated[PrintedDialect, typer.Option(help="Dialect to lower to.")] = PrintedDialect.EDGE,
     after: Annotated[
-        str | None, typer.Option(metavar="PASS", help="Print it after this pass.", show_default=False)
+        str | None, typer.Option(metavar="PASS", help="Print the program after this pass.", show_default=False)
     ] = None,
     method: MethodName = None,
     module: Annotated[
@@ -92,8 +92,10 @@ def print_program(
     around: Annotated[
         str | None, typer.Option(metavar="NODE", help="Only this call and those near it.", show_default=False)
     ] = None,
-    distance: Annotated[int, typer.Option(min=0, help="How many steps from that call.")] = 2,
-    numbers: Annotated[bool, typer.Option("--numbers", help="Sizes of `vars` as numbers, not as names.")] = False,
+    distance: Annotated[int, typer.Option(min=0, help="Number of steps from that call.")] = 2,
+    numbers: Annotated[
+        bool, typer.Option("--numbers", help="Print sizes of `vars` as numbers instead of names.")
+    ] = False,
     rules: Rules = None,
     pipeline: Pipelines = None,
     passes: Passes = None,
@@ -164,7 +166,7 @@ def _chosen(
             return found[-1].stage, found[-1].program
         if lowered.failure is not None:
             raise lowered.failure
-        raise unknown_name("the program has no pass that changes it", after, [one.stage for one in path])
+        raise unknown_name("no pass of this name changes the program:", after, [one.stage for one in path])
     if dialect is PrintedDialect.ATEN:
         return path[0].stage, path[0].program
     if lowered.failure is not None and (dialect is PrintedDialect.EXECUTORCH or method not in lowered.edge):

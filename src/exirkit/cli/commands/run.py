@@ -68,19 +68,19 @@ def run(
     method: MethodName = None,
     inputs: Annotated[
         list[Path] | None,
-        typer.Option("--input", metavar="FILE", help="Inputs from a .npy, .npz or .pt file; may be repeated."),
+        typer.Option("--input", metavar="FILE", help="Inputs from a .npy, .npz or .pt file; repeatable."),
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random inputs, the default.")] = False,
     ones: Annotated[bool, typer.Option("--ones", help="Inputs filled with ones.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of random inputs.")] = 0,
-    repeat: Annotated[int, typer.Option(min=1, help="Run so many times; state stays.")] = 1,
-    save: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write the outputs there.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of random inputs.")] = 0,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of runs; state is kept between them.")] = 1,
+    save: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write the outputs to this file.")] = None,
     sanitize: Annotated[
-        bool, typer.Option("--sanitize", help="Check every access to planned memory; fail on any wrong one.")
+        bool, typer.Option("--sanitize", help="Check every access to planned memory; stop at the first invalid one.")
     ] = False,
     knowing: Annotated[bool, typer.Option("--knowing", hidden=True)] = False,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="With --sanitize: results may overwrite arguments that are dead.")
+        bool, typer.Option("--in-place", help="With --sanitize: results may overwrite dead arguments.")
     ] = False,
     rules: OperatorBooks = None,
     libraries: Libraries = None,

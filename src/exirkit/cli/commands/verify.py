@@ -34,13 +34,18 @@ class VerifyReport:
 def verify(
     file: ProgramFile,
     target: Annotated[
-        str, typer.Option("--target", metavar="FILE", help="Whose kernels it calls: a file, a shipped one, or any.")
+        str,
+        typer.Option(
+            "--target",
+            metavar="FILE",
+            help="Target description, which lists its kernels: a file, a shipped one, or `any`.",
+        ),
     ] = "official_host",
     rules: OperatorBooks = None,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Check a program file: its form, its meaning, and that the target has its kernels and these take its calls."""
+    """Verify a program file: its schema and semantics, and that the target has kernels that accept its calls."""
     report = verify_file(file, target, rules or ())
     if json:
         print_json(report)

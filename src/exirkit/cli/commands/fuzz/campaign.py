@@ -89,45 +89,53 @@ def fuzz(
     pipeline: Pipelines = None,
     rules: Rules = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N|A:B", help="So many, or from A up to before B; else 1000, or --minutes.")
+        str | None,
+        typer.Option(
+            metavar="N|A:B", help="Number of seeds, or the range from A to B - 1; default: 1000, or until --minutes."
+        ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Stop after that time.", show_default=False)] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Stop after this many minutes.", show_default=False)
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", "-j", min=1, max=1024, help="Processes; else one for each processor.")
+        int | None, typer.Option("--workers", "-j", min=1, max=1024, help="Number of processes; default: one per CPU.")
     ] = None,
     dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Work on the Dask cluster with this scheduler.")
+        str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler.")
     ] = None,
-    db: Annotated[Path, typer.Option(metavar="FILE.db", help="Where results are kept, and where to continue.")] = Path(
-        "fuzz.db"
-    ),
+    db: Annotated[
+        Path, typer.Option(metavar="FILE.db", help="Database of results, from which a campaign continues.")
+    ] = Path("fuzz.db"),
     oracles: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Only these oracles: dialect-agreement,poisoned-run.")
     ] = None,
     rungs: Annotated[str | None, typer.Option(hidden=True, help="Deprecated name of --oracles.")] = None,
     optimize: Annotated[
         list[int] | None,
-        typer.Option("-O", min=0, max=2, help="Levels; each program gets one.", show_default="all; 1 if usual"),
+        typer.Option(
+            "-O", min=0, max=2, help="Optimization levels; each program gets one.", show_default="all; 1 if usual"
+        ),
     ] = None,
     choices: Annotated[
         Literal["drawn", "usual"],
-        typer.Option(metavar="drawn|usual", help="Planner, memory of inputs ...: drawn by seed, or as by default."),
+        typer.Option(metavar="drawn|usual", help="Other options of lowering: drawn from the seed, or the defaults."),
     ] = "drawn",
     policy: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="What programs are to be like.", show_default=False)
+        Path | None, typer.Option(metavar="FILE.yaml", help="Policy of program generation.", show_default=False)
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Seeds in a unit of work; else as many as take a second.")
+        int | None, typer.Option(min=1, help="Seeds per unit of work; default: as many as take a second.")
     ] = None,
-    seed_seconds: Annotated[float, typer.Option(min=0.1, help="End a seed that takes longer.")] = 60.0,
-    analyses: Annotated[int, typer.Option(min=0, help="Failures of each bucket to localize and reduce.")] = 2,
+    seed_seconds: Annotated[float, typer.Option(min=0.1, help="Time limit per seed.")] = 60.0,
+    analyses: Annotated[int, typer.Option(min=0, help="Failures per bucket to localize and reduce.")] = 2,
     bench: Annotated[
-        str | None, typer.Option(metavar="MODULE:CLASS", help="What makes and checks programs.", show_default=False)
+        str | None,
+        typer.Option(metavar="MODULE:CLASS", help="Class that makes and checks the cases.", show_default=False),
     ] = None,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Generate programs, compile them, and ask the oracles: exit code 0 if nothing is wrong, 1 otherwise.
+    """Generate programs, compile them, and check them with oracles: exit code 1 if an oracle finds a failure.
 
     The same seed is the same program, and has the same result. Results are kept in a file; a campaign that was
     interrupted, or is to have more seeds, continues when the same command is given again.

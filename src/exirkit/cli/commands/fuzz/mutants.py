@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def mutants(
     only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this mutant; repeatable.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="Time for each mutant.")] = 600.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Most programs for each mutant.")] = 100_000,
-    workers: Annotated[int, typer.Option("--workers", "-j", min=1, max=1024, help="Mutants at a time.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit per mutant, in seconds.")] = 600.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Maximum number of programs per mutant.")] = 100_000,
+    workers: Annotated[int, typer.Option("--workers", "-j", min=1, max=1024, help="Number of mutants at a time.")] = 1,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Keep results here, and continue from there.", show_default=False),
+        typer.Option(metavar="FILE.json", help="Keep results in this file, and continue from it.", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 Database = Annotated[Path, typer.Argument(metavar="FILE.db", show_default=False)]
 CampaignId = Annotated[
-    str | None, typer.Option("--campaign", metavar="ID", help="Its id, or the beginning; by default the last one.")
+    str | None,
+    typer.Option("--campaign", metavar="ID", help="Id of the campaign, or its beginning; default: the last one."),
 ]
 
 
@@ -51,10 +52,10 @@ def show(
     file: Database,
     which: Annotated[str, typer.Argument(metavar="SEED|BUCKET", show_default=False)],
     campaign: CampaignId = None,
-    repro: Annotated[bool, typer.Option("--repro", help="Print the script that fails, and nothing else.")] = False,
+    repro: Annotated[bool, typer.Option("--repro", help="Print only the script.")] = False,
     json: Json = False,
 ) -> None:
-    """Print a program of a campaign, what is wrong with it, and the script that shows it."""
+    """Print a program of a campaign, its failures, and a script that reproduces them."""
     with Steps() as steps:
         steps("loading torch")
         shown = find_shown(file, which, campaign, needs_script=repro)
@@ -91,7 +92,7 @@ def merge(
     shards: Annotated[list[Path], typer.Argument(metavar="SHARD.db...", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Take over the results of other files, such as those of other machines."""
+    """Merge the results of other files, such as those of other machines."""
     with Steps() as steps:
         steps("loading torch")
         from exirkit.fuzz import Store

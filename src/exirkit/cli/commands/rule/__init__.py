@@ -6,19 +6,20 @@ import typer
 
 from exirkit.cli.root import app
 
-from .books import docs, list_rules, schema, words
+from .books import builtins, docs, list_rules, schema, words
 from .check import check
 from .explain import explain
 from .from_trace import from_trace
 
-rule_app = typer.Typer(rich_markup_mode=None, help="Check rule books, and examine them.", no_args_is_help=True)
+rule_app = typer.Typer(rich_markup_mode=None, help="Check and examine rule books.", no_args_is_help=True)
 rule_app.command()(check)
 rule_app.command()(explain)
 rule_app.command("list")(list_rules)
 rule_app.command()(schema)
 rule_app.command()(docs)
 rule_app.command("from-trace")(from_trace)
-rule_app.command()(words)
+rule_app.command()(builtins)
+rule_app.command(hidden=True)(words)
 
 app.add_typer(rule_app, name="rule")
 

@@ -77,15 +77,26 @@ def _listed(name: str, book: LoadedBook) -> list[ListedRule]:
     return [ListedRule(name, rule.id, rule.family, rule.doc, operators.get(rule.id, [])) for rule in book.book.rules]
 
 
-def words(json: Json = False) -> None:
+def builtins(json: Json = False) -> None:
     """List the builtins that conditions and `let` may use."""
     from exirkit.patterns import language_words
 
     found = language_words()
     if json:
-        print_json({"words": [{"word": word, "text": text} for word, text in found.items()]})
+        print_json({"builtins": [{"builtin": name, "text": text} for name, text in found.items()]})
     else:
         print_table(["builtin", "what it is"], list(found.items()))
+
+
+def words(json: Json = False) -> None:
+    """List the builtins; deprecated name of `exirkit rule builtins`."""
+    print_line("`rule words` is deprecated; write `rule builtins`", err=True)
+    if json:
+        from exirkit.patterns import language_words
+
+        print_json({"words": [{"word": name, "text": text} for name, text in language_words().items()]})
+    else:
+        builtins()
 
 
 def schema(
@@ -108,7 +119,7 @@ def docs(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Write pages about the rules of books: Markdown, one for each book, and an index.
+    """Write Markdown pages about rule books: one for each book, and an index.
 
     Without a book, about the general ones that come with exirkit; `backends` stands for those of backends. The same
     books give the same pages. Nothing is written unless all pages can be made.

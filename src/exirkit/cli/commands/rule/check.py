@@ -157,26 +157,26 @@ class WitnessOptions:
 def check(
     books: Annotated[list[str] | None, typer.Argument(metavar="[BOOK.yaml|DIR|NAME]...", show_default=False)] = None,
     rules: Annotated[list[str] | None, typer.Option("--rule", metavar="ID", help="Only this rule; repeatable.")] = None,
-    trials: Annotated[int, typer.Option(min=1, max=100_000, help="Samples that each rule must be right for.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
+    trials: Annotated[int, typer.Option(min=1, max=100_000, help="Number of samples per rule.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0,
     strict: Annotated[
-        bool, typer.Option("--strict", help="A guard without a witness, or called what it is not, is an error.")
+        bool, typer.Option("--strict", help="A guard without a witness, or with the wrong kind, is an error.")
     ] = False,
     witnesses: Annotated[
-        Path | None, typer.Option(metavar="FILE.json|DIR", help="Where the witnesses of the parts of rules are kept.")
+        Path | None, typer.Option(metavar="FILE.json|DIR", help="File or directory of witnesses.")
     ] = None,
     update: Annotated[
         bool,
-        typer.Option("--update", help="Search witnesses and write them there; with --fast those that are missing."),
+        typer.Option("--update", help="Search for witnesses and store them; with --fast only missing ones."),
     ] = False,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Try stored witnesses that fit the text of a rule; do not search.")
+        bool, typer.Option("--fast", help="Check stored witnesses that match the text of a rule; do not search.")
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="Processes.")] = 1,
     together: Annotated[
-        bool, typer.Option("--together", help="The books are applied together: see what they do to each other.")
+        bool, typer.Option("--together", help="Apply the books together, to see how their rules interact.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print notes, too: what is not an error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also print notes.")] = False,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:

@@ -116,15 +116,19 @@ def explain(
     books: Annotated[list[str], typer.Option("--rules", metavar="BOOK", help="A file, or a shipped book; repeatable.")],
     rule: Annotated[str, typer.Option("--rule", metavar="ID", help="Id of the rule.")],
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Node to examine; else those at which it gets furthest.")
+        str | None, typer.Option(metavar="NAME", help="Node to examine; default: those where the rule gets furthest.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="Name of the method; else all.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
     after_others: Annotated[
-        bool, typer.Option("--after-others", help="Apply the other rules of the books before.")
+        bool, typer.Option("--after-others", help="Apply the other rules of the books first.")
     ] = False,
     strict: Strict = False,
-    official: Annotated[bool, typer.Option("--official", help="Examine the official exporter's Edge.")] = False,
-    exported: Annotated[bool, typer.Option("--exported", help="Examine the exported program.")] = False,
+    official: Annotated[
+        bool, typer.Option("--official", help="Examine the Edge program of the official exporter.")
+    ] = False,
+    exported: Annotated[
+        bool, typer.Option("--exported", help="Examine the exported program instead of the Edge program.")
+    ] = False,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:

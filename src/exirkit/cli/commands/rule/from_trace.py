@@ -92,16 +92,18 @@ def from_trace(
         list[str] | None,
         typer.Option(metavar="NAME=WAY", help="exact, any, default, sizes, a type, or the name of a literal."),
     ] = None,
-    rule: Annotated[str | None, typer.Option("--id", help="Id of the rule; else from the name.")] = None,
-    dialect: Annotated[TraceDialect, typer.Option(help="Where the rule is to be applied.")] = TraceDialect.EDGE,
+    rule: Annotated[
+        str | None, typer.Option("--id", help="Id of the rule; default: from the name of the function.")
+    ] = None,
+    dialect: Annotated[TraceDialect, typer.Option(help="Dialect that the rule is applied to.")] = TraceDialect.EDGE,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="BOOK.yaml")] = None,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Make a rule of two functions that are traced on examples.
+    """Make a rule from two functions by tracing them on examples.
 
-    Every literal of the trace is to be decided on: what is not decided by `--decide` is marked in the book, which is
-    not loaded until no mark is left. FUNCTION takes the examples, in their order; or it takes nothing and returns
+    Each literal of the trace needs a decision: what is not decided by `--decide` is marked in the book, which cannot be
+    loaded until no mark is left. FUNCTION takes the examples, in their order; or it takes nothing and returns
     (pattern, replacement, examples), examples a dict of tensors and numbers.
     """
     source = parse_source(target)
