@@ -49,7 +49,7 @@ def _rows(
     if weight_zero_points is not None:
         zeros = weight_zero_points.reshape(scales.shape)
         grouped = grouped - torch.nn.functional.embedding(indices, zeros).unsqueeze(-1)
-    made = grouped * torch.nn.functional.embedding(indices, scales).unsqueeze(-1)
+    made: torch.Tensor = grouped * torch.nn.functional.embedding(indices, scales).unsqueeze(-1)
     return made.flatten(-2).to(dtype or scales.dtype)
 
 
@@ -58,7 +58,8 @@ def _unpacked(bits: int, packed: torch.Tensor) -> torch.Tensor:
         return packed
     shifts = (4, 0) if bits == 4 else (0, 2, 4, 6)
     parts = [(packed.to(torch.int16) >> shift) & (2**bits - 1) for shift in shifts]
-    return torch.stack(parts, -1).flatten(-2) - 2 ** (bits - 1)
+    unsigned: torch.Tensor = torch.stack(parts, -1).flatten(-2)
+    return unsigned.sub(2 ** (bits - 1))
 
 
 def _define(name: str, meaning: Any) -> None:
