@@ -125,6 +125,9 @@ from .optimize.clean_up import RemoveUnusedInputs as RemoveUnusedInputs
 from .optimize.clean_up import UnfuseOperators as UnfuseOperators
 from .optimize.fold_constants import FoldConstants as FoldConstants
 from .optimize.fold_constants import FoldReport as FoldReport
+from .optimize.propagate import PropagationPass as PropagationPass
+from .optimize.propagate import PropagationReport as PropagationReport
+from .optimize.propagate import convertible_inputs as convertible_inputs
 from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings
 from .pipelines.pipeline import Pipeline as Pipeline

@@ -70,6 +70,13 @@ from .operators.arguments import normalized_arguments
 from .operators.defined import book_of_operator
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
+from .propagation.account import NodeAccount, account_of_node
+from .propagation.declaration import Propagation, load_propagation, parse_propagation, shipped_propagations
+from .propagation.materialising import apply_solution
+from .propagation.model import PropagationModel, Solver, propagation_schema, propagation_schema_text
+from .propagation.problem import Conversion, Problem, Solution, problem_of
+from .propagation.solvers import solve
+from .propagation.squares import PropagationVerdict, check_propagation
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
@@ -90,6 +97,7 @@ __all__ = [
     "CheckSettings",
     "CompiledRule",
     "Condition",
+    "Conversion",
     "Equivalence",
     "FailureTrace",
     "GraphFacts",
@@ -98,12 +106,17 @@ __all__ = [
     "LoadedBook",
     "Mismatch",
     "NearMiss",
+    "NodeAccount",
     "NodeExplanation",
     "OperatorDefinition",
     "OperatorTable",
     "PatternInstance",
+    "Problem",
     "ProgramFacts",
     "ProgramNotation",
+    "Propagation",
+    "PropagationModel",
+    "PropagationVerdict",
     "PythonBook",
     "Registry",
     "Rejection",
@@ -118,6 +131,8 @@ __all__ = [
     "RuleSet",
     "RuleStatistics",
     "RuleVerdict",
+    "Solution",
+    "Solver",
     "SourceText",
     "StandalonePattern",
     "StoredRule",
@@ -132,6 +147,8 @@ __all__ = [
     "YamlPath",
     "YamlSource",
     "acceptance_file",
+    "account_of_node",
+    "apply_solution",
     "backend_books",
     "backend_chain_text",
     "backend_classes",
@@ -144,6 +161,7 @@ __all__ = [
     "builder",
     "check_book",
     "check_books",
+    "check_propagation",
     "check_rule",
     "compile_condition",
     "compile_pattern",
@@ -154,14 +172,19 @@ __all__ = [
     "language_words",
     "load_book",
     "load_books",
+    "load_propagation",
     "name_of",
     "near_instances",
     "normalized_arguments",
     "notation_of",
     "operators_with",
     "parse_book",
+    "parse_propagation",
     "pattern_instance",
     "predicate",
+    "problem_of",
+    "propagation_schema",
+    "propagation_schema_text",
     "read_target",
     "read_witnesses",
     "read_yaml",
@@ -174,8 +197,10 @@ __all__ = [
     "rulebook_schema",
     "rulebook_schema_text",
     "shipped_books",
+    "shipped_propagations",
     "shipped_targets",
     "shipped_witnesses",
+    "solve",
     "stored_rule",
     "surrounding",
     "takes_special_values",

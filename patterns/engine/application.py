@@ -339,7 +339,7 @@ class RuleApplication:
         self.editor = editor
         self.facts = facts
         calls = calls_by_target(editor.graph) if calls is None else calls
-        self._wrap, self.is_edge = _dialect_of(calls)
+        self._wrap, self.is_edge = dialect_of(calls)
         self._is_functional = not any(map(writes, calls))
         self._mutated = _mutated_inputs(editor)
         self.composites = FoundComposites(facts, sees_through=self._is_functional)
@@ -606,7 +606,7 @@ def _mutated_inputs(editor: GraphEditor) -> Collection[Node]:
     return interface.placeholders if is_module_program(editor.program) else interface.written
 
 
-def _dialect_of(calls: Iterable[Node]) -> tuple[Any, bool]:
+def dialect_of(calls: Iterable[Node]) -> tuple[Any, bool]:
     """Return how operators are called in a program: as torch does, or by handles as in Edge."""
     for target in (node.target for node in calls):
         if underlying(target) is not target:

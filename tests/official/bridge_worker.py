@@ -187,6 +187,25 @@ def plan(request: Header) -> Reply:
     return {}, [bytes(theirs.to_edge(programs).to_executorch(config).buffer)]
 
 
+def plan_officially(request: Header) -> Reply:
+    """Lower methods through our chain, with memory planned by a planning pass of the official package."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    planning = importlib.import_module("executorch.exir.passes").MemoryPlanningPass
+    module = importlib.import_module("executorch.exir.memory_planning")
+    algorithm = module.MemoryPlanningAlgorithmSuite([getattr(module, request["algorithm"])])
+    chosen = bridge.official_planning_pass(planning(algorithm, **request["options"]))
+    programs = {method: exported(model) for method, model in request["methods"].items()}
+    try:
+        made = ours.to_edge(programs).to_executorch(ours.ExecutorchBackendConfig(memory_planning_pass=chosen))
+    except ours.DiagnosticError as error:
+        return {"diagnostic": error.diagnostics[0].model_dump_json()}, []
+    specs = importlib.import_module("executorch.exir.tensor").TensorSpec
+    view = bridge.official_program(made.exported_program(next(iter(programs))))
+    shown = [node.meta["spec"] for node in view.graph.nodes if isinstance(node.meta.get("spec"), specs)]
+    ends = [one.mem_offset + one.allocated_memory for one in shown if one.mem_id == 1 and one.storage_base is None]
+    return {"end": max(ends)}, [bytes(made.buffer)]
+
+
 def compare(request: Header) -> Reply:
     """Return whether a backend makes the same of a model, tracing is cheap or not."""
     ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
@@ -228,6 +247,7 @@ ANSWERS = {
     "lower_int4": lower_int4,
     "lower_quantized": lower_quantized,
     "plan": plan,
+    "plan_officially": plan_officially,
     "provoke": provoke,
     "share": share,
     "take_in": take_in,

@@ -112,6 +112,38 @@ def test_buffers_shared_in_the_official_chain() -> None:
     assert places == [(2, 0), (2, 0)]
 
 
+@pytest.mark.parametrize("algorithm", ["naive", "greedy"])
+@pytest.mark.parametrize("options", [{}, {"alloc_graph_input": False, "alloc_graph_output": False, "alignment": 64}])
+def test_official_planners_in_our_chain(
+    algorithm: str, options: dict[str, Any], official_runtime: OfficialRuntime
+) -> None:
+    names = ["convolutions", "attention", "any-batch", "counting"]
+    request = {"op": "plan_officially", "methods": {name: name for name in names}}
+    answer, made = ask_bridge({**request, "algorithm": algorithm, "options": options})
+    assert made, answer["diagnostic"]
+    (pte,) = made
+    program = read_program(pte).program
+    (first,) = (plan for plan in program.execution_plan if plan.name == names[0])
+    assert 0 < answer["end"] <= first.non_const_buffer_sizes[1], "the view shows the plan"
+    for plan in program.execution_plan:
+        places = [getattr(plan.values[number].val, "allocation_info", None) for number in plan.outputs]
+        assert all((one is None) == bool(options) for one in places) or plan.name == "counting"
+        values: list[Any] = [value.val for value in plan.values]
+        infos = [one.allocation_info for one in values if getattr(one, "allocation_info", None) is not None]
+        assert infos
+        alignment = options.get("alignment", 16)
+        assert all(one.memory_offset_low % alignment == 0 for one in infos)
+    for name in names:
+        check_outputs(name, official_runtime.run(pte, _calls(name), method=name).unwrap())
+
+
+def test_official_planners_do_not_plan_control_flow() -> None:
+    request = {"op": "plan_officially", "methods": {"forward": "choosing"}, "algorithm": "greedy", "options": {}}
+    answer, _ = ask_bridge(request)
+    assert "EK754" in answer["diagnostic"]
+    assert "of exirkit" in answer["diagnostic"]
+
+
 def _name_of(value: Any) -> str | None:
     extra = getattr(value, "extra_tensor_info", None)
     return None if extra is None else extra.fully_qualified_name

@@ -8,5 +8,6 @@ from .delegate_checks import check_delegates as check_delegates
 from .incoming import edge_from_official as edge_from_official
 from .memory_planning import OfficialMemoryPlanning as OfficialMemoryPlanning
 from .official_edge import officially_lowered as officially_lowered
+from .official_planners import official_planning_pass as official_planning_pass
 from .operators import official_program as official_program
 from .partitioners import OfficialPartitioner as OfficialPartitioner

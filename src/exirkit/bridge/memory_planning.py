@@ -13,10 +13,11 @@ from torch.export import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
-from exirkit.ir import Diagnostic, ModelError, TensorShapeDynamism, TensorSpec, locate, pytree, view
+from exirkit.ir import Diagnostic, ModelError, TensorSpec, locate, pytree, view
 from exirkit.passes import MemoryPlanningPass, finalize_methods
 
 from .operators import MEMORY
+from .specs import our_spec
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
             raise
 
     def _plan(self, graph_module: GraphModule, graph_signature: ExportGraphSignature | None) -> PassResult:
-        _reject_control_flow(graph_module)
+        reject_control_flow(graph_module)
         self._set_alloc_node_spec(graph_module)
         other = _Copy()
         ours = other.module(graph_module)
@@ -87,7 +88,8 @@ class OfficialMemoryPlanning(OfficialPlanningPass):  # type: ignore[misc]
         self._methods.clear()
 
 
-def _reject_control_flow(module: GraphModule) -> None:
+def reject_control_flow(module: GraphModule, hint: str | None = None) -> None:
+    """Raise EK754 where a graph calls other graphs."""
     for node in module.graph.find_nodes(op="get_attr"):
         if isinstance(getattr(module, str(node.target)), GraphModule):
             call = next(iter(node.users))
@@ -96,6 +98,7 @@ def _reject_control_flow(module: GraphModule) -> None:
                     "EK754",
                     f"%{call.name} is control flow, whose memory the official package plans otherwise",
                     location=locate(call),
+                    hint=hint,
                 )
             )
 
@@ -136,7 +139,7 @@ class _Copy:
     def _one(self, theirs: OfficialSpec) -> TensorSpec:
         if id(theirs) not in self._specs:
             # The official spec is kept as well, or another one might get its identity.
-            self._specs[id(theirs)] = theirs, _spec(theirs)
+            self._specs[id(theirs)] = theirs, our_spec(theirs)
             if theirs.storage_base is not None:
                 made = self._specs[id(theirs)][1]
                 made.storage_base = self._one(theirs.storage_base)
@@ -148,16 +151,6 @@ class _Copy:
         source: Any = node.args[0]
         while source.target is their_memory.view:
             source = source.args[0]
-        made = _spec(node.meta["spec"])
+        made = our_spec(node.meta["spec"])
         made.storage_base = self._one(source.meta["spec"])
         return made
-
-
-def _spec(theirs: OfficialSpec) -> TensorSpec:
-    made = TensorSpec(theirs.dtype, theirs.shape, theirs.layout, theirs.is_sparse, theirs.const, theirs.requires_grad)
-    made.dim_order = [int(dim) for dim in theirs.dim_order]
-    made.stride = list(theirs.stride)
-    made.storage = theirs.storage
-    made.shape_dynamism = TensorShapeDynamism(int(theirs.shape_dynamism))
-    made.mem_id, made.mem_offset = theirs.mem_id, theirs.mem_offset
-    return made

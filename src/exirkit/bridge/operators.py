@@ -16,8 +16,20 @@ from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import EdgeOpOverload, OpOverload, alloc, called_graphs, copy_program, free, underlying, view
+from exirkit.ir import (
+    EdgeOpOverload,
+    OpOverload,
+    ProgramInterface,
+    alloc,
+    called_graphs,
+    copy_program,
+    free,
+    underlying,
+    view,
+)
 from exirkit.program import LoweredBackendModule
+
+from .specs import OfficialSpecs
 
 # What passes call for memory, theirs and ours; some backends ask for it before programs are planned.
 MEMORY = {their_memory.alloc: alloc, their_memory.free: free, their_memory.view: view}
@@ -60,17 +72,26 @@ class OfficialView(OfficialDelegate):  # type: ignore[misc]
 
 
 def official_program(program: ExportedProgram) -> ExportedProgram:
-    """Return an Edge program of ours with the operators and delegates of the official package.
+    """Return a program of ours with the operators, specs and delegates of the official package.
 
-    Graphs are copied, weights and what backends have compiled are shared.
+    Graphs are copied, weights and what backends have compiled are shared. What a planner has found is in the specs, as
+    tools of the official package read it.
+
+    Args:
+        program: An Edge program, or what `ExecutorchProgramManager.exported_program` returns.
     """
+    specs = OfficialSpecs()
     made = copy_program(
         program, verifier=EXIREdgeDialectVerifier(OfficialCompileConfig(_check_ir_validity=False), class_only=True)
     )
     for module in called_graphs(made.graph_module):
+        signature = program.graph_signature if module is made.graph_module else None
+        interface = ProgramInterface(module.graph, signature)
         for node in module.graph.nodes:
             if node.op == "call_function":
-                node.target = _official_operator(node)
+                node.target = official_operator(node)
+            if (shown := specs.of_node(node, interface)) is not None:
+                node.meta["spec"] = shown
         for name, child in list(module.named_children()):
             if isinstance(child, LoweredBackendModule):
                 setattr(module, name, OfficialView(child))
@@ -78,7 +99,8 @@ def official_program(program: ExportedProgram) -> ExportedProgram:
     return made
 
 
-def _official_operator(node: Node) -> Any:
+def official_operator(node: Node) -> Any:
+    """Return the official operator that a call of ours stands for."""
     target = node.target
     op = underlying(target)
     if op is target and not hasattr(target, "_schema"):

@@ -22,10 +22,11 @@ import executorch.exir.program._program as official_module
 import torch
 from executorch.exir._serialize import _deserialize_pte_binary
 from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.passes import MemoryPlanningPass as OfficialPlanningPass
 from torch.export import ExportedProgram
 
 import exirkit
-from exirkit.bridge import OfficialPartitioner, edge_from_official, official_program
+from exirkit.bridge import OfficialPartitioner, edge_from_official, official_planning_pass, official_program
 
 _LISTS = ("_core_aten_ops_exception_list", "preserve_ops")
 # Copies that passes under test look for, which our Edge leaves out where they change nothing.
@@ -107,6 +108,10 @@ class EdgeManager(executorch.exir.EdgeProgramManager):  # type: ignore[misc]
     def to_executorch(self, config: Any = None) -> Any:
         passes = getattr(config, "passes", None) or []
         options = replace(_ours(exirkit.ExecutorchBackendConfig, config), passes=passes)
+        planner = getattr(config, "memory_planning_pass", None)
+        if planner is not None and type(planner) is not OfficialPlanningPass:
+            # Default planners of both chains are compared elsewhere; others are what a test is about.
+            options = replace(options, memory_planning_pass=official_planning_pass(planner))
         return ExecutorchManager(self._ours.to_executorch(options))
 
 
@@ -118,6 +123,10 @@ class ExecutorchManager:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ours, name)
+
+    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
+        """The planned program, with official operators and specs."""
+        return official_program(self._ours.exported_program(method_name))
 
     @property
     def executorch_program(self) -> Any:

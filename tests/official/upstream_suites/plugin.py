@@ -7,7 +7,7 @@ Run by hand, in the root of the repository:
 
 `UPSTREAM_CHAIN=official` runs them as they are. With `UPSTREAM_RESULTS=FILE`, a line of JSON is written for each test.
 `UPSTREAM_NOT_RUN` is a list of patterns of tests that are left out, `UPSTREAM_PRESERVE` one of operators that our chain
-leaves where they change nothing, both in JSON.
+leaves where they change nothing, both in JSON. `UPSTREAM_SEED` is the seed of the random numbers of each test.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ RESULTS = os.environ.get("UPSTREAM_RESULTS")
 # A library of operators goes with the object that defines it.
 TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
 CHAIN = os.environ.get("UPSTREAM_CHAIN", "exirkit")
+SEED = int(os.environ.get("UPSTREAM_SEED", "0"))
 NOT_RUN: list[str] = json.loads(os.environ.get("UPSTREAM_NOT_RUN", "[]"))
 
 
@@ -116,9 +117,9 @@ def _steps() -> int:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Give each test the random numbers that it has when it runs alone, and measure it."""
-    torch.manual_seed(0)
-    random.seed(0)
-    numpy.random.seed(0)
+    torch.manual_seed(SEED)
+    random.seed(SEED)
+    numpy.random.seed(SEED)
     start, steps = time.process_time(), _steps()
     result = yield
     cpu_s = round(time.process_time() - start, 2)

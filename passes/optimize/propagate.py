@@ -1,0 +1,128 @@
+"""Apply an analysis of the whole graph that is declared as data: layouts, and whatever else a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from exirkit.ir import ContractError, GraphEditor, SubgraphEditor
+from exirkit.passes.analysis import StoredValues
+from exirkit.passes.contract import ReportingPass
+from exirkit.passes.optimize.fold_constants import is_small
+from exirkit.patterns import (
+    Propagation,
+    Solver,
+    apply_solution,
+    check_propagation,
+    load_propagation,
+    problem_of,
+    shipped_propagations,
+    solve,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PropagationReport:
+    """What a propagation did to one program, the bodies of its control flow included.
+
+    Attributes:
+        propagation: Name of the propagation.
+        converted_calls: Calls whose row has another value than the first.
+        conversions: Conversions that were inserted.
+        cost: What they cost: for layouts, the elements that they move.
+        stored: Stored tensors that were converted while the program was lowered.
+        around_every_call: Conversions, and their cost, if they were made around every call instead.
+    """
+
+    propagation: str
+    converted_calls: int = 0
+    conversions: int = 0
+    cost: int = 0
+    stored: int = 0
+    around_every_call: tuple[int, int] = (0, 0)
+
+    def plus(self, other: PropagationReport) -> PropagationReport:
+        """Return what both did."""
+        ours, theirs = self.around_every_call, other.around_every_call
+        return PropagationReport(
+            self.propagation,
+            self.converted_calls + other.converted_calls,
+            self.conversions + other.conversions,
+            self.cost + other.cost,
+            self.stored + other.stored,
+            (ours[0] + theirs[0], ours[1] + theirs[1]),
+        )
+
+
+@dataclass(eq=False)
+class PropagationPass(ReportingPass[PropagationReport]):
+    """Choose a value for every tensor as a propagation says, and convert where values meet that differ.
+
+    What is declared is tried before the first program: wrong rows are rejected. Subgraphs
+    of control flow are solved on their own; what enters and leaves them is as it was.
+
+    Args:
+        propagation: A YAML file, or the name of a propagation that comes with exirkit.
+        solver: How values are chosen, instead of what the file says: `cut`, `forward`, `backward` or `local`.
+        tries: Whether its rows are tried first; by default those of files are, and those that come with exirkit, which
+            its tests have tried, are not.
+
+    Before: `%y = convolution(%x, ...)`; `%z = relu(%y)`
+    After: `%a = _to_dim_order_copy(%x, dim_order=[0, 2, 3, 1])`; `%y = convolution(%a, ...)`; `%z = relu(%y)`; and a
+    copy back where the program returns `%z`
+
+    Raises:
+        ModelError: EK290 to EK296, the propagation is wrong.
+        ContractError: EK297, a tensor did not come out as its value says; the program is as it was.
+    """
+
+    name = "propagate"
+    enters_subgraphs = True
+
+    propagation: str | Path
+    solver: Solver | None = None
+    tries: bool | None = None
+
+    @cached_property
+    def _made(self) -> Propagation:
+        made = load_propagation(self.propagation).require_valid()
+        is_shipped = str(self.propagation) in shipped_propagations()
+        if self.tries or (self.tries is None and not is_shipped):
+            verdict = check_propagation(made)
+            if not verdict.is_accepted:
+                raise ContractError(verdict.found)
+        return made
+
+    def edit(self, editor: GraphEditor) -> None:
+        """Solve the graph, and put the solution into it."""
+        is_body = isinstance(editor, SubgraphEditor)
+        stored = {} if is_body else convertible_inputs(editor.program)
+        problem = problem_of(self._made, editor.graph, stored)
+        solution = solve(problem, self.solver)
+        around = solve(problem, "local")
+        folded = apply_solution(editor, solution, stored)
+        report = PropagationReport(
+            self._made.model.id,
+            sum(not solution.leaves(node) for node in problem.rows),
+            len(solution.paid),
+            sum(one.cost for one in solution.paid),
+            folded,
+            (len(around.paid), sum(one.cost for one in around.paid)),
+        )
+        if is_body and self.reports:
+            self.reports[-1] = self.reports[-1].plus(report)
+        else:
+            self.reports.append(report)
+
+
+def convertible_inputs(program: ExportedProgram) -> Mapping[Node, torch.Tensor]:
+    """Return the stored tensors of a program that can be converted while it is lowered, by their inputs."""
+    values = StoredValues(program)
+    found = ((node, values.tensor(node)) for node in program.graph.find_nodes(op="placeholder"))
+    return {node: tensor for node, tensor in found if tensor is not None and is_small(tensor)}

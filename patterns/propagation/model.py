@@ -1,0 +1,141 @@
+"""Propagations as values: their model and JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from exirkit.ir import document_schema, or_one, schema_text
+from exirkit.patterns.books.model import ExpressionText, Name, OperatorDefinition, OperatorName, ProgramText, Strict
+
+SAME = "same"
+"""What a row says of tensors that all have one value, whichever the solver chooses for the call."""
+
+Direction = Annotated[str, Field(pattern=r"^[A-Za-z_]\w* -> [A-Za-z_]\w*$")]
+Solver = Literal["cut", "forward", "backward", "local"]
+
+
+class TransferRow(Strict):
+    """What one kind of call does to the values of tensors; for a call, the first row that fits counts.
+
+    A row is a claim that checks try: with its arguments converted to the values that the row says, the call computes
+    its result converted to the value that the row says.
+
+    Attributes:
+        ops: Operators.
+        family: Families of operators, such as `unary_pointwise`.
+        where: Conditions over the arguments, by the names that the schema has for them, and `result`; calls for which
+            one does not hold are left to the next row.
+        args: Value of all tensor arguments, or of some by name, the others as they are; `same` for the value that the
+            solver chooses for the call.
+        result: Value of the results, likewise.
+        adapt: New values of other arguments, by name: expressions over the arguments and the constants of the value.
+        call: Program that makes the call over converted arguments, where it is not the operator itself.
+        cost: What the call costs at each value that `same` can be, over the arguments and `result`; nothing where it is
+            left out.
+    """
+
+    # A cost may be written as a number.
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    ops: tuple[OperatorName, ...] = ()
+    family: tuple[str, ...] = ()
+    where: tuple[ExpressionText, ...] = ()
+    args: Name | dict[Name, Name] = Field(default_factory=dict)
+    result: Name | None = None
+    adapt: dict[Name, ExpressionText] = Field(default_factory=dict)
+    call: ProgramText | None = None
+    cost: dict[Name, ExpressionText] = Field(default_factory=dict)
+
+    @field_validator("ops", "family", "where", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _names_operators(self) -> TransferRow:
+        if not self.ops and not self.family:
+            raise ValueError("a row names operators (`ops`) or families of them (`family`)")
+        return self
+
+
+class Draw(Strict):
+    """How trials make calls of an operator whose arguments depend on one another.
+
+    Attributes:
+        vars: Types of variables, as in rules.
+        call: The call, over the variables.
+        gen: Condition that the values satisfy, as in rules.
+    """
+
+    vars: dict[Name, str] = Field(min_length=1)
+    call: ProgramText
+    gen: ExpressionText | None = None
+
+
+class PropagationModel(Strict):
+    """An analysis of the whole graph: what values tensors can have, and how calls carry them.
+
+    Attributes:
+        propagation: Version of the format.
+        id: Name of the analysis.
+        doc: What it is for.
+        values: Names of the values, each with constants that rows may use. The first stands for tensors as they are.
+        of: Which tensors have a value other than the first: a condition over `x`.
+        neutral: Which tensors are the same under every value: a condition over `x`.
+        recorded: Conditions over `x` by value: a tensor of the program for which one holds has that value before.
+        compare: What squares compare: `elements`, or `layouts` too, the order of elements in memory.
+        stored: Whether converting a stored tensor, which is done once while the program is lowered, is `free`.
+        ops: Operators that rows may call, with their definitions, as in rule books.
+        transfer: What calls do. Calls without a row take and give tensors as they are.
+        draw: How trials make calls of an operator, where schema and types do not say enough.
+        materialise: Programs over `x` by direction, such as `nchw -> nhwc`.
+        cost: Cost of converting `x`, a whole number.
+        solve: How values are chosen: `cut` (least cost), `forward`, `backward`, or `local` (conversions around every
+            call).
+    """
+
+    propagation: Literal[1]
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.-]*$", max_length=100)]
+    doc: str | None = None
+    values: dict[Name, dict[Name, Any]] = Field(min_length=2)
+    of: ExpressionText
+    neutral: ExpressionText | None = None
+    recorded: dict[Name, ExpressionText] = Field(default_factory=dict)
+    compare: Literal["elements", "layouts"] = "elements"
+    stored: Literal["free", "paid"] = "free"
+    ops: dict[OperatorName, OperatorDefinition] = Field(default_factory=dict)
+    transfer: tuple[TransferRow, ...] = Field(min_length=1)
+    draw: dict[OperatorName, Draw] = Field(default_factory=dict)
+    materialise: dict[Direction, ProgramText]
+    cost: ExpressionText = "numel(x)"
+    solve: Solver = "cut"
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, list) and len(set(map(str, value))) < len(value):
+            raise ValueError("a value is named twice")
+        return {str(name): {} for name in value} if isinstance(value, list) else value
+
+
+def propagation_schema() -> dict[str, Any]:
+    """Return the JSON Schema of propagations."""
+    schema = document_schema(PropagationModel, "An analysis of the whole graph for exirkit")
+    row = schema["$defs"]["TransferRow"]["properties"]
+    for key in ("ops", "family", "where"):
+        row[key] = or_one(row[key])
+    schema["properties"]["values"] = {
+        **{key: entry for key, entry in schema["properties"]["values"].items() if key == "description"},
+        "anyOf": [
+            {"type": "array", "items": {"type": "string"}, "minItems": 2},
+            {key: entry for key, entry in schema["properties"]["values"].items() if key != "description"},
+        ],
+    }
+    return schema
+
+
+def propagation_schema_text() -> str:
+    """Return the JSON Schema of propagations as text."""
+    return schema_text(propagation_schema())

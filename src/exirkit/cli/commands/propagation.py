@@ -1,0 +1,275 @@
+"""`exirkit propagation ...`: trying analyses of a whole graph, and why a tensor of a model has its value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exirkit.cli.console import Steps, counted, print_json, print_line, print_table, print_text, source_text
+from exirkit.cli.errors import unknown_name
+from exirkit.cli.files import check_writable, write_text
+from exirkit.cli.model import export_target, parse_source
+from exirkit.cli.options import Json, Libraries, MethodName, ModelTarget, Strict
+from exirkit.cli.root import app
+
+if TYPE_CHECKING:
+    from exirkit.ir import Diagnostic
+    from exirkit.patterns import Conversion, NodeAccount, PropagationVerdict, Solution
+
+propagation_app = typer.Typer(
+    rich_markup_mode=None, help="Try analyses of a whole graph, and examine them.", no_args_is_help=True
+)
+app.add_typer(propagation_app, name="propagation")
+
+
+@dataclass(frozen=True)
+class RowReport:
+    """What trials say of one row.
+
+    Attributes:
+        row: Its place in the file, from 1.
+        place: Where it stands: `FILE:LINE`.
+        operators: How many operators it names.
+        trials: Squares that commuted.
+    """
+
+    row: int
+    place: str
+    operators: int
+    trials: int
+
+
+@dataclass(frozen=True)
+class CheckedPropagation:
+    """The verdict on a propagation."""
+
+    ok: bool
+    file: str
+    id: str
+    rows: list[RowReport]
+    diagnostics: Sequence[Diagnostic]
+
+    @classmethod
+    def of(cls, verdict: PropagationVerdict) -> CheckedPropagation:
+        """Return the document of a verdict."""
+        rows = [RowReport(one.number, one.place, one.operators, one.trials) for one in verdict.rows]
+        return cls(verdict.is_accepted, verdict.file, verdict.id, rows, verdict.found)
+
+
+@dataclass(frozen=True)
+class PropagationCheckReport:
+    """The document of `exirkit propagation check`."""
+
+    ok: bool
+    seed: int
+    propagations: list[CheckedPropagation]
+
+
+@propagation_app.command()
+def check(
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FILE.yaml|NAME]...", show_default=False)] = None,
+    trials: Annotated[int, typer.Option(min=1, max=10_000, help="Calls of each operator at each value.")] = 24,
+    seed: Annotated[int, typer.Option(min=0, help="Of the calls.")] = 0,
+    libraries: Libraries = None,
+    json: Json = False,
+) -> None:
+    """Try every row of propagations: exit code 0 if all are accepted, 1 otherwise.
+
+    A row is right if calling with converted arguments gives the converted results. Without a file, all that come with
+    exirkit are tried.
+    """
+    with Steps() as steps:
+        steps("loading torch")
+        import torch
+
+        from exirkit.patterns import check_propagation, load_propagation, shipped_propagations
+
+        # Trials are small: what a second thread would gain is lost in waking it.
+        torch.set_num_threads(1)
+        verdicts = []
+        for name in files or shipped_propagations():
+            steps(f"trying {name}")
+            verdicts.append(check_propagation(load_propagation(name), seed=seed, trials=trials))
+    checked = [CheckedPropagation.of(one) for one in verdicts]
+    report = PropagationCheckReport(all(one.ok for one in checked), seed, checked)
+    if json:
+        print_json(report)
+    else:
+        for one in checked:
+            _print_checked(one, seed)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _print_checked(one: CheckedPropagation, seed: int) -> None:
+    if one.rows:
+        rows = [[each.row, each.place, each.operators, each.trials] for each in one.rows]
+        print_table([">row", "place", ">operators", ">trials"], rows)
+        print_line()
+    for found in one.diagnostics:
+        print_text(f"{found.render()}\n", err=True)
+    print_line(f"{one.id}: {'accepted' if one.ok else 'REJECTED'} (seed {seed})")
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """A conversion that the program makes.
+
+    Attributes:
+        tensor: Name of the node that is converted.
+        given: Value that it has.
+        wanted: Value that is needed.
+        cost: What it costs.
+        users: Names of the nodes that need it.
+        source: The line of the model that the tensor comes from.
+        module: Path of the module that it comes from.
+    """
+
+    tensor: str
+    given: str
+    wanted: str
+    cost: int
+    users: Sequence[str]
+    source: str | None
+    module: str | None
+
+    @classmethod
+    def of(cls, one: Conversion) -> ConversionReport:
+        """Return the document of a conversion."""
+        from exirkit.ir import locate
+
+        place = locate(one.tensor)
+        users = [use.user.name for use in one.uses]
+        return cls(one.tensor.name, one.given, one.wanted, one.cost, users, place.source, place.module)
+
+
+@dataclass(frozen=True)
+class MethodValues:
+    """What is chosen in one method.
+
+    Attributes:
+        name: Its name.
+        values: How many tensors have each value.
+        cost: What everything costs.
+        around_every_call: What it would cost with conversions around every call.
+        stored: Stored tensors that are converted while the program is lowered.
+        conversions: Conversions that the program makes.
+        nodes: The nodes that were asked about.
+    """
+
+    name: str
+    values: Mapping[str, int]
+    cost: int
+    around_every_call: int
+    stored: int
+    conversions: list[ConversionReport]
+    nodes: Sequence[Diagnostic]
+
+
+@dataclass(frozen=True)
+class PropagationExplainReport:
+    """The document of `exirkit propagation explain`."""
+
+    target: str
+    propagation: str
+    methods: list[MethodValues]
+    ok: bool = True
+
+
+@propagation_app.command()
+def explain(
+    target: ModelTarget,
+    propagation: Annotated[
+        str, typer.Option("--propagation", metavar="FILE.yaml|NAME", help="The analysis.", show_default=False)
+    ],
+    node: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Say why one tensor has its value.", show_default=False)
+    ] = None,
+    method: MethodName = None,
+    strict: Strict = False,
+    libraries: Libraries = None,
+    json: Json = False,
+) -> None:
+    """Show what a propagation chooses in the Edge program of a model, or why for one node.
+
+    For a node: the row that speaks of it, what its neighbours want, what is converted for it, and what everything would
+    cost if its value were another one.
+    """
+    source = parse_source(target)
+    with Steps() as steps:
+        with steps.phase("load", "loading torch"):
+            from exirkit.passes import convertible_inputs
+            from exirkit.patterns import account_of_node, load_propagation, problem_of, solve
+            from exirkit.program import to_edge
+
+        made = load_propagation(propagation).require_valid()
+        exported = export_target(source, steps, strict=strict)
+        names = sorted(exported.only(method).programs)
+        edge = to_edge(exported.programs, progress=steps)
+        steps("solving")
+        methods, known, accounts = [], [], []
+        for name in names:
+            program = edge.exported_program(name)
+            problem = problem_of(made, program.graph, convertible_inputs(program))
+            solution, around = solve(problem), solve(problem, "local")
+            nodes = {one.name: one for one in program.graph.nodes}
+            known += list(nodes)
+            found = nodes.get((node or "").removeprefix("%"))
+            asked = [] if found is None else [account_of_node(solution, found)]
+            accounts += asked
+            methods.append(_values(name, solution, around, asked))
+    if node is not None and not accounts:
+        raise unknown_name("the model has no node", node.removeprefix("%"), known)
+    report = PropagationExplainReport(target, made.model.id, methods)
+    if json:
+        print_json(report)
+    elif accounts:
+        for one in accounts:
+            print_text(one.diagnostic().render())
+    else:
+        for each in methods:
+            _print_values(each)
+
+
+def _values(name: str, solution: Solution, around: Solution, asked: Sequence[NodeAccount]) -> MethodValues:
+    values = dict.fromkeys(solution.problem.made.names, 0)
+    for tensor in solution.problem.gives:
+        values[solution.value_of(tensor) or ""] += 1
+    stored = len(solution.conversions) - len(solution.paid)
+    return MethodValues(
+        name, values, solution.cost, around.cost, stored, [ConversionReport.of(one) for one in solution.paid],
+        [one.diagnostic() for one in asked],
+    )  # fmt: skip
+
+
+def _print_values(one: MethodValues) -> None:
+    values = ", ".join(f"{count} {value}" for value, count in one.values.items())
+    stored = f", {counted(one.stored, 'stored tensor')} converted while lowering" if one.stored else ""
+    count = counted(len(one.conversions), "conversion")
+    print_line(f"{one.name}: {values}; {count}{stored}")
+    print_line(f"  cost {one.cost:,}; with conversions around every call {one.around_every_call:,}")
+    if one.conversions:
+        rows = [
+            [each.tensor, f"{each.given} -> {each.wanted}", f"{each.cost:,}", ", ".join(each.users),
+             source_text(each.source, None), each.module or ""]
+            for each in one.conversions
+        ]  # fmt: skip
+        print_table(["tensor", "conversion", ">cost", "users", "source", "module"], rows)
+
+
+@propagation_app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json")] = None,
+) -> None:
+    """Print the JSON Schema of propagations, with which editors complete and check them."""
+    from exirkit.patterns import propagation_schema_text
+
+    text = propagation_schema_text()
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        check_writable(output, ".json")
+        write_text(output, text)
