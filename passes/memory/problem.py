@@ -481,11 +481,11 @@ class SparsePacker:
             size = demand.size[index]
             placed = [other for other in self._neighbours[index] if offsets[other] >= 0]
             taken = sorted((offsets[other], offsets[other] + demand.size[other]) for other in placed)
-            offset = _lowest(taken, size)
+            offset = _lowest(taken, size, 1)
             if placed:
                 latest = max(placed, key=lambda other: (demand.first[other], demand.size[other], other))
                 mirrored = sorted((ceiling - end, ceiling - start) for start, end in taken)
-                high = ceiling - size - _lowest(mirrored, size)
+                high = ceiling - size - _lowest(mirrored, size, 1)
                 if not is_high[latest] and high >= 0 and offset + size <= ceiling:
                     offset, is_high[index] = high, True
             offsets[index] = offset
@@ -540,13 +540,13 @@ def groups_sharing_bytes(offsets: Sequence[int], sizes: Sequence[int]) -> list[i
     return groups
 
 
-def _lowest(taken: list[tuple[int, int]], size: int) -> int:
+def _lowest(taken: list[tuple[int, int]], size: int, unit: int) -> int:
     floor = 0
     for start, end in taken:
         if start - floor >= size:
             break
         if end > floor:
-            floor = end
+            floor = end + -end % unit
     return floor
 
 
