@@ -22,7 +22,7 @@ from .composites import Composite, FoundComposites, composites_of
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
-from .readers import FormReader, Reader, Screen, Values, kept_by, same, screen_of
+from .readers import FormReader, Reader, Screen, Values, same
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Forms:
 
     def screen(self, met: Operator) -> Screen | None:
         """Return a quick look that states which calls of an operator its reader may read; None if all."""
-        return screen_of(self.readers[met])
+        reader = self.readers[met]
+        return reader.screen if isinstance(reader, FormReader) else None
 
     def without(self, made: Collection[Operator]) -> Forms | None:
         """Return the forms that a rule may meet whose replacements call certain operators; None if there are none.
@@ -83,8 +84,9 @@ class Forms:
         return Forms(self.op, readers, parts) if readers or parts else None
 
     def kept(self, met: Operator) -> frozenset[str]:
-        """Return the arguments that have the same names in calls of an operator that are read."""
-        return frozenset() if met in self.composed else kept_by(self.readers[met])
+        """Return the arguments of the same names that the reader of calls of an operator takes over as they are."""
+        reader = self.readers[met]
+        return reader.keeps if isinstance(reader, FormReader) else frozenset()
 
     def readings(self, node: Node, target: Operator, composites: FoundComposites | None = None) -> Iterator[Reading]:
         """Yield how a call can be read as one of the written operator.

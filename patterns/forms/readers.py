@@ -38,16 +38,6 @@ class FormReader:
         return self.read(node) if self.screen is None or self.screen(node) else iter(())
 
 
-def screen_of(reader: Reader) -> Screen | None:
-    """Return the cheap test of calls that a reader may read; None if it has none."""
-    return reader.screen if isinstance(reader, FormReader) else None
-
-
-def kept_by(reader: Reader) -> frozenset[str]:
-    """Return the arguments that a reader takes over under their names."""
-    return reader.keeps if isinstance(reader, FormReader) else frozenset()
-
-
 def same(node: Node) -> Found:
     """Read a call as one with the same arguments."""
     yield dict(canonical_arguments(node)), ()

@@ -18,7 +18,7 @@ from torch.fx import Node
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.forms.composites import FoundComposites
-from exirkit.patterns.forms.readers import Screen, kept_by
+from exirkit.patterns.forms.readers import Screen
 from exirkit.patterns.operators.arguments import (
     argument_of,
     behind,
@@ -269,12 +269,12 @@ def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: 
     found = forms.get(term.op)
     alike = frozenset({term.op}) | (found.variants if found is not None else frozenset())
     unlike = frozenset() if found is None else found.operators - alike
-    if found is not None and term.op in found.operators and not _is_asked_of(term, found.kept(term.op)):
+    if found is not None and term.op in found.operators and not _asks_only_of_kept(term, found):
         # Read in its second way a call has its arguments elsewhere.
         unlike |= {term.op}
     if operator is not None and operator not in alike:
         if found is not None and operator in found.readers:
-            kept = kept_by(found.readers[operator])
+            kept = found.kept(operator)
             for below in _ways_of_arguments(term, path, forms):
                 yield {path: (alike, unlike), **{key: one for key, one in below.items() if key[len(path)] in kept}}
         return
@@ -286,10 +286,10 @@ def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: 
         yield {path: (alike, unlike), **below}
 
 
-def _is_asked_of(term: Call, names: frozenset[str]) -> bool:
-    """Whether all that may be asked of the arguments of a call is asked of some."""
-    return all(
-        name in names
+def _asks_only_of_kept(term: Call, forms: Forms) -> bool:
+    """Whether all that may be asked of the arguments of a call is asked of those that its second reading keeps."""
+    return term.op not in forms.composed and all(
+        name in forms.kept(term.op)
         for name, argument in term.arguments.items()
         if isinstance(argument, Call | Alternatives | ListTerm)
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exirkit.ir import SourceText
-from exirkit.patterns.functions.words import language_words
+from exirkit.patterns.functions.words import WORDS
 from exirkit.patterns.operators.arguments import bind_written, default_of, normalised_literal, result_count
 from exirkit.patterns.operators.in_place import functional_variant_of
 from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
@@ -354,7 +354,7 @@ class PatternParser:
         macro = self.scope.macro(dotted)
         if macro is not None:
             return self._expanded(node, *macro)
-        if dotted in language_words():
+        if dotted in WORDS:
             return self._computed(node)
         try:
             op = self.scope.table.find(dotted)

@@ -184,7 +184,7 @@ class ProgramCalls(CallCompiler):
             return self._operator_variable(node, dotted, compiler)
         if dotted.startswith("build."):
             return self._builder(node, dotted.removeprefix("build."), compiler)
-        found = word_named(dotted)
+        found = None if "." in dotted else word_named(dotted)
         if found is not None:
             self.uses_words.add(dotted)
             return self._word(node, found, compiler)
