@@ -412,8 +412,8 @@ def form_diagnostic(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the nearest name, if one is near."""
-    close = difflib.get_close_matches(name, sorted(known), n=1)
+    """Return a hint with the nearest other name, if one is near; `name` itself may be known in another place."""
+    close = difflib.get_close_matches(name, sorted({*known} - {name}), n=1)
     return f"did you mean {close[0]}?" if close else None
 
 

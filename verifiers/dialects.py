@@ -28,11 +28,13 @@ from exirkit.ir import (
     OpOverload,
     OpOverloadPacket,
     SpecViolationError,
+    UnknownOperatorError,
     Verifier,
     VerifierMeta,
     alloc,
     called_graphs,
     copy_graph_module,
+    copy_variant,
     facts_of,
     free,
     functional_variant,
@@ -41,6 +43,7 @@ from exirkit.ir import (
     known_dtypes,
     named_arguments,
     operator_name,
+    operator_named,
     returns_view,
     underlying,
     value_of,
@@ -224,24 +227,45 @@ def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
 
 def _not_edge(graph: ProgramGraph, node: Node, what: str) -> Diagnostic:
     target: Any = node.target
-    name = operator_name(target)
+    legal = _legal_in_edge(target)
+    if legal is None:
+        hint = "a functional graph has operators that return new tensors and write to no argument: call one of these"
+        return graph.finding("EK303", node, f"{target.name()} is {what}", hint=hint)
+    name = operator_name(legal)
     return graph.finding(
         "EK303",
         node,
         f"{target.name()} is {what}",
         expected=f"the handle `exirkit.ops.edge.{name}`",
-        hint=f"passes on Edge programs call `exirkit.ops.edge.{name}`, not `torch.ops.{name}`",
+        hint=f"passes on Edge programs call `exirkit.ops.edge.{name}`, not `torch.ops.{operator_name(target)}`",
     )
+
+
+def _legal_in_edge(target: Any) -> Any:
+    """Return the operator that computes the same without views and writes, if there is one."""
+    if returns_view(target):
+        return copy_variant(target)
+    op = underlying(target)
+    if not op._schema.is_mutable:
+        return target
+    if is_out_variant(op):
+        return functional_variant(op)
+    namespace, _, name = op._schema.name.partition("::")
+    try:
+        return operator_named(f"{namespace}.{name.removesuffix('_')}.{op._overloadname}")
+    except UnknownOperatorError:
+        return None
 
 
 def _illegal(graph: ProgramGraph, node: Node, dialect: Dialect) -> Diagnostic:
     name = getattr(node.target, "__name__", str(node.target))
-    return graph.finding(
-        "EK312",
-        node,
-        f"{name} is not a legal call target of the {dialect.name} dialect",
-        expected=f"operators of these kinds: {', '.join(sorted(dialect.targets))}; or arithmetic on sizes",
-    )
+    message = f"{name} is not a legal call target of the {dialect.name} dialect"
+    expected = f"operators of these kinds: {', '.join(sorted(dialect.targets))}; or arithmetic on sizes"
+    if not isinstance(node.target, OpOverloadPacket):
+        return graph.finding("EK312", node, message, expected=expected)
+    overloads = ", ".join(node.target.overloads())
+    hint = f"an operator is called by one of its overloads: `exirkit.ops.edge.{node.target}` has {overloads}"
+    return graph.finding("EK312", node, message, expected=expected, hint=hint)
 
 
 def _view(graph: ProgramGraph, node: Node, op: Any) -> Diagnostic:

@@ -59,6 +59,7 @@ class Architecture:
         options: For transformers fields of the configuration beyond `SMALL`, for the others arguments of the builder.
         model: For transformers the class, if it is not what `AutoModel` chooses.
         quick: Whether the tests try it.
+        gain: Factor of weights, below 1 where a model would multiply rounding errors up.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Architecture:
     options: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
     quick: bool = False
+    gain: float = 1.0
 
     def build(self) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
         """Return the module in eval mode and its inputs; both depend on the name alone."""
@@ -74,7 +76,7 @@ class Architecture:
             warnings.simplefilter("ignore")
             torch.manual_seed(zlib.crc32(self.name.encode()))
             model = _BUILDERS[self.library](self).eval().requires_grad_(False)
-            _enliven(model)
+            _enliven(model, self.gain)
             values = tuple(_tensor(text) for text in self.inputs.values())
         return FirstTensor(model, tuple(self.inputs)), values
 
@@ -87,7 +89,7 @@ class Architecture:
 
 
 class FirstTensor(torch.nn.Module):
-    """Gives a model inputs by name and returns the first floating tensor of the answer."""
+    """Gives a model inputs by name and returns the first floating tensor of the answer that is more than a number."""
 
     def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -100,7 +102,7 @@ class FirstTensor(torch.nn.Module):
         else:
             answer = self.model(**dict(zip(self.names, inputs, strict=True)))
         leaves = [one for one in pytree.tree_leaves(_plain(answer)) if isinstance(one, torch.Tensor)]
-        return next(one for one in leaves if one.is_floating_point())
+        return next(one for one in leaves if one.is_floating_point() and one.numel() > 1)
 
 
 def _plain(answer: Any) -> Any:
@@ -116,7 +118,8 @@ def read_library(path: Path = LIBRARY_FILE) -> dict[str, Architecture]:
             inputs = entry.get("inputs", group["inputs"])
             inputs = {"image": inputs} if isinstance(inputs, str) else inputs
             options = {**group.get("options", {}), **entry.get("options", {})}
-            one = Architecture(name, group["library"], inputs, options, entry.get("model"), entry.get("quick", False))
+            rest = {key: entry[key] for key in ("model", "quick", "gain") if key in entry}
+            one = Architecture(name, group["library"], inputs, options, **rest)
             found[f"{one.library}/{name}"] = one
     return found
 
@@ -162,14 +165,14 @@ _KEPT: list[Any] = []
 _BUILDERS = {"transformers": _transformers_model, "timm": _timm_model, "torchvision": _torchvision_model}
 
 
-def _enliven(model: torch.nn.Module) -> None:
+def _enliven(model: torch.nn.Module, gain: float) -> None:
     """Give weights sizes that keep the signal alive, so that a wrong layer shows in the answer."""
     for name, parameter in model.named_parameters():
         if not parameter.is_floating_point():
             continue
         if parameter.dim() > 1:
             fan_in = parameter[0, 0].numel() if parameter.dim() == 3 and "expert" in name else parameter[0].numel()
-            parameter.normal_(std=max(fan_in, 1) ** -0.5)
+            parameter.normal_(std=gain * max(fan_in, 1) ** -0.5)
         elif name.endswith("weight"):
             parameter.uniform_(0.5, 1.5)
         else:

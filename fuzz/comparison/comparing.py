@@ -271,7 +271,8 @@ def _notes(
     if not file.is_own:
         notes.append("the file is not what these options make of the model: steps of lowering are those of another "
                      "file; give the options that it was lowered with")  # fmt: skip
-    if runtimes and step is None and not found and not compared.wrong(EXPORTED):
+    # Where the file was lowered otherwise, the steps of these options say nothing about it.
+    if file.is_own and runtimes and step is None and not found and not compared.wrong(EXPORTED):
         notes.append("every step of lowering computes the same as the exported program, and no single instruction "
                      "differs: examine the memory plan with `exirkit run --sanitize`")  # fmt: skip
     return notes

@@ -46,6 +46,7 @@ from .journal import (
     effect_of,
 )
 from .node_order import (
+    argument_tuple,
     check_move,
     input_in_the_way,
     misplaced_argument,
@@ -256,13 +257,14 @@ class GraphEditor:
 
         Raises:
             ModelError: EK111, the operator does not take these arguments; EK112, one of them has no recorded value.
-            UsageError: EK122, an argument does not stand before `before`, or inputs would stand behind the call.
+            UsageError: EK111, `args` is a node; EK122, an argument does not stand before `before`, or inputs would
+                stand behind the call.
         """
         self._check(before)
         if before.op == "placeholder":
             raise input_in_the_way(target_name(target), before)
         origins = (origins,) if isinstance(origins, Node) else tuple(origins)
-        args, named = tuple(args), dict(kwargs or {})
+        args, named = argument_tuple(target, args), dict(kwargs or {})
         meta = inherited(origins)
         if val is INFER:
             meta["val"], bindings = self._value_of_call(target, args, named, before, origins)
@@ -345,7 +347,7 @@ class GraphEditor:
                 self.set_value(node, val)
 
     def _set_arguments(self, node: Node, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> bool:
-        args = node.args if args is None else tuple(args)
+        args = node.args if args is None else argument_tuple(node.target, args)
         kwargs = node.kwargs if kwargs is None else dict(kwargs)
         if same_argument(args, node.args) and same_argument(kwargs, node.kwargs):
             return False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch.fx import Graph, Node
 
@@ -137,6 +138,25 @@ def input_in_the_way(name: str, before: Node) -> UsageError:
             f"a call of {name} would stand in front of %{before.name}, which is an input of the graph",
             expected="inputs in front of all calls",
             hint="name the first node that is not an input, or a later one",
+        )
+    )
+
+
+def argument_tuple(target: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the arguments of a call as a tuple.
+
+    Raises:
+        UsageError: EK111, they are one argument, which stands in no sequence.
+    """
+    if isinstance(args, list | tuple):
+        return tuple(args)
+    shown = f"%{args.name}" if isinstance(args, Node) else repr(args)
+    raise UsageError(
+        Diagnostic.of(
+            "EK111",
+            f"the arguments of {target_name(target)} are given as {shown}, which is not a sequence",
+            expected="a tuple of all positional arguments",
+            hint=f"write ({shown},) for one argument",
         )
     )
 

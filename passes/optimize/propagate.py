@@ -83,7 +83,7 @@ class PropagationPass(ReportingPass[PropagationReport]):
     """
 
     name = "propagate"
-    enters_bodies = True
+    enters_subgraphs = True
 
     propagation: str | Path
     solver: Solver | None = None

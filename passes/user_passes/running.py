@@ -97,6 +97,13 @@ def run_user_pass(program: ExportedProgram, passes: Any) -> tuple[ExportedProgra
             program, changed = run_user_pass(program, one)
             is_modified = is_modified or changed
         return program, is_modified
+    if isinstance(passes, type):
+        raise UsageError(
+            code="EK424",
+            message=f"{passes.__name__} is a class, not a pass",
+            expected="an instance of it",
+            hint=f"write `{passes.__name__}()`",
+        )
     if callable(passes) or isinstance(passes, Pass):
         return _run(program, passes)
     raise UsageError(

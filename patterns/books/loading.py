@@ -22,7 +22,7 @@ from exirkit.ir import (
     read_text,
 )
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
-from exirkit.patterns.books.shipped import book_text, is_shipped
+from exirkit.patterns.books.shipped import BACKENDS, backend_books, book_text, is_shipped, shipped_books
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from exirkit.patterns.operators.defined import define_operator, definition_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError, dotted_name, name_of
@@ -170,6 +170,12 @@ def _load(path: str | Path, above: tuple[str, ...]) -> LoadedBook:
         text = read_text(path, _CODES.syntax)
     except ModelError as error:
         return LoadedBook(None, name, found=list(error.diagnostics))
+    except FileNotFoundError as error:
+        if Path(name).suffix or ("/" in name and not name.startswith(f"{BACKENDS}/")):
+            raise
+        # A bare name is more likely that of a shipped book than that of a file.
+        what = f"no such file, and no shipped book ({choices_hint(name, (*shipped_books(), *backend_books()))})"
+        raise FileNotFoundError(error.errno, what, name) from None
     return _parse(text, name, above)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from exirkit.patterns.syntax.expressions import parse_expression
 from exirkit.patterns.types.values import UnsolvedError
 
@@ -441,7 +443,8 @@ class SizeProblem:
             divisor = self._evaluated(one, made.values)
             value = _multiple(value, divisor)
         avoided = {self._evaluated(one, made.values) for one in recipe.differs_from}
-        while avoided and value in avoided:
+        # A symbol has no hash; asking whether it equals a number would be a guard, so its example is asked.
+        while avoided and (value.node.hint if isinstance(value, torch.SymInt) else value) in avoided:
             value += 1
         if high is not None and value > high:
             raise UnsolvedError

@@ -46,6 +46,7 @@ def test_a_model_has_names_and_source_lines(invoke: Invoke, model_file: Path, tm
     assert (pool.nbytes, pool.lower_bound, pool.total_nbytes) == (64, 64, 80)
     assert pool.source is not None
     assert "return self.linear(x).relu()" in pool.source
+    assert pool.module == "linear"
     assert "relu" in page.read_text()
     assert drawing.read_text().startswith("<svg ")
     assert {event["dur"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"} == {24, 32}

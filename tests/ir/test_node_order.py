@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 from tests.ir.program_snapshot import exact
 from tests.ir.sample_programs import ATEN, node, sample
 
@@ -112,3 +113,17 @@ def test_what_the_new_value_is_computed_from_goes_on_using_the_old_one(editor: G
         editor.replace(relu, second)
     assert list(relu.users) == [first]
     assert set(second.users) == set(users)
+
+
+@pytest.mark.parametrize("way", ["call", "rewire", "retarget"])
+def test_an_argument_outside_of_a_tuple_is_rejected(editor: GraphEditor, way: str) -> None:
+    before = exact(editor.program)
+    (call, *_) = editor.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    edits: dict[str, Callable[[], object]] = {
+        "call": lambda: editor.call(torch.ops.aten.neg.default, call, before=call.next),
+        "rewire": lambda: editor.rewire(call, call.args[0]),
+        "retarget": lambda: editor.retarget(call, torch.ops.aten.neg.default, call.args[0]),
+    }
+    with pytest.raises(UsageError, match=r"EK111.*which is not a sequence(?s:.*)write \(%\w+,\)"):
+        edits[way]()
+    assert exact(editor.program) == before

@@ -139,3 +139,13 @@ def test_it_is_cheap() -> None:
         abstract_findings(rule)
     # 20 to 30 ms each on an idle machine.
     assert (time.process_time() - started) / len(rules) < 0.12
+
+
+@pytest.mark.parametrize("avoided", [0, 1, 3])
+def test_a_size_that_differs_from_a_number_may_vary(avoided: int) -> None:
+    types = 'x: "f32 [N, C, *S]"'
+    assert not found(
+        "aten.relu.default(aten.relu.default(x))", "return aten.relu.default(x)", types, f"  where: C != {avoided}\n"
+    )
+    (one,) = found("aten.relu.default(x)", "return aten.sum.dim_IntList(x, [0])", types, f"  where: C != {avoided}\n")
+    assert one.code == "EK219"

@@ -92,3 +92,19 @@ def test_a_book_says_which_rules_it_has(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         loaded(rules, tmp_path).rule("something")
     assert error.value.diagnostics[0].hint == "it has relu, neg"
+
+
+def test_a_key_in_the_wrong_place_is_not_suggested_again(tmp_path: Path) -> None:
+    wrong = found(
+        "- id: my.rule\n  vars: {x: 'f32 [*S]'}\n  match: return aten.relu.default(x)\n  when: [S == 3]\n"
+        "  replace: return x\n",
+        tmp_path,
+    )
+    assert (wrong.code, wrong.message, wrong.hint) == ("EK202", "unknown key 'when'", "did you mean where?")
+
+
+def test_a_name_like_that_of_a_shipped_book_lists_them() -> None:
+    with pytest.raises(FileNotFoundError, match=r"no shipped book .did you mean algebra. there is algebra, attention"):
+        load_book("algebr")
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        load_book("algebr.yaml")

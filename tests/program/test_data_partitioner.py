@@ -101,7 +101,7 @@ def test_cutting_keeps_matches_whole(counting: EdgeProgramManager) -> None:
     small = account(counting.exported_program(), partitioner(*rules, "maximum: {nodes: 1}"))
     kinds = {one.operator: (one.kind, one.reason) for one in small.not_taken}
     assert kinds["aten.relu.default"] == (
-        "too_large", "it is above the maximum of a partition by itself: 2 of 1 nodes"
+        "too_large", "it is above the maximum of a partition by itself: 2 of 1 calls"
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from exirkit.verifiers import (
     EXIRATenDialectVerifier,
     EXIRBackendDialectVerifier,
     EXIREdgeDialectVerifier,
+    check_edge_program,
     get_aten_verifier,
 )
 
@@ -202,3 +203,34 @@ def test_torch_reads_programs_as_before() -> None:
     before = load_verifier("EDGE")
     EXIREdgeDialectVerifier()
     assert load_verifier("EDGE") is before
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "meant"),
+    [
+        (torch.ops.aten.sigmoid_.default, (), "aten.sigmoid.default"),
+        (torch.ops.aten.add_.Tensor, (1.0,), "aten.add.Tensor"),
+        (torch.ops.aten.permute.default, ([1, 0],), "aten.permute_copy.default"),
+        (torch.ops.aten.neg.default, (), "aten.neg.default"),
+    ],
+)
+def test_the_handle_that_is_named_is_legal(target: Any, args: tuple[Any, ...], meant: str) -> None:
+    program = to_edge(exported(lambda x, y: torch.relu(x) * x, X, Y)).exported_program()
+    node = next(iter(program.graph.find_nodes(op="call_function", target=ops.edge.aten.relu.default)))
+    node.target, node.args = target, (node.args[0], *args)
+    (named,) = {one.expected for one in check_edge_program(program) if one.code == "EK303"}
+    assert named == f"the handle `exirkit.ops.edge.{meant}`"
+    handle: Any = ops.edge
+    for part in meant.split("."):
+        handle = getattr(handle, part)
+    node.target = handle
+    assert not [one for one in check_edge_program(program) if one.code in ("EK302", "EK303", "EK314")]
+
+
+def test_a_packet_of_overloads_is_told_from_a_function() -> None:
+    program = to_edge(exported(lambda x, y: torch.relu(x) * x, X, Y)).exported_program()
+    node = next(iter(program.graph.find_nodes(op="call_function", target=ops.edge.aten.relu.default)))
+    node.target = torch.ops.aten.relu
+    (found,) = [one for one in check_edge_program(program) if one.code == "EK312"]
+    assert found.hint is not None
+    assert "`exirkit.ops.edge.aten.relu` has default" in found.hint

@@ -48,11 +48,11 @@ def test_the_memory_map_of_a_model(memory_map: MemoryMap, lowered: ExecutorchPro
     sine = next(each for each in method.values if "sin" in each.name)
     assert sine.type == "float32[3, 8]"
     assert sine.nbytes == 96
-    source = method.source_of(sine)
-    assert source is not None
-    assert source.endswith("in forward:  left = self.linear(x).sin()")
-    assert "conftest.py:" in source
-    made = method.steps[sine.producer or 0]
+    made = method.producer_of(sine)
+    assert made is not None
+    assert made.source is not None
+    assert made.source.endswith("in forward:  left = self.linear(x).sin()")
+    assert "conftest.py:" in made.source
     assert made.text == "aten::sin.out"
 
 

@@ -34,7 +34,7 @@ def sources_of(
         ModelError: What is wrong with a pattern, as in a rule: EK210 and following.
         UsageError: EK875, a model cannot be inserted; EK876, something is not a pattern or not a pair.
     """
-    listed = [pattern] if isinstance(pattern, Mapping | CompiledRule) else list(pattern)
+    listed = list(pattern) if isinstance(pattern, list | tuple) else [pattern]
     sources: list[PatternSource] = [RulePatterns(one) for one in rules]
     sources += [_of_pattern(one, number) for number, one in enumerate(listed, 1)]
     for given in examples:

@@ -30,6 +30,8 @@ from exirkit.patterns import (
 
 from .model import CONDITION_NAMES, Maximum, Minimum, Partitioning, RankRange, TakingRule
 
+# What the units of limits are called in reasons.
+_IN_WORDS = {"nodes": "calls", "nbytes": "bytes", "weights": "bytes of weights"}
 _SHORT = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -312,13 +314,13 @@ def limited(partition: FoundPartition, minimum: Minimum, maximum: Maximum) -> Fo
         least = getattr(minimum, unit)
         # What is not asked for is not computed.
         if least and (size := partition.size(unit)) < least:
-            text = f"its partition is below the minimum: {int(size)} of {least} {unit}"
+            text = f"its partition is below the minimum: {int(size)} of {least} {_IN_WORDS.get(unit, unit)}"
             return replace(partition, stays=("too_small", text))
     for unit, most in _limits(maximum).items():
         size = partition.size(unit)
         if size > most:
             amount = "an unknown number" if math.isinf(size) else int(size)
-            text = f"it is above the maximum of a partition by itself: {amount} of {most} {unit}"
+            text = f"it is above the maximum of a partition by itself: {amount} of {most} {_IN_WORDS.get(unit, unit)}"
             return replace(partition, stays=("too_large", text))
     return partition
 

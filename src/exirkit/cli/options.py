@@ -39,7 +39,7 @@ Passes = Annotated[
 ]
 Level = Annotated[int, typer.Option("-O", min=0, max=2, help="Optimization level, as for `exirkit lower`.")]
 LevelTarget = Annotated[
-    str, typer.Option("--target", metavar="FILE", help="Target description for -O2: a file or a shipped one.")
+    str, typer.Option("--target", metavar="FILE", help="What is lowered for: a file, a shipped one, or any.")
 ]
 
 # What results are compared on, and how close they have to be.

@@ -147,9 +147,9 @@ class MethodMap(_Part):
         live = [value for value in self.values_of(arena) if any(first <= step <= last for first, last in value.spans)]
         return sorted(live, key=lambda value: (-value.nbytes, value.offset, value.value))
 
-    def source_of(self, value: MappedValue) -> str | None:
-        """Return the line of the model that made a value."""
-        return None if value.producer is None else self.steps[value.producer].source
+    def producer_of(self, value: MappedValue) -> Step | None:
+        """Return the instruction that makes a value, if one does."""
+        return None if value.producer is None else self.steps[value.producer]
 
 
 class MemoryMap(_Part):

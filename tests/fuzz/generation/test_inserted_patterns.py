@@ -78,6 +78,8 @@ def test_functions_and_inplace_calls_are_models_too() -> None:
     [
         ({"pattern": {"vars": {"x": "f32 [N]"}, "match": "return aten.no_such.default(x)"}}, "EK213"),
         ({"pattern": {"vars": {}, "match": "return 1"}}, "EK876"),
+        ({"pattern": lambda x: torch.relu(x)}, "EK876"),
+        ({"pattern": "return aten.relu.default(x)"}, "EK876"),
         ({"examples": [FUSED]}, "EK876"),
         ({"examples": [(torch.nn.BatchNorm1d(2), (torch.ones(3, 2),))]}, "EK875"),
         ({"examples": [(lambda x: x.tolist(), (torch.ones(3),))]}, "EK875"),

@@ -115,7 +115,7 @@ def page(found: list[Finding]) -> str:
 
 
 def _row(one: Finding) -> str:
-    number = f"[{int(one.name[:2])}](upstream/{one.name}.py)"
+    number = f"[{int(one.name[:2])}](../upstream/{one.name}.py)"
     bench = f"{one.oracle}, `{one.target}`" if one.oracle else one.why_not
     bench += f", also seed {one.seed}" if one.seed is not None else ""
     cells = (number, one.title, one.kind, one.part, one.expected, one.seen, one.known or "not found", bench)

@@ -16,7 +16,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from exirkit import ApplyRules, FoldConstants, MergeEqualNodes, PassManager, load_book
 from exirkit.ir import UsageError
-from exirkit.passes import ExportedProgramPassResult, PassResult
+from exirkit.passes import ExportedProgramPassResult, PassResult, apply_user_passes
 
 # torch's own deep copy of a module warns of what torch will change.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -245,3 +245,9 @@ def test_pass_managers_take_them(rules: ApplyRules) -> None:
 def test_other_things_are_rejected(rules: ApplyRules) -> None:
     with pytest.raises(UsageError, match="EK424"):
         rules(torch.nn.ReLU())  # type: ignore[call-overload]
+
+
+def test_a_class_of_passes_is_not_a_pass(rules: ApplyRules) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (X,))
+    with pytest.raises(UsageError, match=r"EK424.*MergeEqualNodes is a class(?s:.*)`MergeEqualNodes\(\)`"):
+        apply_user_passes(program, [rules, MergeEqualNodes])

@@ -40,6 +40,7 @@ class PoolReport:
         at: The first instruction at which most is needed.
         instruction: What that instruction is.
         source: The line of the model that it comes from.
+        module: Path of the module that it comes from.
     """
 
     arena: int
@@ -54,6 +55,7 @@ class PoolReport:
     at: int
     instruction: str | None
     source: str | None
+    module: str | None
 
     @classmethod
     def of(cls, method: MethodMap, arena: ArenaMap, name: str | None) -> PoolReport:
@@ -72,11 +74,13 @@ class PoolReport:
             at=arena.at,
             instruction=step.text if step else None,
             source=step.source if step else None,
+            module=step.module if step else None,
         )
 
     def row(self) -> list[object]:
         """Return the row of a table."""
         source = f"  {source_text(self.source)}" if self.source else ""
+        source += f", in module {self.module}" if self.module else ""
         sizes = (self.nbytes, self.live_nbytes, self.lower_bound, self.waste)
         return [
             f"{self.arena} {self.name}" if self.name else self.arena,
@@ -103,6 +107,7 @@ class LargeValueReport:
         at_peak: Whether it is needed where its arena needs most.
         operator: The operator that makes it.
         source: The line of the model that it comes from.
+        module: Path of the module that it comes from.
     """
 
     name: str
@@ -115,10 +120,12 @@ class LargeValueReport:
     at_peak: bool
     operator: str | None
     source: str | None
+    module: str | None
 
     @classmethod
     def of(cls, method: MethodMap, value: MappedValue, peak: int) -> LargeValueReport:
         """Return the document of a value; `peak` is where its arena needs most."""
+        made = method.producer_of(value)
         return cls(
             name=value.name,
             type=value.type,
@@ -128,8 +135,9 @@ class LargeValueReport:
             nbytes=value.nbytes,
             spans=value.spans,
             at_peak=any(first <= peak <= last for first, last in value.spans),
-            operator=None if value.producer is None else method.steps[value.producer].text,
-            source=method.source_of(value),
+            operator=made.text if made else None,
+            source=made.source if made else None,
+            module=made.module if made else None,
         )
 
     def row(self) -> list[object]:
@@ -138,7 +146,7 @@ class LargeValueReport:
         return [
             nbytes_text(self.nbytes), "*" if self.at_peak else "", self.name, self.type, self.kind, self.arena,
             nbytes_text(self.offset), spans + (", ..." if len(self.spans) > 3 else ""),
-            source_text(self.source or self.operator),
+            source_text(self.source or self.operator), self.module or "",
         ]  # fmt: skip
 
 
@@ -347,7 +355,7 @@ _POOL_COLUMNS = [
     *(">arena", ">bytes", ">live at most", ">lower bound", ">waste", ">limit", ">without reuse", ">values"),
     "most is needed at",
 ]
-_VALUE_COLUMNS = [">bytes", "", "value", "type", "kind", ">arena", ">at", "needed", "source"]
+_VALUE_COLUMNS = [">bytes", "", "value", "type", "kind", ">arena", ">at", "needed", "source", "module"]
 
 
 def print_memory(report: MemoryReport) -> None:

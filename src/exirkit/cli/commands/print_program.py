@@ -166,7 +166,7 @@ def _chosen(
             return found[-1].stage, found[-1].program
         if lowered.failure is not None:
             raise lowered.failure
-        raise unknown_name("the program has no pass that changes it", after, [one.stage for one in path])
+        raise unknown_name("no pass of this name changes the program:", after, [one.stage for one in path])
     if dialect is PrintedDialect.ATEN:
         return path[0].stage, path[0].program
     if lowered.failure is not None and (dialect is PrintedDialect.EXECUTORCH or method not in lowered.edge):
