@@ -160,6 +160,7 @@ from .operators.handles import MissingOutVariantError as MissingOutVariantError
 from .operators.handles import OpOverloadPacketHandle as OpOverloadPacketHandle
 from .operators.handles import UnknownOperatorError as UnknownOperatorError
 from .operators.handles import alloc as alloc
+from .operators.handles import define_operator as define_operator
 from .operators.handles import defined_operator as defined_operator
 from .operators.handles import edge_operator as edge_operator
 from .operators.handles import find_out_variant as find_out_variant
@@ -225,6 +226,7 @@ from .torch_internals import VerifierMeta as VerifierMeta
 from .torch_internals import bound_sympy as bound_sympy
 from .torch_internals import compute_unbacked_bindings as compute_unbacked_bindings
 from .torch_internals import core_aten_decompositions as core_aten_decompositions
+from .torch_internals import disable_current_modes as disable_current_modes
 from .torch_internals import disable_fake_tensor_cache as disable_fake_tensor_cache
 from .torch_internals import enable_python_dispatcher as enable_python_dispatcher
 from .torch_internals import find_schema as find_schema

@@ -79,6 +79,7 @@ from torch.fx.node import _side_effectful_functions as side_effectful_functions
 # Nested arguments and results.
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 
 # Functions in expressions of symbolic sizes, and bounds of such expressions.
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod, PythonMod
@@ -117,6 +118,7 @@ __all__ = [
     "bound_sympy",
     "compute_unbacked_bindings",
     "core_aten_decompositions",
+    "disable_current_modes",
     "disable_fake_tensor_cache",
     "disable_torch_dispatch",
     "enable_python_dispatcher",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -72,6 +75,11 @@ class DefinedOperator:
 def defined_operator(name: str) -> DefinedOperator | None:
     """Return the operator of that qualified name (`executorch_prim::add.Scalar`), or None."""
     return _DEFINED.get(name)
+
+
+def define_operator(op: DefinedOperator) -> None:
+    """Give an operator that torch does not know a handle in every dialect; the first of a name stays."""
+    _DEFINED.setdefault(op.name(), op)
 
 
 def defined_operator_names() -> Sequence[str]:
@@ -451,7 +459,7 @@ class OpNamespaceHandle:
         # torch has operators called `__and__`; all other names of this form belong to Python.
         if name.startswith("__") and _torch_packet(self._namespace, name) is None:
             raise AttributeError(name)
-        if not _overloads(self._namespace, name):
+        if not _overloads(self._namespace, name) and not (_load(self._namespace) and _overloads(self._namespace, name)):
             raise _unknown(f"{self._namespace}.{name}", name, _operator_names(self._namespace))
         packet = OpOverloadPacketHandle(self._handle_type, self._namespace, name)
         remembered: OpOverloadPacketHandle = self.__dict__.setdefault(name, packet)
@@ -515,6 +523,23 @@ def underlying(target: Any) -> Any:
         return target
     behind = operator_behind(target)
     return target if behind is None else behind
+
+
+# Modules that register the operators of a library, for libraries that programs name without importing them.
+_REGISTERING = {
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+    "torchao": "torchao.quantization.quant_primitives",
+}
+
+
+@cache
+def _load(namespace: str) -> bool:
+    """Register the operators of a library, if it is known where they are and that is installed."""
+    module = _REGISTERING.get(namespace)
+    if module is None or find_spec(module.partition(".")[0]) is None:
+        return False
+    importlib.import_module(module)
+    return True
 
 
 def _torch_packet(namespace: str, name: str) -> OpOverloadPacket | None:

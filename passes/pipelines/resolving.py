@@ -117,6 +117,8 @@ class Resolver:
         self._model = model
         self._source = source
         self._registry = registry
+        # A chain of a backend has dozens of stages with rules of a few books.
+        self._books: dict[str, LoadedBook] = {}
         self._invariants = {**INVARIANTS, **model.invariants}
         self._defaults = {**{name: one.default for name, one in SETTINGS.items()}, **model.settings}
 
@@ -204,7 +206,7 @@ class Resolver:
         for at, name in enumerate(stage.rules or ()):
             place = (*path, "rules", at)
             try:
-                rules += self._book(name, place).require_valid().rules
+                rules += self._book(name).require_valid().rules
             except UsageError as error:
                 message, notes = plugin_error(error)
                 self._complain("EK472", place, message, name, notes=notes)
@@ -230,7 +232,12 @@ class Resolver:
                 self._unknown((*path, at), name, known, "rule")
         return tuple(known[name] for name in names if name in known)
 
-    def _book(self, name: str, place: YamlPath) -> LoadedBook:
+    def _book(self, name: str) -> LoadedBook:
+        if name not in self._books:
+            self._books[name] = self._read_book(name)
+        return self._books[name]
+
+    def _read_book(self, name: str) -> LoadedBook:
         if is_shipped(name):
             return load_book(name)
         beside = Path(self._source.file).parent / name

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any
 
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 
-from exirkit.ir import DiagnosticError, UsageError, agreed_inputs, agreed_outputs
+from exirkit.ir import DiagnosticError, UsageError, Verifier, agreed_inputs, agreed_outputs
 
 from .base import (
     ExportedProgramPassBase,

@@ -27,7 +27,7 @@ def test_only_who_names_them_gets_them() -> None:
     assert not [name for name in shipped_pipelines() if "backends/" in shipped_text(name)]
     code = "import sys, exirkit.patterns as p, exirkit.patterns.books.loading as l; made = []; old = l._parse\n"
     code += "l._parse = lambda t, f, a: (made.append(f), old(t, f, a))[1]\n"
-    code += "p.load_book('dtype'); sys.exit(any('backends' in f for f in made) or not made)"
+    code += "p.load_book('copies'); sys.exit(any('backends' in f for f in made) or not made)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from .mentions import Mention as Mention
 from .mentions import counterpart as counterpart
 from .mentions import mentions_of as mentions_of
+from .migration import TO_EXIRKIT as TO_EXIRKIT
+from .migration import Migration as Migration
+from .migration import migrate_source as migrate_source
 from .module_tree import install as _install
 from .names import OFFICIAL as OFFICIAL
 from .names import Absence as Absence

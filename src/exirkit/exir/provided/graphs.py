@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import COND, MAP, SCAN, WHILE, attribute_of, called_graphs, control_flow_calls, delegate_of, underlying
+from exirkit.ir import (
+    COND,
+    MAP,
+    SCAN,
+    WHILE,
+    HigherOrderOperator,
+    attribute_of,
+    called_graphs,
+    control_flow_calls,
+    delegate_of,
+    underlying,
+)
 from exirkit.program import LoweredBackendModule
 
 Called = tuple[str, GraphModule, Node]

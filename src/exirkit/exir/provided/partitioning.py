@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.passes.infra.partitioner import Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from exirkit.ir import ContractError, UsageError, is_param_node, operator_name
+from exirkit.ir import ContractError, OpOverload, UsageError, is_param_node, operator_name
 from exirkit.passes import (
     DELEGATION_TAG,
     DelegationSpec,

@@ -13,6 +13,7 @@ from exirkit.ir import (
     CALL_DELEGATE,
     AllocSpec,
     EdgeOpOverload,
+    FakeTensor,
     GraphEditor,
     ProgramInterface,
     TensorSpec,
@@ -21,6 +22,7 @@ from exirkit.ir import (
     attribute_of,
     called_graphs,
     control_flow_call,
+    disable_current_modes,
     edge_operator,
     module_of_program,
     ops,
@@ -134,7 +136,7 @@ class ConstPropPass(ExportPass):
         is_quantisation = schema is not None and schema.name.startswith("quantized_decomposed::")
         if is_quantisation is not self.propogate_quant or not _is_constant([args, kwargs]):
             return super().call_operator(op, args, kwargs, meta)
-        with torch.utils._python_dispatch._disable_current_modes():
+        with disable_current_modes():
             return underlying(op)(*args, **kwargs)
 
 
@@ -144,7 +146,7 @@ def _is_constant(argument: Any) -> bool:
     if isinstance(argument, list | tuple):
         return all(map(_is_constant, argument))
     if isinstance(argument, torch.Tensor):
-        return not isinstance(argument, torch._subclasses.FakeTensor)
+        return not isinstance(argument, FakeTensor)
     return argument is None or isinstance(
         argument, bool | int | float | str | torch.dtype | torch.device | torch.layout | torch.memory_format
     )
@@ -159,7 +161,7 @@ class ScalarToTensorPass(ExportPass):
         def as_tensor(value: Any, argument: Any) -> Any:
             if not isinstance(value, bool | int | float) or not isinstance(argument.type, torch.TensorType):
                 return value
-            with torch.utils._python_dispatch._disable_current_modes():
+            with disable_current_modes():
                 return torch.tensor(value)
 
         args, kwargs = map_args(op, as_tensor, args, kwargs)

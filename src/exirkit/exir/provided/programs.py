@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
-from exirkit.ir import GraphEditor, copy_program, fake_like, fake_mode_of
+from exirkit.ir import GraphEditor, Verifier, copy_program, fake_like, fake_mode_of
 from exirkit.passes import ExportedProgramPassManager, LiftConstants, updated_signature
 
 DEBUG_HANDLE_KEY = "debug_handle"

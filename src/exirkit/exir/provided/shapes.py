@@ -8,10 +8,9 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from exirkit.emit import ScalarType
-from exirkit.ir import Dim, UsageError, dim_order_from_memory_format
+from exirkit.ir import Dim, GuardOnDataDependentSymNode, UsageError, dim_order_from_memory_format
 
 CHANNELS_LAST = (0, 2, 3, 1)
 """Order of dims of `torch.channels_last`."""
