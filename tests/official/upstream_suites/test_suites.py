@@ -7,9 +7,11 @@ from importlib.util import find_spec
 import pytest
 from tests.official.upstream_suites.plugin import matches
 from tests.official.upstream_suites.running import Group, Known, modules_of, read_table, run_modules
+from tests.official.upstream_suites.seen import BEGIN, PAGE, read_seen, seen_in, table_text, written
 from tests.thoroughness import TRIES_ALL
 
 TABLE = read_table()
+SEEN = read_seen()
 FOLDERS = ("xnnpack/test", "vulkan/test", "apple/coreml/test", "cadence/aot/tests", "cortex_m/test")
 # What a suite expects to fail, it expects of each chain.
 GOOD = ("passed", "expected failure")
@@ -33,6 +35,10 @@ def test_what_the_official_chain_passes_passes_through_ours(group: Group) -> Non
     assert not fixed, f"these pass now; take them out of suites.yaml: {fixed}"
     silent = [module for module in group.modules if not any(_is_in(name, module) for name in outcomes)]
     assert not silent, f"no test of these has run: {silent}"
+    # More pass where packages are installed without which the groups were counted.
+    seen = None if any(map(find_spec, NEEDED)) else SEEN.get(group.name)
+    differs = seen and seen_in(outcomes).differs(seen)
+    assert not differs, f"seen.yaml and the documentation say otherwise, run {_seen_again(group)}: {differs}"
     idle = [
         module
         for module in group.modules
@@ -46,6 +52,21 @@ def test_what_needs_a_package_is_named_where_it_is_missing(package: str) -> None
     tests = [pattern for one in TABLE.known if one.needs == package for pattern in one.tests]
     if find_spec(package) is None:
         pytest.skip(f"these need {package}: {', '.join(tests)}")
+
+
+def _seen_again(group: Group) -> str:
+    """Return the command that counts a group again."""
+    return f"`python -m tests.official.upstream_suites.seen '{group.name}'`"
+
+
+@pytest.mark.executorch
+def test_the_documentation_has_the_table_of_what_was_seen() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page, table_text(TABLE, SEEN)) == page, "run python -m tests.official.upstream_suites.seen --print"
+    assert page.count(BEGIN) == 1
+    assert set(SEEN) <= {group.name for group in TABLE.groups}
+    unknown = [name for one in SEEN.values() for names in one.others.values() for name in names if not _known(name)]
+    assert not unknown, "tests that do not pass have no reason"
 
 
 def _known(test: str) -> list[Known]:
