@@ -246,7 +246,7 @@ def lay_out(
     constant_alignment = _check_alignment("constant_tensor_alignment", constant_tensor_alignment)
     payload_alignment = _check_alignment("delegate_alignment", delegate_alignment)
     segments = _Segments(_check_alignment("segment_alignment", segment_alignment))
-    _check_in_memory(program, mutable_data, named_data)
+    _check_in_memory(program, mutable_data)
     update: dict[str, object] = {}
     if program.constant_buffer:
         update["constant_segment"] = segments.add_table(program.constant_buffer, constant_alignment)
@@ -424,9 +424,7 @@ def _add_named_data(named_data: Mapping[str, NamedBlob], segments: _Segments) ->
     return [NamedData(key=key, segment_index=indices[number]) for key, number in numbers.items()]
 
 
-def _check_in_memory(
-    program: Program, mutable_data: Sequence[Buffer] | None, named_data: Mapping[str, NamedBlob] | None
-) -> None:
+def _check_in_memory(program: Program, mutable_data: Sequence[Buffer] | None) -> None:
     """Reject a program that is laid out already."""
     faults = {
         "segments": bool(program.segments),

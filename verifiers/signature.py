@@ -285,18 +285,17 @@ def _is_empty(promised: Any) -> bool:
     return bool(lower > upper) or bool(upper < 0)
 
 
-def check_debug_handles(program: ExportedProgram | GraphModule, *, bodies: bool = True) -> list[Diagnostic]:
+def check_debug_handles(program: ExportedProgram | GraphModule) -> list[Diagnostic]:
     """Check that every call has a debug handle, and that calls that come from different nodes have different ones.
 
     Args:
         program: Program of any dialect.
-        bodies: Also examine bodies of control flow.
 
     Returns:
         All findings (EK350: no handle, EK351: no number, EK352: one for nodes of different origin), in graph order.
     """
     findings: list[Diagnostic] = []
-    for graph in graphs_of(program) if bodies else graphs_of(program)[:1]:
+    for graph in graphs_of(program):
         owners: dict[int, tuple[Node, Any]] = {}
         for node in graph.calls():
             findings += _findings(graph, node, owners)

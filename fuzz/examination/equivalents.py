@@ -14,17 +14,19 @@ Detour = Callable[[Ref, str, TensorType], "list[Call] | None"]
 """Makes calls that lead from a value to the same value under another name; None where that is not possible."""
 
 
-def equivalent(program: Program, seed: int, *, count: int = 2) -> tuple[Program, str]:
+_DETOURS = 2
+
+
+def equivalent(program: Program, seed: int) -> tuple[Program, str]:
     """Return a program that must compute the same bits, and what was done to it.
 
     Args:
         program: A program without control flow in the places that are changed.
         seed: Decides what is done.
-        count: How many detours are inserted.
     """
     chooser = random.Random(seed)
     notes: list[str] = []
-    for number in range(count):
+    for number in range(_DETOURS):
         program, note = _with_detour(program, chooser, f"same{number}")
         notes.append(note)
     return program, "; ".join(note for note in notes if note)

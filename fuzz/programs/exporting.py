@@ -115,12 +115,12 @@ def dynamic_shapes(program: Program, method: Method) -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for one in method.inputs:
-        sizes = {place: _dynamic(dim, program, dims) for place, dim in enumerate(one.type.sizes)}
+        sizes = {place: _dynamic(dim, dims) for place, dim in enumerate(one.type.sizes)}
         found[one.name] = {place: size for place, size in sizes.items() if size is not None}
     return found
 
 
-def _dynamic(dim: int | str, program: Program, dims: Mapping[str, Any]) -> Any:
+def _dynamic(dim: int | str, dims: Mapping[str, Any]) -> Any:
     free = [name for name in symbols_of(dim) if name in dims]
     if not free:
         return None

@@ -31,8 +31,6 @@ from exirkit.fuzz.programs import (
 from exirkit.fuzz.programs.sizes import size_value
 from exirkit.ir import DiagnosticError
 
-from .localization import Culprit, find_culprit
-
 
 def reduce(program: Program, is_bad: Callable[[Program], bool], *, trials: int = 2000) -> Program:
     """Return a small program that is still bad.
@@ -93,16 +91,13 @@ def smallest(
     return value
 
 
-def same_failure(
-    failure: Failure, *, compiler: Compiler | None = None, seed: int = 0, culprit: Culprit | None = None
-) -> Callable[[Program], bool]:
+def same_failure(failure: Failure, *, compiler: Compiler | None = None, seed: int = 0) -> Callable[[Program], bool]:
     """Return what tests whether a program fails in the same way: found by the same oracle, with the same symptom.
 
     Args:
         failure: The failure.
         compiler: As for `check`.
         seed: As for `check`.
-        culprit: Must be the culprit as well.
     """
     oracles = ("eager-run", failure.oracle)
 
@@ -112,11 +107,7 @@ def same_failure(
         except DiagnosticError:
             return False
         verdict = check(program, compiler=compiler, oracles=oracles, seed=seed)
-        found = next((one for one in verdict.failures if _is_alike(one, failure)), None)
-        if found is None or culprit is None:
-            return found is not None
-        other = find_culprit(program, found, compiler=compiler, seed=seed)
-        return (other.part, other.rule) == (culprit.part, culprit.rule)
+        return any(_is_alike(one, failure) for one in verdict.failures)
 
     return is_bad
 

@@ -190,9 +190,9 @@ class DecomposeLibraryOperators(DecomposeToCore):
         return isinstance(op, OpOverload) and is_library_composite(op) and table.find(op) is None
 
 
-def has_library_operators(program: ExportedProgram, table: OutVariantTable | None = None) -> bool:
+def has_library_operators(program: ExportedProgram) -> bool:
     """Return whether `decompose-library-operators` changes an Edge program; few programs need it."""
-    table = table or OutVariantTable()
+    table = OutVariantTable()
     graphs = [module.graph for module in called_graphs(program.graph_module)]
     return any(DecomposeLibraryOperators.concerns(node, table) for graph in graphs for node in graph.nodes)
 

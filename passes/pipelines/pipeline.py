@@ -33,7 +33,7 @@ from exirkit.ir import (
     read_document,
     read_text,
 )
-from exirkit.passes.contract import Pass, PassRegistry, PassReport
+from exirkit.passes.contract import Pass, PassRegistry, PassReport, ReportingPass
 from exirkit.passes.optimize.clean_up import ApplyRules
 from exirkit.passes.to_aten.decompose_to_core import WholeGraphNeededError
 from exirkit.passes.to_executorch.symbolic_shapes import is_assertion
@@ -60,6 +60,7 @@ class StageReport:
         erased: How many nodes are gone; likewise.
         changed: How many nodes that were there before and are still there differ; likewise.
         seconds: Wall time.
+        details: The report of a pass that keeps one, such as what a propagation converts.
     """
 
     number: str
@@ -72,6 +73,7 @@ class StageReport:
     erased: int
     changed: int
     seconds: float
+    details: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +304,7 @@ class PipelineRun:
                 erased=report.erased,
                 changed=report.changed,
                 seconds=time.perf_counter() - start,
+                details=edit.report if isinstance(edit, ReportingPass) else None,
             )
         )
         self._tell("after", one, edit, report.modified)

@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
-from exirkit.ir import DefinedOperator, UsageError, operator_name, underlying
+from exirkit.ir import UsageError, operator_name, underlying
 from exirkit.patterns.operators.arguments import normalized_arguments
 
 from .declaration import Propagation, Transfer, is_covered_kind
@@ -205,7 +204,7 @@ class _Reader:
         op = underlying(node.target)
         row, named = None, {}
         # Of most operators no row speaks, and their arguments need not be looked at by name.
-        if op in self._made.rows_of and isinstance(op, OpOverload | DefinedOperator):
+        if op in self._made.rows_of:
             named = normalized_arguments(node)
             row = row_for(self._made, op, named, node.meta.get("val"))
         if row is None:

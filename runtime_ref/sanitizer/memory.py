@@ -96,7 +96,7 @@ def map_allocations(
     if views is not None:
         places.base = _followed(views, places)
     else:
-        places.base = _guess_views(plan, facts, effects, places, changed)
+        places.base = _guess_views(plan, facts, effects, places)
     return places
 
 
@@ -155,7 +155,7 @@ def _outputs(plan: ExecutionPlan) -> Iterable[int]:
 
 
 def _guess_views(
-    plan: ExecutionPlan, facts: PlanFacts, effects: Sequence[Effect], places: AllocationMap, changed: set[int]
+    plan: ExecutionPlan, facts: PlanFacts, effects: Sequence[Effect], places: AllocationMap
 ) -> dict[int, int]:
     used = _first_uses(plan, effects)
     written = dict.fromkeys([*plan.inputs, *places.state], -1)

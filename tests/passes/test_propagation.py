@@ -15,6 +15,7 @@ from torch.export import Dim, ExportedProgram, export
 from exirkit import to_edge
 from exirkit.ir import ContractError, ModelError, operator_name
 from exirkit.passes import Pipeline, PropagationPass
+from exirkit.runtime_ref import Runtime
 
 CHANNELS_LAST, PERMUTES = "layout.channels-last", "layout.permutes"
 COPY = "dim_order_ops._to_dim_order_copy.default"
@@ -91,7 +92,8 @@ def test_new_nodes_know_where_they_come_from() -> None:
 def test_the_whole_chain_takes_it() -> None:
     model, x = Blocks().eval(), torch.randn(2, 3, 12, 10)
     lowered = to_edge(export(model, (x,))).transform([PropagationPass(CHANNELS_LAST)]).to_executorch()
-    assert lowered.buffer
+    found = Runtime.get().load_program(lowered.buffer).load_method("forward").execute((x,))
+    torch.testing.assert_close(tuple(found), model(x))
 
 
 def test_permutations_cancel_through_calls_between_them() -> None:
@@ -262,6 +264,7 @@ def test_pipelines_name_it(tmp_path: Path) -> None:
     program = edge(Blocks(), torch.randn(2, 3, 12, 10))
     result = Pipeline.from_file(path).run(program)
     assert operators(result.program).count(COPY) == 2
+    assert result.reports[0].details.cost == 2 * 3 * 12 * 10 + 2 * 4 * 6 * 5
 
 
 @pytest.mark.parametrize("solver", ["cut", "forward", "backward", "local"])

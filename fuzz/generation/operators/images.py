@@ -132,14 +132,14 @@ def _layer(scope: Scope, operator: Operator) -> None:
     if operator.option("single"):
         scope.call(operator.name, args, fact)
         return
-    scope.call_several(operator.name, args, (fact, *_moments(value, (*value.sizes[:-1], 1), 4.1)))
+    scope.call_several(operator.name, args, (fact, *_moments(value, (*value.sizes[:-1], 1))))
 
 
-def _moments(value: Value, sizes: Extents, spread: float) -> tuple[Fact, Fact]:
+def _moments(value: Value, sizes: Extents) -> tuple[Fact, Fact]:
     """Return what mean and reciprocal deviation are."""
     low, high = widened(value.fact.low, value.fact.high)
     mean = value.fact._replace(sizes=sizes, low=low, high=high, bits=None, is_dense=False)
-    return mean, mean._replace(low=0, high=spread)
+    return mean, mean._replace(low=0, high=4.1)
 
 
 def _group(scope: Scope, operator: Operator) -> None:
@@ -158,7 +158,7 @@ def _group(scope: Scope, operator: Operator) -> None:
         scope.call(operator.name, (value, groups, weight, bias, _epsilon(scope)), fact)
         return
     args = (value, weight, bias, batch, channels, inner, groups, _epsilon(scope))
-    scope.call_several(operator.name, args, (fact, *_moments(value, (batch, groups), 4.1)))
+    scope.call_several(operator.name, args, (fact, *_moments(value, (batch, groups))))
 
 
 def _batch(scope: Scope, operator: Operator) -> None:
@@ -183,7 +183,7 @@ def _batch_own(scope: Scope, operator: Operator) -> None:
     most = _bound(greatest_count(value.sizes) // channels, weight, bias)
     fact = value.fact._replace(low=-most, high=most, bits=None)
     args = (value, weight, bias, True, 0.125, _epsilon(scope))
-    scope.call_several(operator.name, args, (fact, *_moments(value, (channels,), 4.1)))
+    scope.call_several(operator.name, args, (fact, *_moments(value, (channels,))))
 
 
 _NORMS: Mapping[str, Callable[[Scope, Operator], None]] = {

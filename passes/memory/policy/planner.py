@@ -94,7 +94,7 @@ class _Compiled:
             and (not rule.dtype or spec.dtype in self._dtypes)
             and (rule.nbytes is None or rule.nbytes.admits(spec.nbytes()))
             and (not rule.module or agree(rule.module, module_paths(use.maker)))
-            and (not rule.value or agree(rule.value, facts.names_of(spec, use)))
+            and (not rule.value or agree(rule.value, facts.names_of(use)))
             and (not rule.kind or not facts.kinds_of(spec).isdisjoint(rule.kind))
             and all(self._holds(condition, value) for condition in self._conditions)
         )
@@ -145,7 +145,7 @@ class GraphAnswers:
             kinds.add("output")
         return kinds or {"intermediate"}
 
-    def names_of(self, spec: TensorSpec, use: ValueUse) -> list[str]:
+    def names_of(self, use: ValueUse) -> list[str]:
         """Return the names of a value: of its nodes, and of the buffer behind it."""
         target = self._targets.get(use.maker.name)
         names = dict.fromkeys([use.maker.name, use.holder.name, *([target] if target else [])])

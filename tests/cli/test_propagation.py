@@ -1,0 +1,69 @@
+"""`exirkit propagation`: verdicts, what is chosen in a model and why, and what is wrong with the files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Invoke
+from tests.patterns.propagation.declarations import BASE
+
+MODEL = """import torch
+
+
+def factory():
+    layers = torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1), torch.nn.Softmax(1)
+    return torch.nn.Sequential(*layers).eval(), (torch.randn(1, 3, 6, 5),)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(MODEL)
+    return f"{tmp_path / 'net.py'}:factory"
+
+
+def test_check(invoke: Invoke, tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
+    right.write_text(BASE)
+    wrong.write_text(BASE.replace("relu.default", "_softmax.default"))
+    done = invoke("propagation", "check", right, "--json")
+    assert done.exit_code == 0, done.output
+    (one,) = json.loads(done.stdout)["propagations"]
+    assert (one["ok"], one["rows"][0]["trials"]) == (True, 24)
+    done = invoke("propagation", "check", right, wrong, "--trials", "7")
+    assert done.exit_code == 1
+    assert "test.layout: accepted" in done.stdout
+    assert "test.layout: REJECTED" in done.stdout
+    assert "EK292" in done.stderr
+
+
+def test_explain(invoke: Invoke, model: str) -> None:
+    arguments = ("propagation", "explain", model, "--propagation", "layout.channels-last", "--json")
+    (method,) = json.loads(invoke(*arguments).stdout)["methods"]
+    assert [one["wanted"] for one in method["conversions"]] == ["nhwc", "nchw"]
+    assert [one["cost"] for one in method["conversions"]] == [3 * 6 * 5, 4 * 4 * 3]
+    assert method["cost"] == 3 * 6 * 5 + 4 * 4 * 3
+    assert method["around_every_call"] == method["cost"] + 2 * 8 * 4 * 3
+    (method,) = json.loads(invoke(*arguments, "--node", "%aten_relu_default").stdout)["methods"]
+    assert "chosen by cost" in method["nodes"][0]["message"]
+
+
+def test_errors(invoke: Invoke, model: str, tmp_path: Path) -> None:
+    done = invoke(
+        "propagation", "explain", model, "--propagation", "layout.channels-last", "--node", "aten_relu_defalt"
+    )
+    assert done.exit_code == 2
+    assert "aten_relu_default" in done.stderr
+    (tmp_path / "bad.yaml").write_text(BASE.replace("nhwc:", "nhcw:", 1))
+    done = invoke("propagation", "explain", model, "--propagation", tmp_path / "bad.yaml")
+    assert done.exit_code == 1
+    assert "EK291" in done.stderr
+
+
+def test_schema(invoke: Invoke, tmp_path: Path) -> None:
+    done = invoke("propagation", "schema")
+    assert json.loads(done.stdout)["title"] == "An analysis of the whole graph for exirkit"
+    assert invoke("propagation", "schema", "-o", tmp_path / "schema.json").exit_code == 0
+    assert json.loads((tmp_path / "schema.json").read_text()) == json.loads(done.stdout)
