@@ -418,7 +418,10 @@ class MethodEmitter:
         if known is None:
             if spec.mem_offset is None and spec not in self._unplanned and not spec.is_dynamic_unbound_tensor:
                 raise ContractError(_no_place(node, spec))
-            known = self._spec_ids[spec] = self.values.new(tensor_value(spec))
+            try:
+                known = self._spec_ids[spec] = self.values.new(tensor_value(spec))
+            except ModelError as error:
+                raise ModelError(_placed(error.diagnostics[0], node)) from None
         return known
 
     def _outputs(self, output: Node) -> list[int]:
@@ -436,6 +439,12 @@ class MethodEmitter:
     def _output_constant(self, value: Any) -> int | None:
         # The runtime returns no strings.
         return None if isinstance(value, str) else self.values.constant(value)
+
+
+def _placed(found: Diagnostic, node: Node) -> Diagnostic:
+    """Return a diagnostic about a tensor at the call that makes it; memory for a result has no source line itself."""
+    maker = next(iter(node.users), node) if node.target is alloc else node
+    return found.model_copy(update={"location": locate(maker)})
 
 
 def _may_be_unplanned(program: ExportedProgram) -> set[TensorSpec]:

@@ -83,6 +83,7 @@ class ScalarType(IntEnum):
                     "EK501",
                     f"the .pte format has no element type for {dtype}",
                     expected=", ".join(str(known).removeprefix("torch.") for known in _FROM_DTYPE),
+                    hint="keep real and imaginary parts in two real tensors" if dtype.is_complex else None,
                 )
             )
         return found

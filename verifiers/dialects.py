@@ -67,6 +67,14 @@ _FUNCTIONS = frozenset(
     }
 )
 _MEMORY = (alloc, view, free)
+_TWO_PARTS = (
+    "keep real and imaginary parts in two real tensors: (a + bi)(c + di) is (ac - bd) + (ad + bc)i, and polar(r, t) is "
+    "r cos t + (r sin t)i"
+)
+_FOURIER = (
+    "multiply with matrices of cosines and sines: over n places, with angle = 2 * pi / n * outer(arange(n), "
+    "arange(n)), the real part of the transform of a real x is x @ cos(angle), the imaginary one -x @ sin(angle)"
+)
 # The write-back of state.
 _WRITES_IN_EXECUTORCH = frozenset({torch.ops.aten.copy_.default})
 
@@ -212,6 +220,14 @@ def _missing_value(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
 
 
 def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
+    if _is_complex(node):
+        return graph.finding(
+            "EK301",
+            node,
+            f"{op.name()} is not a core ATen operator: it computes complex numbers",
+            notes=("runtimes have no kernels for complex numbers, and files no element type",),
+            hint=_FOURIER if "_fft_" in op._schema.name else _TWO_PARTS,
+        )
     advice = facts_of(op).advice
     return graph.finding(
         "EK301",
@@ -223,6 +239,13 @@ def _not_core(graph: ProgramGraph, node: Node, op: OpOverload) -> Diagnostic:
         ),
         hint=f"if your runtime has a kernel: EdgeCompileConfig(_core_aten_ops_exception_list=[torch.ops.{op}])",
     )
+
+
+def _is_complex(node: Node) -> bool:
+    """Return whether a call takes or returns complex tensors."""
+    results = value_of(node)
+    values = [*map(value_of, node.all_input_nodes), *(results if isinstance(results, list | tuple) else [results])]
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
 def _not_edge(graph: ProgramGraph, node: Node, what: str) -> Diagnostic:

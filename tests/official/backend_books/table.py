@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from tests.official.backend_books.findings import pass_findings
+
 from exirkit.patterns import (
     BackendClass,
     BackendClasses,
@@ -65,6 +67,16 @@ results, they do not follow it, and the remark says so.
 """
 
 
+_DEFECTS = """
+## Defects of the classes
+
+Programs that classes get wrong, found with samples and near misses of the rules that do their work. Each script runs
+on its own and fails while the defect is there; `tests/official/backend_books/test_findings.py` runs all of them, and
+the rules on the same programs, whose results they keep.
+
+"""
+
+
 def rule_lines() -> dict[str, int]:
     """Return the number of lines of every shipped rule, of general books and of those of backends."""
     return {rule: lines for name in (*shipped_books(), *backend_books()) for rule, lines in _lines_of(name).items()}
@@ -98,6 +110,10 @@ def page() -> str:
                 ["class", "what it does", "extent", "rules and passes", "lines there", "lines here", "remark"], rows
             )
         )
+    rows = [
+        [f"[{one.title}](../upstream/passes/{one.name}.py)", one.book, f"`{one.class_name}`"] for one in pass_findings()
+    ]
+    parts.append(_DEFECTS + _table(["what is wrong", "book", "class"], rows))
     return "".join(parts)
 
 

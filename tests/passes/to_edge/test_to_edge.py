@@ -206,3 +206,29 @@ def test_arguments_that_passes_name_are_written_by_position() -> None:
     (call,) = (one for one in lowered.graph.nodes if one.op == "call_function")
     assert call.args[1:] == (None, 0.5)
     assert not call.kwargs
+
+
+@pytest.mark.parametrize(
+    ("function", "operator_name", "hint"),
+    [
+        (lambda x: torch.fft.fftn(x, dim=(0, 1)).real, "aten::_fft_c2c", "matrices of cosines and sines"),
+        (lambda x: torch.fft.rfft(x).real, "aten::view_as_real", "in two real tensors"),
+        (lambda x: torch.view_as_real(torch.polar(x, x)), "aten::polar", "in two real tensors"),
+    ],
+)
+def test_complex_numbers_are_rejected_with_a_way_out(function: Any, operator_name: str, hint: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        to_edge(exported(function, torch.randn(2, 4)))
+    first = caught.value.diagnostics[0]
+    assert first.code == "EK301"
+    assert first.message == f"{operator_name} is not a core ATen operator: it computes complex numbers"
+    assert hint in (first.hint or "")
+    assert first.location.source is not None
+
+
+def test_a_complex_result_that_no_file_can_hold_has_its_place() -> None:
+    with pytest.raises(ModelError) as caught:
+        to_edge(exported(torch.fft.rfft, torch.randn(2, 4))).to_executorch()
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.location.node) == ("EK501", "%aten__fft_r2c_default")
+    assert found.hint == "keep real and imaginary parts in two real tensors"

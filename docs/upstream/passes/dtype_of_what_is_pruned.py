@@ -1,0 +1,14 @@
+"""Integers that are joined with no floats stay integers."""
+import torch
+from executorch.exir.passes.prune_empty_tensors_pass import PruneEmptyTensorsPass
+from executorch.exir import to_edge
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.cat([x, y])
+
+inputs = (torch.tensor([1, 2]), torch.zeros(0))
+module = to_edge(torch.export.export(Model(), inputs)).exported_program().graph_module
+seen = PruneEmptyTensorsPass()(module).graph_module(*inputs)[0]
+expected = Model()(*inputs)
+assert seen.dtype == expected.dtype, f"seen {seen.dtype}, expected {expected.dtype}"

@@ -1,0 +1,15 @@
+"""A mean over no dims, which means all of them, becomes a sum that is divided by one."""
+import torch
+from executorch.backends.transforms.mean_to_sum_div import MeanToSumDiv
+from executorch.exir import to_edge
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.aten.mean.dim(x, [])
+
+inputs = (torch.tensor([[1.0, -2.0], [3.0, 4.0]]),)
+module = to_edge(torch.export.export(Model(), inputs)).exported_program().graph_module
+seen = MeanToSumDiv()(module).graph_module(*inputs)[0]
+expected = Model()(*inputs)
+text = f"seen {seen.tolist()}, {list(seen.shape)}; expected {expected.tolist()}"
+assert seen.shape == expected.shape and torch.allclose(seen.double(), expected.double(), equal_nan=True), text

@@ -1,0 +1,18 @@
+"""A slice of a slice that begins before the first element counts from elsewhere."""
+import typing
+import torch
+import typing_extensions
+typing.override = typing_extensions.override  # new in Python 3.12
+from executorch.backends.cadence.aot.fuse_ops import FuseSliceSameDimPass
+from executorch.exir import to_edge
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x[-12:8][2:5]
+
+inputs = (torch.arange(10.0),)
+module = to_edge(torch.export.export(Model(), inputs)).exported_program().graph_module
+seen = FuseSliceSameDimPass()(module).graph_module(*inputs)[0]
+expected = Model()(*inputs)
+text = f"seen {seen.tolist()}, {list(seen.shape)}; expected {expected.tolist()}"
+assert seen.shape == expected.shape and torch.allclose(seen.double(), expected.double(), equal_nan=True), text

@@ -1,0 +1,18 @@
+"""Average pooling of a single image stops the pass."""
+import typing
+import torch
+import typing_extensions
+typing.override = typing_extensions.override  # new in Python 3.12
+from executorch.backends.cadence.aot.replace_ops import ReplaceAtenAvgPoolWithCadenceAvgPoolPass
+from executorch.exir import to_edge
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.avg_pool2d(x, 2)
+
+inputs = (torch.rand(3, 4, 4),)
+module = to_edge(torch.export.export(Model(), inputs)).exported_program().graph_module
+seen = ReplaceAtenAvgPoolWithCadenceAvgPoolPass()(module).graph_module(*inputs)[0]
+expected = Model()(*inputs)
+text = f"seen {seen.tolist()}, {list(seen.shape)}; expected {expected.tolist()}"
+assert seen.shape == expected.shape and torch.allclose(seen.double(), expected.double(), equal_nan=True), text

@@ -1,0 +1,69 @@
+"""The defects of official classes are there, and the rules that do the work of these classes do not have them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from tests.official.backend_books.findings import FOLDER, PassFinding, pass_findings
+from tests.patterns.rule_files import rule
+
+from exirkit import to_edge
+from exirkit.passes import ApplyRules
+from exirkit.patterns import CompiledRule, backend_books, backend_classes, load_book, shipped_books
+
+FOUND = pass_findings()
+# Every seventh program by default; each takes about a second.
+PROGRAMS = [
+    pytest.param(one, id=one.name, marks=() if number % 7 == 0 else pytest.mark.slow)
+    for number, one in enumerate(FOUND)
+]
+REPROS = Path(__file__).parents[2] / "fuzz" / "official" / "run_repros.py"
+
+
+def rules_of(finding: PassFinding) -> list[CompiledRule]:
+    """Return the rules that do the work of the class."""
+    (entry,) = [one for one in backend_classes(finding.book).entries if one.name == finding.class_name]
+    books = {each.id: name for name in (*shipped_books(), *backend_books()) for each in _rules(name)}
+    return [rule(books[one], one) for one in entry.rules]
+
+
+def _rules(name: str) -> list[CompiledRule]:
+    return _KNOWN.setdefault(name, load_book(name).rules)
+
+
+_KNOWN: dict[str, list[CompiledRule]] = {}
+
+
+def test_list_is_that_of_the_folder() -> None:
+    assert sorted(one.script for one in FOUND) == sorted(FOLDER.glob("*.py"))
+    assert all(len(one.script.read_text(encoding="utf-8").splitlines()) <= 20 for one in FOUND)
+    assert all(one.title.endswith(".") for one in FOUND)
+
+
+@pytest.mark.parametrize("finding", PROGRAMS)
+def test_our_rules_keep_results(finding: PassFinding) -> None:
+    model, inputs = finding.program()
+    edge = to_edge(torch.export.export(model, inputs)).transform([ApplyRules(rules_of(finding))])
+    seen, expected = edge.exported_program().module()(*inputs), model(*inputs)
+    torch.testing.assert_close(seen, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.executorch
+@pytest.mark.skipif(find_spec("executorch") is None, reason="the official package is not installed")
+def test_defects_are_still_there() -> None:
+    scripts = "\n".join(str(one.script) for one in FOUND)
+    done = subprocess.run(
+        [sys.executable, str(REPROS)], input=scripts, capture_output=True, text=True, check=True, timeout=600
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for finding, answer in zip(FOUND, answers, strict=True):
+        assert answer["code"] == 1, f"{finding.name} was fixed; take it out of the list"
+        assert re.search(finding.shows, answer["output"]), answer["output"][-2000:]
