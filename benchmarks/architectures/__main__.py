@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.architectures.building import Architecture, import_torchvision, read_library
@@ -75,7 +76,8 @@ def _import_once(chosen: dict[str, Architecture]) -> None:
     """Import what the forks need, which takes longer than most models do."""
     import_module("exirkit.runtime_ref")
     libraries = {one.library for one in chosen.values()}
-    if libraries & {"timm", "torchvision"}:
+    # transformers imports torchvision where there is one.
+    if find_spec("torchvision") is not None:
         import_torchvision()
     for library in libraries - {"torchvision"}:
         import_module(library)

@@ -48,6 +48,8 @@ class Forms:
         operators: Operators of the calls that may be met.
         composed: Those that may be the last one of its parts.
         variants: Those that take the same arguments by the same names.
+        same: The operator and its variants.
+        others: The other operators that may be met.
         met: Identities of `operators`.
         alike: Identities of the variants whose calls have the same view of their arguments.
     """
@@ -59,6 +61,8 @@ class Forms:
         self.composed = frozenset().union(*(one.met for one in self.composites))
         self.operators = self.composed | self.readers.keys()
         self.variants = frozenset(met for met, reader in self.readers.items() if reader is same)
+        self.same = self.variants | {op}
+        self.others = self.operators - self.same
         # By identity, since torch computes the hash of an operator in Python.
         self.met = frozenset(map(id, self.operators))
         self.alike = frozenset(id(met) for met in self.variants if _counts_alike(met, op))

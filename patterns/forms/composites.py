@@ -170,7 +170,7 @@ class CompositeReading:
 
 @cache
 def _index() -> tuple[tuple[Composite, ...], PredicateTree]:
-    """Return all definitions, and the tree that tells which of them may be met at a call."""
+    """Return all definitions, and the tree that states which of them can match at a call."""
     from exirkit.patterns.matching.predicate_tree import PredicateTree
 
     ordered = tuple(one for ones in composites().values() for one in ones)

@@ -33,7 +33,6 @@ from exirkit.patterns.syntax.terms import (
     Term,
     Variable,
     children,
-    walk,
 )
 from exirkit.patterns.types.parser import link_variables, parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
@@ -231,8 +230,7 @@ class CompiledRule:
     @property
     def operators(self) -> list[Operator]:
         """The operators that pattern and replacements call."""
-        called = [one.op for root in self.pattern.roots for one in walk(root) if isinstance(one, Call)]
-        return called + [op for case in self.cases for op in case.replace.operators]
+        return [one.op for one in self.pattern.calls] + [op for case in self.cases for op in case.replace.operators]
 
     @property
     def opaque(self) -> tuple[str, ...]:
@@ -245,8 +243,7 @@ class CompiledRule:
     @property
     def names_writing(self) -> bool:
         """Whether the pattern names an operator that writes to its arguments, and means it."""
-        terms = [term for root in self.pattern.roots for term in walk(root) if isinstance(term, Call)]
-        return any(term.op._schema.is_mutable for term in terms if hasattr(term.op, "_schema"))
+        return any(term.op._schema.is_mutable for term in self.pattern.calls if hasattr(term.op, "_schema"))
 
     @property
     def asks_for_stored(self) -> bool:
@@ -336,7 +333,7 @@ def usable_forms(
     """
     if rule.dialect.source != "any":
         return None
-    called = [term.op for root in pattern.roots for term in walk(root) if isinstance(term, Call)]
+    called = [term.op for term in pattern.calls]
     every = {op: forms for op in dict.fromkeys(called) if (forms := forms_of(op)) is not None}
     made = {op for case in cases for op in case.replace.operators}
     starts = anchors(pattern.roots[0], variables, every)
@@ -380,12 +377,11 @@ def variables_of(
 def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
     """Return the names that a match of a pattern binds, but for sizes."""
     names = set(pattern.named)
-    for root in pattern.roots:
-        for term in walk(root):
-            if isinstance(term, Variable | Splat) and term.name is not None:
-                names.add(term.name)
-            elif isinstance(term, OperatorCall):
-                names |= {term.variable} | ({term.rest} if term.rest else set())
+    for term in pattern.terms:
+        if isinstance(term, Variable | Splat) and term.name is not None:
+            names.add(term.name)
+        elif isinstance(term, OperatorCall):
+            names |= {term.variable} | ({term.rest} if term.rest else set())
     names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}
     # A shape that only types mention is a word for the generator, and known wherever those types are.
     return names
@@ -478,11 +474,7 @@ def _check_used(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) ->
 
 def _is_reachable(name: str, term: Term, pattern: Pattern) -> bool:
     named = getattr(term, "name", None)
-    return any(
-        one is term or (named is not None and getattr(one, "name", None) == named)
-        for root in pattern.roots
-        for one in walk(root)
-    )
+    return any(one is term or (named is not None and getattr(one, "name", None) == named) for one in pattern.terms)
 
 
 def _check_keep(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
@@ -513,5 +505,4 @@ def _height(term: Any, seen: int = 0) -> int:
 
 
 def _specificity(pattern: Pattern) -> int:
-    terms = [term for root in pattern.roots for term in walk(root)]
-    return sum(4 * isinstance(term, Call) + (not isinstance(term, Variable | Symbol)) for term in terms)
+    return sum(4 * isinstance(term, Call) + (not isinstance(term, Variable | Symbol)) for term in pattern.terms)

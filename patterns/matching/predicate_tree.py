@@ -267,8 +267,8 @@ def _ways(term: Any, path: Path, forms: Mapping[Any, Forms], operator: Any = Non
 
 def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: Any) -> Iterator[dict[Path, Question]]:
     found = forms.get(term.op)
-    alike = frozenset({term.op}) | (found.variants if found is not None else frozenset())
-    unlike = frozenset() if found is None else found.operators - alike
+    alike = frozenset({term.op}) if found is None else found.same
+    unlike = frozenset() if found is None else found.others
     if found is not None and term.op in found.operators and not _asks_only_of_kept(term, found):
         # Read in its second way a call has its arguments elsewhere.
         unlike |= {term.op}

@@ -165,7 +165,14 @@ class Traits:
 
 def traits_of(op: Operator) -> Traits:
     """Return the facts of an operator, or of the one behind a handle."""
-    return _traits(underlying(op))
+    known = _TRAITS.get(id(op))
+    if known is None:
+        known = _TRAITS[id(op)] = op, _traits(underlying(op))
+    return known[1]
+
+
+# By identity, since torch computes the hash of an operator in Python; the operator is kept so that it lives.
+_TRAITS: dict[int, tuple[Operator, Traits]] = {}
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 Operator: TypeAlias = Any
@@ -196,6 +197,16 @@ class Pattern:
     roots: tuple[Term, ...]
     is_variadic: bool
     named: Mapping[str, Term]
+
+    @cached_property
+    def terms(self) -> tuple[Term | Splat, ...]:
+        """All terms, as `walk` yields them, root by root."""
+        return tuple(term for root in self.roots for term in walk(root))
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls among the terms."""
+        return [term for term in self.terms if isinstance(term, Call)]
 
 
 def children(term: Term | Splat) -> Iterator[Term | Splat]:

@@ -117,7 +117,7 @@ def _reasons(table: Table, seen: Seen) -> str:
 
 
 def written(page: str, text: str) -> str:
-    """Return a page with the table in its place."""
+    """Return a page with the table inserted."""
     return re.sub(re.escape(BEGIN) + r".*?" + re.escape(END), lambda _: BEGIN + text + END, page, flags=re.DOTALL)
 
 

@@ -216,7 +216,7 @@ def test_arguments_that_passes_name_are_written_by_position() -> None:
         (lambda x: torch.view_as_real(torch.polar(x, x)), "aten::polar", "in two real tensors"),
     ],
 )
-def test_complex_numbers_are_refused_with_a_way_out(function: Any, operator_name: str, hint: str) -> None:
+def test_complex_numbers_are_rejected_with_a_way_out(function: Any, operator_name: str, hint: str) -> None:
     with pytest.raises(ModelError) as caught:
         to_edge(exported(function, torch.randn(2, 4)))
     first = caught.value.diagnostics[0]
