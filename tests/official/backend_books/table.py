@@ -36,14 +36,14 @@ check it.
 ```
 $ exirkit rule list backends/transforms
 $ exirkit rule check backends/transforms --strict      # or `backends`, for all of them
-$ exirkit lower models.py:make -o model.pte --rules canonicalize --rules backends/transforms
 $ exirkit lower models.py:make -o model.pte --pipeline backends/transforms
 ```
 
 `--pipeline backends/NAME` is the chain of the package: a pipeline in the order in which the package runs its classes,
 a stage for each class, with the rules that do its work, of general books as well. In Python it is
-`Pipeline.from_file("backends/transforms")`, and `load_book("backends/transforms")` is the book. After a change to one
-of them run
+`Pipeline.from_file("backends/transforms")`, and `load_book("backends/transforms")` is the book. Use the chain rather
+than `--rules` for several books at once: like the classes, some rules undo what those of another book do (a view that
+becomes an unsqueeze, and the reverse), and a stage applies its own only. After a change to one of them run
 
 ```
 $ exirkit rule check backends --strict --witnesses patterns/rules/backends/witnesses --update --fast
