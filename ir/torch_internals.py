@@ -1,7 +1,7 @@
 """All that exirkit uses of torch and that torch does not promise to keep.
 
 That is: private modules and names, modules that torch calls experimental, and private attributes of torch's own
-objects. A name that moves in a new version of torch is mended here; `tests/packaging/test_torch_internals.py` rejects
+objects. A name that moves in a new version of torch is fixed here; `tests/packaging/test_torch_internals.py` rejects
 such imports in all other modules, and checks that the attributes are there.
 
 Seen to work: torch 2.13.0 with all tests. torch 2.15.0 on a processor with the tests of `exirkit.ir`, but for two that

@@ -203,7 +203,7 @@ class _Reader:
             return
         op = underlying(node.target)
         row, named = None, {}
-        # Of most operators no row speaks, and their arguments need not be looked at by name.
+        # Of most operators no row speaks, and their arguments need not be found by name.
         if op in self._made.rows_of:
             named = normalized_arguments(node)
             row = row_for(self._made, op, named, node.meta.get("val"))

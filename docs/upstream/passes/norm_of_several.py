@@ -1,4 +1,4 @@
-"""A norm over any dim goes: its size is not looked at."""
+"""A norm over any dim goes: its size is not checked."""
 import typing
 import torch
 import typing_extensions
