@@ -107,3 +107,11 @@ _.FreeUnbounded
 
 # Called by the trees that `tools/selection_power` writes.
 _.active
+
+# Called by the classes of `exirkit.exir.provided`.
+_.check_constraints
+_.get_original_aten
+_.get_partition
+
+# A field of a report, written as JSON.
+_.propagations
