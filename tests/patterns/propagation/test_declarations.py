@@ -23,7 +23,7 @@ ROW = "- ops: aten.cat.default\n  args: same\n  result: same\n"
         (with_rows(ROW.replace("args: same", "args: {dim: same}")), "EK291", 13, 10),
         (with_rows(ROW + "  adapt: {dims: dim}\n"), "EK291", 15, 11),
         (with_rows(ROW + "  adapt: {tensors: tensors}\n"), "EK291", 15, 11),
-        (with_rows(ROW + "  adapt: {dim: inverse(prem)[dim]}\n"), "EK220", 15, 24 - 4),
+        (with_rows(ROW + '  adapt: {dim: "inverse(prem)[dim]"}\n'), "EK220", 15, 25),
         (with_rows(ROW + "  where: users(tensors) == 1\n"), "EK291", 15, 10),
         (with_rows(ROW + "  where: dim = 1\n"), "EK220", 15, 14),
         (with_rows(ROW + "  call: return tensors\n  adapt: {dim: dim}\n"), "EK291", 16, 3),
