@@ -247,6 +247,8 @@ class TensorSpec:
     """
 
     __slots__ = (
+        # Backends note things of their own on specs.
+        "__dict__",
         "__weakref__",
         "alignment",
         "const",
@@ -327,8 +329,9 @@ class TensorSpec:
     def __copy__(self) -> TensorSpec:
         """Copy the spec with lists of its own, so that bounding or planning the copy leaves the original alone."""
         copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
         for name in TensorSpec.__slots__:
-            if name != "__weakref__":
+            if name not in ("__dict__", "__weakref__"):
                 value = getattr(self, name)
                 setattr(copied, name, list(value) if isinstance(value, list) else value)
         return copied

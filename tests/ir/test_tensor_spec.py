@@ -141,8 +141,6 @@ def test_identity_and_copies() -> None:
     assert spec.lifetime == [1, 2]
     assert spec.shape == [2]
     assert other.mem_offset == 16
-    with pytest.raises(AttributeError):
-        spec.colour = "red"  # type: ignore[attr-defined]
 
 
 def test_in_place_base_is_a_base_without_offset() -> None:
@@ -198,6 +196,15 @@ def test_samples_stay_within_bounds() -> None:
     unbacked = shape_env.create_unbacked_symint()
     torch.fx.experimental.symbolic_shapes._constrain_range_for_size(unbacked, 2, 40)
     assert sample_ints([unbacked, unbacked * 2, 7]) == [40, 80, 7]
+
+
+def test_notes_of_backends_are_copied() -> None:
+    spec = TensorSpec(torch.float32, [2])
+    spec.etvk_node_repr = "texture"  # type: ignore[attr-defined]
+    other = copy.copy(spec)
+    other.etvk_node_repr = "buffer"  # type: ignore[attr-defined]
+    assert vars(spec) == {"etvk_node_repr": "texture"}
+    assert vars(other) == {"etvk_node_repr": "buffer"}
 
 
 def test_memory_operators_run_on_torch() -> None:
