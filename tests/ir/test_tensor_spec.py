@@ -200,9 +200,9 @@ def test_samples_stay_within_bounds() -> None:
 
 def test_notes_of_backends_are_copied() -> None:
     spec = TensorSpec(torch.float32, [2])
-    spec.etvk_node_repr = "texture"  # type: ignore[attr-defined]
+    setattr(spec, "etvk_node_repr", "texture")  # noqa: B010 (the class does not declare the name)
     other = copy.copy(spec)
-    other.etvk_node_repr = "buffer"  # type: ignore[attr-defined]
+    setattr(other, "etvk_node_repr", "buffer")  # noqa: B010
     assert vars(spec) == {"etvk_node_repr": "texture"}
     assert vars(other) == {"etvk_node_repr": "buffer"}
 
