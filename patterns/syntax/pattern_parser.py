@@ -155,7 +155,8 @@ class PatternParser:
 
     def _assignment(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            self._wrong("a pattern has lines `name = ...` and ends in `return ...`", statement)
+            hint = "loops belong into `replace`" if isinstance(statement, ast.For) else None
+            self._wrong("a pattern has lines `name = ...` and ends in `return ...`", statement, hint=hint)
             return
         target = statement.targets[0]
         names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
