@@ -195,7 +195,7 @@ class _Run:
         if isinstance(found, torch.Tensor | Node | str) or not isinstance(found, Sequence):
             raise ExpressionError(f"a loop needs a list, not {_article(_kind(found))}", self.node.iter)
         items = list(found)
-        probe = names.get(PROBE)
+        probe: LoopProbe | None = names.get(PROBE)
         return items if probe is None else probe.items(self.loop, items)
 
     def _turn(self, item: Any, inner: OwnNames) -> None:
