@@ -28,7 +28,6 @@ from exirkit.patterns.syntax.terms import (
     Sequence,
     Splat,
     Symbol,
-    Term,
     Through,
     Variable,
     children,

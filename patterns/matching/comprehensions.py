@@ -1,4 +1,4 @@
-"""Matching lists that their elements divide: comprehensions, whose elements are of one form, and what is around them."""
+"""Matching lists that their elements divide: comprehensions, and what stands around them."""
 
 from __future__ import annotations
 

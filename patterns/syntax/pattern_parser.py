@@ -155,7 +155,8 @@ class PatternParser:
 
     def _assignment(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            self._wrong("a pattern has lines `name = ...` and ends in `return ...`", statement)
+            hint = "loops belong into `replace`" if isinstance(statement, ast.For) else None
+            self._wrong("a pattern has lines `name = ...` and ends in `return ...`", statement, hint=hint)
             return
         target = statement.targets[0]
         names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
@@ -240,10 +241,8 @@ class PatternParser:
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as number)):
                 signed = -number if isinstance(node.op, ast.USub) else number
                 return Literal(normalised_literal(kind, signed), place=self.place(node))
-            case ast.List() | ast.Tuple():
+            case ast.List() | ast.Tuple() | ast.ListComp():
                 return self._list(node, kind)
-            case ast.ListComp():
-                return Sequence((Splat(None, parse_each(self, node), self.place(node)),), self.place(node))
             case ast.Call():
                 return self._call(node)
             case ast.Subscript():
@@ -315,7 +314,9 @@ class PatternParser:
             hint=f"write a name with a type in `vars` here, and `name == {ast.unparse(node)}` under `where`",
         )  # fmt: skip
 
-    def _list(self, node: ast.List | ast.Tuple, kind: Any) -> Term:
+    def _list(self, node: ast.List | ast.Tuple | ast.ListComp, kind: Any) -> Term:
+        if isinstance(node, ast.ListComp):
+            return Sequence((Splat(None, parse_each(self, node), self.place(node)),), self.place(node))
         items: list[Term | Splat] = []
         element = kind.getElementType() if kind is not None and hasattr(kind, "getElementType") else None
         element = element if element is None or not hasattr(element, "getElementType") else element.getElementType()

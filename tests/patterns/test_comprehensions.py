@@ -16,7 +16,8 @@ JOINED = """  vars: {xs: 'list of any [*S]', p: perm of S, d: axis of S}
   match: return aten.cat.default([aten.permute_copy.default(x, p) for x in xs], d)
   replace: return aten.permute_copy.default(aten.cat.default(xs, p[norm(d, xs[0])]), p)
 """
-MIDDLE = """  vars: {xs: 'list of f32 [*S]', before: 'list from 0 of f32 [*S]', rest: 'list from 0 of f32 [*S]', d: axis of S}
+MIDDLE = """  vars:
+    {xs: 'list of f32 [*S]', before: 'list from 0 of f32 [*S]', rest: 'list from 0 of f32 [*S]', d: axis of S}
   match: return aten.cat.default([*before, *[aten.relu.default(x) for x in xs], *rest], d)
   where: {expr: len(xs) > 1, kind: profit}
   replace: return aten.cat.default([*before, aten.relu.default(aten.cat.default(xs, d)), *rest], d)
