@@ -17,6 +17,7 @@ from torch.fx import Node
 from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, OpOverload, SourceText, copy_program
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
+from exirkit.patterns.checking.loop_trials import loop_without_witness
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
 from exirkit.patterns.checking.pattern_execution import CannotRunError
 from exirkit.patterns.checking.pattern_programs import program_of
@@ -355,7 +356,9 @@ def _miss(bench: RuleTrials, verdict: RuleVerdict, stored: StoredRule | None, *,
 
 
 def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a guard: nothing shows what it is for, or it is not what it is called."""
+    """Yield what is wrong with a guard or loop: nothing shows what it is for, or it is not what it is called."""
+    if one.what == "loop" and one.witness is None:
+        yield loop_without_witness(rule, one.text, is_tried=one.outcome != "not_run")
     if one.what != "guard" or any(skip.what.strip() == one.text.strip() for skip in rule.rule.verify.skip):
         return
     kinds = {guard.kind for guard in rule.guards if guard.text == one.text}

@@ -35,7 +35,7 @@ class StoredNearMiss(_Form):
     """What became of one part of a rule.
 
     Attributes:
-        what: `guard`, `literal`, `default` or `repeated`.
+        what: `guard`, `literal`, `default`, `repeated` or `loop`.
         text: The part.
         outcome: As in `NearMiss`.
         tried: How many values were tried.

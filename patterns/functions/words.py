@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import value_of
-from exirkit.patterns.syntax.expressions import compare, every, some, truth
+from exirkit.patterns.syntax.expressions import UndecidedError, compare, every, some, truth
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
@@ -104,6 +104,8 @@ def length(xs: Any) -> int:
 @word("range")
 def bounded_range(*ends: int) -> range:
     """Integers from, to, step."""
+    if any(isinstance(end, torch.SymInt) and not end.node.expr.is_Integer for end in ends):
+        raise UndecidedError("a range to a size that varies has no fixed number of elements: ask for static(...)")
     made = range(*ends)
     if len(made) > 100_000:
         raise ValueError("a range of more than 100,000 numbers")

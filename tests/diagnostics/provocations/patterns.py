@@ -161,6 +161,13 @@ def library_that_is_missing(_: Path) -> object:
     return found(RULE.replace("rules:", "libraries: [no_such_library]\nrules:"))
 
 
+@provokes("EK226")
+def loop_of_one_turn(_: Path) -> object:
+    text = RULE.replace("return x\n", "y = x\n    for i in range(1): y = aten.relu.default(y)\n    return y\n")
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK226"]
+
+
 @provokes("EK230")
 def schema_without_types(_: Path) -> object:
     return found(RULE + "ops:\n  my.relu: {schema: '(x) -> Tensor', define: 'return aten.relu.default(x)'}\n")
