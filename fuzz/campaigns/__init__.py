@@ -7,10 +7,10 @@ from .engine import engine_text
 from .execution.pool import ProcessPool, WorkerDiedError
 from .execution.scale_out import dask_executor
 from .execution.work import analyse_failure, run_batch, run_seed, watchdog
+from .idle_rules import why_idle
 from .report.page import html_page
 from .report.showing import Shown, show
 from .report.summary import Bucket, CampaignSummary, FeatureCount, OracleTime, find_campaign, summarise
-from .idle_rules import why_idle
 from .results import BAD_VERDICTS, VERDICTS, Analysis, Found, Result
 from .standard import attached_path, policy_of
 from .store import Store
