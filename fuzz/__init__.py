@@ -111,8 +111,8 @@ _EXPORTS = {
     "untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodJudge NodePlace Official "
-    "RuntimeDifference Tolerances ValueGap WrongStep compare_method drawn_inputs eager_outputs first_false_step first_wrong_step "
-    "gap_of is_own_file lower_in_steps results_of",
+    "RuntimeDifference Tolerances ValueGap WrongStep compare_method drawn_inputs eager_outputs first_false_step "
+    "first_wrong_step gap_of is_own_file lower_in_steps results_of",
     "compilers": "ExirkitCompiler place_pipelines require_official rules_of_book rules_of_pipeline",
     "examination": "Examination GraphFailedError GraphResult GraphSession ResultComparison expectations_of",
     "generation": "PatternSource Policy RulePatterns features_of generate generate_with_pattern program_strategy "
