@@ -8,16 +8,10 @@ import torch
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import ExportPass
 
-NEG, SUB, RSUB = ops.edge.aten.neg.default, ops.edge.aten.sub.Tensor, ops.edge.aten.add.Tensor
+# Named by campaigns.
+__all__ = ["ForgetsAlpha", "Idle", "KeepsAlpha", "NeedsScale", "Stops", "models", "scaled"]
 
-
-class NegTwice(ExportPass):  # type: ignore[misc]
-    """neg(neg(x)) becomes x."""
-
-    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
-        if op == NEG and args[0].node.target == NEG:
-            return super().call_operator(ops.edge.aten.alias_copy.default, (args[0].node.args[0],), {}, meta)
-        return super().call_operator(op, args, kwargs, meta)
+NEG, SUB, ADD = ops.edge.aten.neg.default, ops.edge.aten.sub.Tensor, ops.edge.aten.add.Tensor
 
 
 class ForgetsAlpha(ExportPass):  # type: ignore[misc]
@@ -27,7 +21,7 @@ class ForgetsAlpha(ExportPass):  # type: ignore[misc]
         if op != SUB:
             return super().call_operator(op, args, kwargs, meta)
         negated = super().call_operator(NEG, (args[1],), {}, meta)
-        return super().call_operator(RSUB, (args[0], negated), {}, meta)
+        return super().call_operator(ADD, (args[0], negated), {}, meta)
 
 
 class KeepsAlpha(ExportPass):  # type: ignore[misc]
@@ -36,7 +30,7 @@ class KeepsAlpha(ExportPass):  # type: ignore[misc]
     def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
         if op != SUB:
             return super().call_operator(op, args, kwargs, meta)
-        return super().call_operator(RSUB, args, {"alpha": -kwargs.get("alpha", 1)}, meta)
+        return super().call_operator(ADD, args, {"alpha": -kwargs.get("alpha", 1)}, meta)
 
 
 class Stops(ExportPass):  # type: ignore[misc]
