@@ -23,6 +23,7 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.matcher import PatternCompiler
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.comprehensions import comprehensions
 from exirkit.patterns.syntax.loops import Loop
 from exirkit.patterns.syntax.terms import Call, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
@@ -169,6 +170,9 @@ def repeated_variables(rule: CompiledRule) -> Sequence[str]:
     most: Counter[str] = Counter()
     for shape in shapes_of(rule.pattern):
         most |= Counter(one.name for one, _ in terms_on_way(rule.pattern, shape) if isinstance(one, Variable))
+    for each in comprehensions(rule.pattern.terms):
+        # What all elements have in common is met once in each of them.
+        most.update(one.name for one in walk(each.element) if isinstance(one, Variable))
     return [name for name, count in most.items() if count > 1]
 
 

@@ -26,6 +26,7 @@ from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, com
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
+    Each,
     Operator,
     OperatorCall,
     Pattern,
@@ -382,6 +383,8 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
     for term in pattern.terms:
         if isinstance(term, Variable | Splat) and term.name is not None:
             names.add(term.name)
+        elif isinstance(term, Each):
+            names |= set(term.lists)
         elif isinstance(term, OperatorCall):
             names |= {term.variable} | ({term.rest} if term.rest else set())
     names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}
