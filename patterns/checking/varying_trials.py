@@ -188,7 +188,7 @@ def _with_sizes(value: torch.Tensor, dims: Dims, names: Mapping[str, Any], varyi
         if isinstance(dim, SizeDim):
             wanted = [dim.size.evaluate(names)] if dim.size.names().intersection(varying) else []
         elif isinstance(dim, SequenceDim | BroadcastDim) and dim.name in varying:
-            wanted = list(names[dim.name])[-(place.stop - place.start) or place.stop :]
+            wanted = list(names[str(dim.name)])[-(place.stop - place.start) or place.stop :]
         else:
             continue
         for at, size in zip(range(place.start, place.stop), wanted, strict=False):
