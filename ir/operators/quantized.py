@@ -75,7 +75,7 @@ _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.uint16})
 def widens(node: Node) -> bool:
     """Return whether a call makes wide numbers of narrow integers: it dequantizes, or casts 16 bits or fewer.
 
-    Whoever stores such a result loses what quantized weights are for.
+    A program that stores such a result loses what quantized weights are for.
     """
     if has_trait(node.target, "dequantize"):
         return True
