@@ -18,6 +18,7 @@ from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.expressions import (
+    SYMBOLIC,
     CallCompiler,
     Compiled,
     ExpressionCompiler,
@@ -27,6 +28,7 @@ from exirkit.patterns.syntax.expressions import (
     parse_expression,
     parse_statements,
 )
+from exirkit.patterns.syntax.loops import Loop, LoopCompiler, Step
 from exirkit.patterns.syntax.terms import Operator, Place
 from exirkit.patterns.types.scalars import OperatorVariable
 
@@ -182,6 +184,8 @@ class ProgramCalls(CallCompiler):
             return self._word(node, WORDS[dotted], compiler)
         if "." not in dotted and isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_variable(node, dotted, compiler)
+        if dotted == "scalar" and self.allows_operators:
+            return self._scalar(node, compiler)
         if dotted.startswith("build."):
             return self._builder(node, dotted.removeprefix("build."), compiler)
         found = None if "." in dotted else word_named(dotted)
@@ -192,6 +196,26 @@ class ProgramCalls(CallCompiler):
         if macro is not None:
             return macro
         return self._operator(node, dotted, compiler)
+
+    def _scalar(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
+        """Compile `scalar(n, f32)`: a tensor without dims; what is known at run time only is made there."""
+        if len(node.args) != 2 or node.keywords:
+            raise ExpressionError("scalar takes a number and a dtype: scalar(n, f32)", node)
+        number, dtype = (compiler.compile(each) for each in node.args)
+        op = torch.ops.aten.scalar_tensor.default
+        self.operators.append(op)
+
+        def build(names: Names) -> Any:
+            value, kind = number(names), dtype(names)
+            if not isinstance(kind, torch.dtype) or not isinstance(
+                value, int | float | bool | torch.SymInt | torch.SymFloat
+            ):
+                raise ExpressionError("scalar takes a number and a dtype: scalar(n, f32)", node)
+            if isinstance(value, SYMBOLIC):
+                return names[BUILDER].call(op, (value,), {"dtype": kind})
+            return torch.tensor(value, dtype=kind)
+
+        return build
 
     def _builder(self, node: ast.Call, name: str, compiler: ExpressionCompiler) -> Compiled:
         if not self.allows_operators:
@@ -347,14 +371,16 @@ class Program:
         operators: Operators that it calls.
         assigns: Names that it gives.
         opaque: Registered predicates and builders that it uses.
+        loops: Its loops.
     """
 
-    steps: tuple[tuple[tuple[str, ...], Compiled], ...]
+    steps: tuple[Step, ...]
     results: tuple[tuple[bool, Compiled], ...]
     uses: frozenset[str]
     operators: tuple[Operator, ...] = ()
     assigns: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
+    loops: tuple[Loop, ...] = ()
 
     def run(self, names: Names, builder: Builder | None = None) -> list[Any]:
         """Compute the results.
@@ -414,7 +440,8 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
     """
     calls = ProgramCalls(scope, allows_operators=not is_let)
     compiler = ExpressionCompiler(calls)
-    steps: list[tuple[tuple[str, ...], Compiled]] = []
+    loops = LoopCompiler(compiler, lambda line: _step(line, compiler, is_let))
+    steps: list[Step] = []
     results: list[tuple[bool, Compiled]] = []
     assigned: list[str] = []
     uses: set[str] = set()
@@ -423,19 +450,26 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
         for statement in _statements(text.value, is_let):
             if isinstance(statement, ast.Return) and not is_let:
                 results = _results(statement, compiler)
+            elif isinstance(statement, ast.For) and not is_let:
+                steps.append(loops.compile(statement, {*assigned, *scope.variables, *scope.symbols}))
             else:
                 steps.append(_step(statement, compiler, is_let))
+            loops.check_used(compiler.free)
             uses |= {name for name in compiler.free if name.partition(".")[0] not in assigned}
             compiler.free.clear()
             if steps and not results:
                 assigned += steps[-1][0]
+                loops.inner -= set(assigned)
     except ExpressionError as error:
         scope.complain_of(text, "EK221", error)
     except RecursionError:
         scope.complain(text, "EK221", "this program nests too deeply", None)
     if len(scope.found) > before:
         return None
-    return Program(tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque)
+    return Program(
+        tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque,
+        tuple(loops.loops),
+    )  # fmt: skip
 
 
 def _statements(text: str, is_let: bool) -> list[ast.stmt]:
@@ -461,7 +495,11 @@ def _results(statement: ast.Return, compiler: ExpressionCompiler) -> list[tuple[
     return made
 
 
-def _step(statement: ast.stmt, compiler: ExpressionCompiler, is_let: bool) -> tuple[tuple[str, ...], Compiled]:
+def _step(statement: ast.stmt, compiler: ExpressionCompiler, is_let: bool) -> Step:
+    if isinstance(statement, ast.For):
+        raise ExpressionError(
+            "loops belong into `replace`", statement, "a comprehension makes a list: `[n * 2 for n in shape(x)]`"
+        )
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         what = "`let` has lines `name = ...`" if is_let else "a program has lines `name = ...` and ends in `return ...`"
         raise ExpressionError(what, statement)

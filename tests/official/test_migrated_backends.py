@@ -36,7 +36,7 @@ GONE = {"cadence": {"aten::_to_copy"}}
 REJECTED = {
     "cortex_m": {
         "attention": "expected scalar type torch.int8 but found torch.int32",
-        "depthwise": '"hardswish_cpu" not implemented for'
+        "depthwise": '"hardswish_cpu" not implemented for',
     }
 }
 
