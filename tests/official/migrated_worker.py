@@ -207,7 +207,7 @@ class _Chain:
 
         def without_handles(graph: Any, *others: Any) -> Any:
             for node in graph.xnodes:
-                node.debug_handle = 0
+                vars(node)["debug_handle"] = 0
             return serialize(graph, *others)
 
         preprocess.serialize_xnnpack_binary = without_handles
