@@ -23,6 +23,7 @@ from exirkit.patterns.checking.pattern_execution import CannotRunError
 from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.relations import Relations, relations_of_book
 from exirkit.patterns.checking.trials import RAISED, Counterexample, PositiveReport, RuleTrials
+from exirkit.patterns.checking.varying_trials import varying_findings
 from exirkit.patterns.checking.witnesses import StoredRule, WitnessBook, replay, rule_text_hash
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
@@ -328,6 +329,7 @@ def check_rule(
         if verdict.is_accepted:
             _miss(bench, verdict, stored, is_fast=is_fast)
             verdict.found += [one for miss in verdict.near_misses for one in _about(rule, miss, is_strict)]
+            verdict.found += varying_findings(bench)
             verdict.found += unmatched_dialects(rule, seed=seed, made=made)
         # What is only worth knowing comes after what is wrong.
         verdict.found += abstract

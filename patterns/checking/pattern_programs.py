@@ -139,7 +139,7 @@ class _MarkingBuilder(TensorBuilder):
         return value
 
 
-def _with_marks(program: ExportedProgram, module: _PatternModule) -> ExportedProgram:
+def _with_marks(program: ExportedProgram, module: PatternModule) -> ExportedProgram:
     """Give calls and inputs of a program their attributes.
 
     Raises:
@@ -170,7 +170,7 @@ def _inputs_of(program: ExportedProgram) -> list[Node]:
     return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in given]
 
 
-class _PatternModule(torch.nn.Module):
+class PatternModule(torch.nn.Module):
     """Computes a pattern; constants of the rule are stored, its other tensors are inputs."""
 
     def __init__(self, trials: RuleTrials, trial: Trial, also: Sequence[str] = ()) -> None:
@@ -190,11 +190,17 @@ class _PatternModule(torch.nn.Module):
             else:
                 self.register_buffer(attribute, value)
 
-    def forward(self, *values: torch.Tensor) -> tuple[Any, ...]:
+    def given(self, values: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """Return what the variables and sizes of the rule stand for."""
         named = self.trials.rule.pattern.named
         names = {key: value for key, value in self.trial.names.items() if key not in named}
         names.update(zip(self.inputs, values, strict=True))
         names.update({name: getattr(self, attribute) for name, attribute in self.stored.items()})
+        return names
+
+    def forward(self, *values: torch.Tensor) -> tuple[Any, ...]:
+        """Compute the roots."""
+        names = self.given(values)
         builder = _MarkingBuilder()
         results = PatternRun(self.trials.rule.pattern, names, self.trial.shape, builder).run()
         self.noted.marks = builder.marks
@@ -211,7 +217,7 @@ def program_of(
         trial: Values, and a way through the pattern.
         also: Names of values inside the pattern that the program returns as well.
     """
-    module = _PatternModule(trials, trial, also)
+    module = PatternModule(trials, trial, also)
     inputs = tuple(trial.names[name] for name in module.inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

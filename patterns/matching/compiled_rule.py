@@ -18,6 +18,7 @@ from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
 from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
+from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
@@ -307,6 +308,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)
     check_attributes(rule, texts, scope, pattern, cases)
+    check_varying(rule, texts.rule, scope)
     unless = [_unless(text, scope, variables) for text in texts.unless]
     if len(scope.found) > before:
         return None
