@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,14 +266,10 @@ def test_equal_calls_with_other_attributes_are_not_merged() -> None:
 
 
 def test_attributes_of_other_code_are_read() -> None:
-    class Limits:
-        def __init__(self) -> None:
-            self.output_min, self.output_max = 0, "+inf"
-
     attribute = load_book("backends/xnnpack").attributes["act"]
     program = torch.export.export(Whole(torch.neg), (X,))
     node = next(one for one in program.graph.nodes if one.op == "call_function")
-    node.meta["XNN_FUSED_ACTIVATION"] = Limits()
+    node.meta["XNN_FUSED_ACTIVATION"] = SimpleNamespace(output_min=0, output_max="+inf")
     assert attribute.read(node) == {"lo": 0.0, "hi": float("inf")}
 
 
