@@ -190,7 +190,7 @@ class MethodLowering:
             limit = min(limit, planned_nbytes(self._lowered(program)))
         if level == 2:
             target = target_of(config)
-            found = self._within(program, target, limit)
+            found = self._within(program, target, limit, widen_weights=config.optimize_for == "speed")
             if found is not None:
                 return found
         sizes = []
@@ -228,11 +228,13 @@ class MethodLowering:
                 return made
         return program
 
-    def _within(self, program: ExportedProgram, target: Target, limit: float) -> ExportedProgram | None:
+    def _within(
+        self, program: ExportedProgram, target: Target, limit: float, *, widen_weights: bool
+    ) -> ExportedProgram | None:
         """Return the program optimized for a target with at most so much memory, or None if that does not do."""
         allowed = limit
         for _ in range(_ATTEMPTS):
-            made = self._at_level(program, 2, target=target, allowed=allowed)
+            made = self._at_level(program, 2, target=target, allowed=allowed, widen_weights=widen_weights)
             lowered = self._lowered(made)
             excess = planned_nbytes(lowered) - limit
             if excess <= 0:
@@ -251,8 +253,11 @@ class MethodLowering:
         target: Target | None = None,
         allowed: float = math.inf,
         share_results: bool = True,
+        widen_weights: bool = False,
     ) -> ExportedProgram:
         settings: dict[str, Any] = {"target": target, "share-results": share_results}
+        if level == 2:
+            settings["widen-weights"] = widen_weights
         if allowed < math.inf:
             settings["scratch-room"] = _room(allowed, frozenset(program.graph_signature.user_inputs))
         return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
