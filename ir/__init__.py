@@ -162,6 +162,7 @@ from .operators.handles import UnknownOperatorError as UnknownOperatorError
 from .operators.handles import alloc as alloc
 from .operators.handles import define_operator as define_operator
 from .operators.handles import defined_operator as defined_operator
+from .operators.handles import defined_operator_names as defined_operator_names
 from .operators.handles import edge_operator as edge_operator
 from .operators.handles import find_out_variant as find_out_variant
 from .operators.handles import free as free
