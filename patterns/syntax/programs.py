@@ -19,7 +19,6 @@ from exirkit.patterns.operators.arguments import bind_written, normalised_litera
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_read, compile_written
 from exirkit.patterns.syntax.expressions import (
-    SYMBOLIC,
     CallCompiler,
     Compiled,
     ExpressionCompiler,
@@ -30,6 +29,7 @@ from exirkit.patterns.syntax.expressions import (
     parse_statements,
 )
 from exirkit.patterns.syntax.loops import Loop, LoopCompiler, Step
+from exirkit.patterns.syntax.replacement_words import BUILDER, REPLACEMENT_WORDS
 from exirkit.patterns.syntax.terms import Operator, Place
 from exirkit.patterns.types.scalars import OperatorVariable
 
@@ -115,7 +115,6 @@ def place_of(node: ast.AST | None) -> Place:
 _REGISTERED = (graph, tensors)
 
 FACTS = "$facts"
-BUILDER = "$builder"
 
 
 @dataclass
@@ -199,8 +198,8 @@ class ProgramCalls(CallCompiler):
             return self._word(node, WORDS[dotted], compiler)
         if "." not in dotted and isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_variable(node, dotted, compiler)
-        if dotted == "scalar" and self.allows_operators:
-            return self._scalar(node, compiler)
+        if dotted in REPLACEMENT_WORDS and self.allows_operators:
+            return REPLACEMENT_WORDS[dotted](node, self, compiler)
         if dotted.startswith("build."):
             return self._builder(node, dotted.removeprefix("build."), compiler)
         found = None if "." in dotted else word_named(dotted)
@@ -211,26 +210,6 @@ class ProgramCalls(CallCompiler):
         if macro is not None:
             return macro
         return self._operator(node, dotted, compiler)
-
-    def _scalar(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
-        """Compile `scalar(n, f32)`: a tensor without dims; what is known at run time only is made there."""
-        if len(node.args) != 2 or node.keywords:
-            raise ExpressionError("scalar takes a number and a dtype: scalar(n, f32)", node)
-        number, dtype = (compiler.compile(each) for each in node.args)
-        op = torch.ops.aten.scalar_tensor.default
-        self.operators.append(op)
-
-        def build(names: Names) -> Any:
-            value, kind = number(names), dtype(names)
-            if not isinstance(kind, torch.dtype) or not isinstance(
-                value, int | float | bool | torch.SymInt | torch.SymFloat
-            ):
-                raise ExpressionError("scalar takes a number and a dtype: scalar(n, f32)", node)
-            if isinstance(value, SYMBOLIC):
-                return names[BUILDER].call(op, (value,), {"dtype": kind})
-            return torch.tensor(value, dtype=kind)
-
-        return build
 
     def _builder(self, node: ast.Call, name: str, compiler: ExpressionCompiler) -> Compiled:
         if not self.allows_operators:
