@@ -238,7 +238,7 @@ def compile_written(node: ast.BinOp, compiler: ExpressionCompiler, calls: Progra
     calls.writes.append(attribute.name)
 
     def build(names: Names) -> Any:
-        from exirkit.patterns.syntax.programs import BUILDER
+        from exirkit.patterns.syntax.replacement_words import BUILDER
 
         values = {name: part(names) for name, part in fields.items()}
         value = call(names)
