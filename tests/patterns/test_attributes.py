@@ -91,7 +91,7 @@ def test_an_attribute_takes_the_place_of_a_call() -> None:
     assert times == 1
     assert found[1] == {"lo": -0.5, "hi": 0.25}
     assert not [node for node in program.graph.nodes if "hardtanh" in str(node.target) or "clamp" in str(node.target)]
-    # The graph alone computes something else: whoever runs it has to know the attribute.
+    # The graph alone computes something else: a runtime has to know the attribute.
     assert not torch.equal(program.module()(X, Y), limited(X, Y))
 
 
