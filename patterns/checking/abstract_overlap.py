@@ -206,7 +206,7 @@ def _instance(trials: RuleTrials, trial: Trial) -> Instance | None:
         return None
     old = tuple(recorder.made_of(value) for value in before)
     new = tuple(recorder.made_of(value) for value in after)
-    kept = {id(call) for name in rule.rule.keep for call in calls_of(recorder.made_of(names.get(name)))}
+    kept = {id(call) for name in rule.rule.kept for call in calls_of(recorder.made_of(names.get(name)))}
     removed = Counter(name_of(call.op) for call in calls_of(old) if id(call) not in kept)
     return Instance(trial, old, new, removed, Counter(name_of(call.op) for call in calls_of(new)))
 
@@ -353,8 +353,9 @@ def _operator_call(term: OperatorCall, made: Any, variables: Mapping[str, Any]) 
 def _sequence(term: Sequence, made: Any, variables: Mapping[str, Any]) -> bool:
     if not isinstance(made, tuple):
         return False
-    if any(isinstance(item, Splat) for item in term.items):
-        return len(made) >= len(term.items) - 1
+    splats = sum(isinstance(item, Splat) for item in term.items)
+    if splats:
+        return len(made) >= len(term.items) - splats
     if len(made) != len(term.items):
         return False
     return all(may_match(item, one, variables) for item, one in zip(term.items, made, strict=True))

@@ -9,22 +9,27 @@ from typing import Any
 
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.attributes import attributed_terms
+from exirkit.patterns.syntax.comprehensions import own_terms
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Attributed,
     Call,
     Computed,
+    Each,
+    Element,
     Item,
     Literal,
     OperatorCall,
     Optional,
+    Part,
     Pattern,
     Sequence,
     Splat,
     Symbol,
-    Term,
     Through,
     Variable,
     children,
@@ -46,6 +51,7 @@ class Shape:
         present: Whether the optional call is there, by the identity of the `opt`.
         passes: How many calls are looked through, by the identity of the `thru`, and which operator.
         opened: Values of arguments that the pattern leaves open, by the identity of the call and name.
+        carried: Attributes, with their fields, that calls have without the pattern's naming them, by identity.
     """
 
     branches: Mapping[int, int] = field(default_factory=dict)
@@ -53,18 +59,19 @@ class Shape:
     passes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     text: str = ""
     opened: Mapping[tuple[int, str], Any] = field(default_factory=dict)
+    carried: Mapping[int, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
     """Yield the ways through a pattern: every branch, optional calls there and missing, and so on."""
     alternatives: dict[int, Alternatives] = {}
-    optionals: dict[int, Optional] = {}
+    optionals: dict[int, Optional | Attributed] = {}
     throughs: dict[int, Through] = {}
     for root in pattern.roots:
         for term in walk(root):
             if isinstance(term, Alternatives):
                 alternatives[id(term)] = term
-            elif isinstance(term, Optional):
+            elif isinstance(term, Optional) or (isinstance(term, Attributed) and term.is_optional):
                 optionals[id(term)] = term
             elif isinstance(term, Through):
                 throughs[id(term)] = term
@@ -87,13 +94,13 @@ def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
         )
 
 
-def terms_on_way(pattern: Pattern, shape: Shape) -> Iterator[tuple[Term | Splat, list[Term | Splat]]]:
+def terms_on_way(pattern: Pattern, shape: Shape) -> Iterator[tuple[Part, list[Part]]]:
     """Yield the terms on one way through a pattern, each with those right below it.
 
     A call that several others use is yielded once, a variable as often as it occurs.
     """
     seen: set[int] = set()
-    pending: list[Term | Splat] = list(pattern.roots)
+    pending: list[Part] = list(pattern.roots)
     while pending:
         one = pending.pop()
         if id(one) in seen:
@@ -149,6 +156,9 @@ class PatternRun:
             CannotRunError: Something is left open that has no default.
         """
         results: list[Any] = []
+        for term in attributed_terms(self.pattern.terms):
+            if isinstance(term.inner, Variable):
+                self._give(term, term.inner.name)
         for root in self.pattern.roots:
             value = self.value(root)
             if self.pattern.is_variadic:
@@ -156,7 +166,7 @@ class PatternRun:
             results.append(value)
         return results
 
-    def value(self, term: Term | Splat) -> Any:
+    def value(self, term: Part) -> Any:
         """Return the value of a term; a term that is reached twice is computed once."""
         if isinstance(term, Variable):
             return self._variable(term)
@@ -182,6 +192,8 @@ class PatternRun:
             Literal: self._literal,
             Computed: self._computed,
             Symbol: lambda one: self.names[one.name],
+            Element: lambda one: self.names[one.name],
+            Each: self._each,
             Item: lambda one: self.value(one.base)[one.index],
             Sequence: self._list,
             Call: self._call,
@@ -189,6 +201,7 @@ class PatternRun:
             Alternatives: self._alternative,
             Optional: self._optional,
             Through: self._through,
+            Attributed: self._attributed,
         }
         if type(term) not in compute:
             raise CannotRunError("`_` stands where an argument is needed")
@@ -203,6 +216,39 @@ class PatternRun:
         except (ExpressionError, UndecidedError) as error:
             raise CannotRunError(f"`{term.text}` cannot be computed: {error}") from None
         return list(value) if isinstance(value, tuple) else value
+
+    def _give(self, term: Attributed, name: str) -> None:
+        """Make the value of a tensor one that its attribute can have given."""
+        mark = f"${name} @ {term.attribute.name}"
+        if self.names.get(mark) or name not in self.names or id(term) in self.changed:
+            self.was_changed |= id(term) in self.changed
+            return
+        self.names[name] = self._meant(term, self.names[name])
+        self.names[mark] = True
+
+    def _attributed(self, term: Attributed) -> Any:
+        value = self.value(term.inner)
+        if isinstance(term.inner, Variable):
+            return value
+        if id(term) in self.changed:
+            self.was_changed = True
+            return value
+        return self._meant(term, value)
+
+    def _meant(self, term: Attributed, value: Any) -> Any:
+        names = [one.name for one in term.fields.values() if isinstance(one, Variable)]
+        is_present = self.shape.present.get(id(term), True)
+        if term.is_optional and not (is_present and all(self.names.get(name) is not None for name in names)):
+            self.names.update(dict.fromkeys(names))
+            return value
+        fields = {key: self.value(one) for key, one in term.fields.items()}
+        return self._applied(term.attribute, value, fields)
+
+    def _applied(self, attribute: Any, value: Any, fields: Mapping[str, Any]) -> Any:
+        try:
+            return attribute.applied(value, fields, self.builder)
+        except ExpressionError as error:
+            raise CannotRunError(f"attribute {attribute.name} cannot be computed: {error}") from None
 
     def _literal(self, term: Literal) -> Any:
         if id(term) not in self.changed:
@@ -219,6 +265,25 @@ class PatternRun:
                 made.extend(self.value(item.term))
             elif item.name is not None:
                 made.extend(self.names[item.name])
+        return made
+
+    def _each(self, term: Each) -> list[Any]:
+        """Return the elements of a comprehension; what they do not share is computed for each of them."""
+        missing = [name for name in term.lists if self.names.get(name) is None]
+        if missing:
+            raise CannotRunError(f"{missing[0]} has no value")
+        lists = [self.names[name] for name in term.lists]
+        if len({len(one) for one in lists}) != 1:
+            raise CannotRunError(f"{' and '.join(term.lists)} are of different lengths")
+        own = own_terms(term)
+        made: list[Any] = []
+        for values in zip(*lists, strict=True):
+            self.names.update(zip(term.names, values, strict=True))
+            for key in own & self._done.keys():
+                del self._done[key]
+            made.append(self.value(term.element))
+        for name in term.names:
+            self.names.pop(name, None)
         return made
 
     def _call(self, term: Call) -> Any:
@@ -244,7 +309,7 @@ class PatternRun:
             else:
                 positional.append(value)
         try:
-            return self.builder.call(term.op, tuple(positional), named)
+            return self._with_carried(term, self.builder.call(term.op, tuple(positional), named))
         except Exception as error:
             # Readers of the error need to know which call of the pattern it was; the innermost one is noted first.
             if not hasattr(error, "__notes__"):
@@ -258,7 +323,12 @@ class PatternRun:
         arguments = [self.value(argument) for argument in term.arguments]
         if term.rest is not None:
             self.names.setdefault(term.rest, [])
-        return self.builder.call(op, (*arguments, *(self.names[term.rest] if term.rest else ())), {})
+        result = self.builder.call(op, (*arguments, *(self.names[term.rest] if term.rest else ())), {})
+        return self._with_carried(term, result)
+
+    def _with_carried(self, term: Call | OperatorCall, result: Any) -> Any:
+        held = self.shape.carried.get(id(term))
+        return result if held is None else self._applied(held[0], result, held[1])
 
     def _alternative(self, term: Alternatives) -> Any:
         tag, branch = term.branches[self.shape.branches.get(id(term), 0)]

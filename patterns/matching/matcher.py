@@ -16,6 +16,7 @@ from torch.fx import Node
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.matching.arguments import is_kind, literal_agrees, same_bound, same_number, scalar_shown
+from exirkit.patterns.matching.attributes import compile_attributed
 from exirkit.patterns.matching.calls import (
     compile_alternatives,
     compile_call,
@@ -23,21 +24,26 @@ from exirkit.patterns.matching.calls import (
     compile_list,
     compile_operator_call,
     compile_optional,
+    compile_splat,
     compile_through,
 )
+from exirkit.patterns.matching.comprehensions import compile_element_name
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import behind
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare, truth
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Attributed,
     Call,
     Computed,
+    Element,
     Item,
     Literal,
     Operator,
     OperatorCall,
     Optional,
+    Part,
     Pattern,
     Splat,
     Symbol,
@@ -110,7 +116,13 @@ class PatternCompiler:
                 return compile_list(self, term, then)
             case Through():
                 return compile_through(self, term, then)
+            case Element():
+                return compile_element_name(self, term, then)
         raise AssertionError(f"no such term: {term}")
+
+    def splat(self, splat: Splat, then: Then) -> Matcher:
+        """Return the matcher of a list that `*xs` stands for; after it, `then` is called."""
+        return compile_splat(self, splat, then)
 
     def _named(self, term: Any, match: Matcher, then: Then) -> Matcher:
         """A term with a name that is met a second time is the same node."""
@@ -288,6 +300,7 @@ _CALLS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
     Item: compile_item,
     Alternatives: compile_alternatives,
     Optional: compile_optional,
+    Attributed: compile_attributed,
 }
 
 
@@ -314,6 +327,8 @@ def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, F
     match term:
         case Call():
             return _operators(term.op, forms)
+        case Attributed():
+            return anchors(term.inner, variables, forms)
         case Item():
             return _operators(term.base.op, forms)
         case Alternatives():
@@ -434,7 +449,7 @@ def _further_root(compiler: PatternCompiler, index: int, then: Then) -> Then:
 def _terms_of(roots: Sequence[Term]) -> tuple[set[int], set[str]]:
     identities: set[int] = set()
     names: set[str] = set()
-    pending: list[Term | Splat] = list(roots)
+    pending: list[Part] = list(roots)
     while pending:
         term = pending.pop()
         identities.add(id(term))

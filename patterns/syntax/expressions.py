@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final
 
@@ -250,6 +251,10 @@ class CallCompiler:
         """Compile an attribute."""
         raise ExpressionError("attributes cannot be used here", node)
 
+    def attributed(self, node: ast.BinOp, compiler: ExpressionCompiler) -> Compiled:
+        """Compile `call @ attribute(...)`."""
+        raise ExpressionError("the operator MatMult is not part of the language", node)
+
     def name(self, node: ast.Name) -> Compiled | None:
         """Compile a name that stands for something fixed, or return None: it is looked up when it is needed."""
         return None
@@ -270,6 +275,14 @@ class ExpressionCompiler:
             raise ExpressionError(f"{_described(node)} is not part of the language", node)
         compiled: Compiled = method(node)
         return compiled
+
+    @contextmanager
+    def local_names(self, keys: Sequence[str]) -> Iterator[None]:
+        """Compile expressions that may use further names, those of a turn of a loop."""
+        local = len(self._local)
+        self._local += keys
+        yield
+        del self._local[local:]
 
     def _constant(self, node: ast.Constant) -> Compiled:
         value = node.value
@@ -311,6 +324,8 @@ class ExpressionCompiler:
         raise ExpressionError("`~` is not part of the language", node)
 
     def _binop(self, node: ast.BinOp) -> Compiled:
+        if isinstance(node.op, ast.MatMult):
+            return self.calls.attributed(node, self)
         left, right = self.compile(node.left), self.compile(node.right)
         apply = _BINARY.get(type(node.op))
         if apply is None:

@@ -17,6 +17,7 @@ from exirkit.patterns.functions.registered import builder_named, builder_names, 
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
+from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_read, compile_written
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
@@ -27,6 +28,8 @@ from exirkit.patterns.syntax.expressions import (
     parse_expression,
     parse_statements,
 )
+from exirkit.patterns.syntax.loops import Loop, LoopCompiler, Step
+from exirkit.patterns.syntax.replacement_words import BUILDER, REPLACEMENT_WORDS
 from exirkit.patterns.syntax.terms import Operator, Place
 from exirkit.patterns.types.scalars import OperatorVariable
 
@@ -60,6 +63,7 @@ class Scope:
         symbols: Names of sizes that the types bind, `N` and the `B` of `*B`.
         macros: Texts by signature `addc(t, c)`.
         found: Diagnostics so far.
+        attributes: Attributes that the book declares, by name.
     """
 
     table: OperatorTable
@@ -67,6 +71,7 @@ class Scope:
     symbols: frozenset[str] = frozenset()
     macros: Mapping[str, str] = field(default_factory=lambda: dict(MACROS))
     found: list[Diagnostic] = field(default_factory=list)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def macro(self, name: str) -> tuple[list[str], str] | None:
         """Return the parameters and the text of a macro, or None if there is none of that name."""
@@ -110,7 +115,6 @@ def place_of(node: ast.AST | None) -> Place:
 _REGISTERED = (graph, tensors)
 
 FACTS = "$facts"
-BUILDER = "$builder"
 
 
 @dataclass
@@ -121,6 +125,7 @@ class ProgramCalls(CallCompiler):
         scope: Names of the rule.
         allows_operators: Operators may be called; otherwise only words.
         operators: Those that were called so far.
+        writes: Attributes that calls were given so far.
     """
 
     scope: Scope
@@ -128,6 +133,7 @@ class ProgramCalls(CallCompiler):
     operators: list[Operator] = field(default_factory=list)
     uses_words: set[str] = field(default_factory=set)
     uses_builders: set[str] = field(default_factory=set)
+    writes: list[str] = field(default_factory=list)
 
     @property
     def opaque(self) -> tuple[str, ...]:
@@ -152,6 +158,9 @@ class ProgramCalls(CallCompiler):
             if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
                 return lambda names: value
             raise ExpressionError(f"{dotted} is not part of the language", node)
+        field_of = compile_field(node, compiler, self)
+        if field_of is not None:
+            return field_of
         read = _ATTRIBUTES.get(node.attr)
         if read is None:
             close = difflib.get_close_matches(node.attr, list(_ATTRIBUTES), n=1)
@@ -171,9 +180,16 @@ class ProgramCalls(CallCompiler):
 
         return look_up
 
+    def attributed(self, node: ast.BinOp, compiler: ExpressionCompiler) -> Compiled:
+        """Compile `call @ attribute(...)`."""
+        return compile_written(node, compiler, self)
+
     def call(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
         """Compile a call of a word, of an operator or of an operator variable."""
         dotted = dotted_name(node.func)
+        if dotted == "no":
+            has = compile_read(node, compiler, self)[0]
+            return lambda names: has(names) is None
         if dotted is None:
             raise ExpressionError("this cannot be called", node)
         if dotted == "target.has":
@@ -182,6 +198,8 @@ class ProgramCalls(CallCompiler):
             return self._word(node, WORDS[dotted], compiler)
         if "." not in dotted and isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_variable(node, dotted, compiler)
+        if dotted in REPLACEMENT_WORDS and self.allows_operators:
+            return REPLACEMENT_WORDS[dotted](node, self, compiler)
         if dotted.startswith("build."):
             return self._builder(node, dotted.removeprefix("build."), compiler)
         found = None if "." in dotted else word_named(dotted)
@@ -347,14 +365,18 @@ class Program:
         operators: Operators that it calls.
         assigns: Names that it gives.
         opaque: Registered predicates and builders that it uses.
+        loops: Its loops.
+        writes: Attributes that it gives to calls.
     """
 
-    steps: tuple[tuple[tuple[str, ...], Compiled], ...]
+    steps: tuple[Step, ...]
     results: tuple[tuple[bool, Compiled], ...]
     uses: frozenset[str]
     operators: tuple[Operator, ...] = ()
     assigns: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    writes: tuple[str, ...] = ()
 
     def run(self, names: Names, builder: Builder | None = None) -> list[Any]:
         """Compute the results.
@@ -414,7 +436,8 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
     """
     calls = ProgramCalls(scope, allows_operators=not is_let)
     compiler = ExpressionCompiler(calls)
-    steps: list[tuple[tuple[str, ...], Compiled]] = []
+    loops = LoopCompiler(compiler, lambda line: _step(line, compiler, is_let))
+    steps: list[Step] = []
     results: list[tuple[bool, Compiled]] = []
     assigned: list[str] = []
     uses: set[str] = set()
@@ -423,19 +446,26 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
         for statement in _statements(text.value, is_let):
             if isinstance(statement, ast.Return) and not is_let:
                 results = _results(statement, compiler)
+            elif isinstance(statement, ast.For) and not is_let:
+                steps.append(loops.compile(statement, {*assigned, *scope.variables, *scope.symbols}))
             else:
                 steps.append(_step(statement, compiler, is_let))
+            loops.check_used(compiler.free)
             uses |= {name for name in compiler.free if name.partition(".")[0] not in assigned}
             compiler.free.clear()
             if steps and not results:
                 assigned += steps[-1][0]
+                loops.inner -= set(assigned)
     except ExpressionError as error:
         scope.complain_of(text, "EK221", error)
     except RecursionError:
         scope.complain(text, "EK221", "this program nests too deeply", None)
     if len(scope.found) > before:
         return None
-    return Program(tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque)
+    return Program(
+        tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque,
+        tuple(loops.loops), tuple(calls.writes),
+    )  # fmt: skip
 
 
 def _statements(text: str, is_let: bool) -> list[ast.stmt]:
@@ -461,7 +491,11 @@ def _results(statement: ast.Return, compiler: ExpressionCompiler) -> list[tuple[
     return made
 
 
-def _step(statement: ast.stmt, compiler: ExpressionCompiler, is_let: bool) -> tuple[tuple[str, ...], Compiled]:
+def _step(statement: ast.stmt, compiler: ExpressionCompiler, is_let: bool) -> Step:
+    if isinstance(statement, ast.For):
+        raise ExpressionError(
+            "loops belong into `replace`", statement, "a comprehension makes a list: `[n * 2 for n in shape(x)]`"
+        )
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         what = "`let` has lines `name = ...`" if is_let else "a program has lines `name = ...` and ends in `return ...`"
         raise ExpressionError(what, statement)

@@ -77,17 +77,47 @@ class Computed:
 
 
 @dataclass(frozen=True)
+class Element:
+    """The name of a comprehension in a pattern: the element of a list that is being matched.
+
+    Attributes:
+        name: The name.
+        kind: What the list holds: `tensor`, `int`, `float` or `bool`.
+    """
+
+    name: str
+    kind: str = "tensor"
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Each:
+    """`f(x, p) for x in xs`: every element of a run in a list is of one form.
+
+    Attributes:
+        element: What each of them is; other variables in it are the same for all.
+        names: Names that stand for something else in every element.
+        lists: Variables that those are collected in, in the same order.
+    """
+
+    element: Term
+    names: tuple[str, ...]
+    lists: tuple[str, ...]
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
 class Splat:
-    """`*xs` in a list: any number of elements, bound to a name or not, or all results of a call."""
+    """`*xs` in a list: any number of elements, bound to a name or not; all results of a call; or a comprehension."""
 
     name: str | None
-    term: Call | None = None
+    term: Call | Each | None = None
     place: Place = field(default=Place(), compare=False)
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """A list, with at most one splat."""
+    """A list, with at most one splat; around a comprehension there may be one on either side."""
 
     items: tuple[Term | Splat, ...]
     place: Place = field(default=Place(), compare=False)
@@ -168,9 +198,36 @@ class Through:
     place: Place = field(default=Place(), compare=False)
 
 
+@dataclass(frozen=True)
+class Attributed:
+    """A call, or a tensor, with an attribute: `y @ act(lo, hi)`.
+
+    Attributes:
+        inner: The call.
+        attribute: What the book declares.
+        fields: Terms of the fields, in the order of the declaration.
+        is_optional: It may be missing; its names are none then.
+    """
+
+    inner: Term
+    attribute: Any
+    fields: Mapping[str, Term]
+    is_optional: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.attribute.name, self.inner))
+
+    @property
+    def name(self) -> str | None:
+        """Name that the result was assigned to."""
+        return None if isinstance(self.inner, Variable) else getattr(self.inner, "name", None)
+
+
 Term: TypeAlias = (
     Variable
     | Symbol
+    | Element
     | Anything
     | Literal
     | Computed
@@ -181,7 +238,12 @@ Term: TypeAlias = (
     | Alternatives
     | Optional
     | Through
+    | Attributed
 )
+
+
+Part: TypeAlias = Term | Splat | Each
+"""A term, or what stands in a list for several."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +261,7 @@ class Pattern:
     named: Mapping[str, Term]
 
     @cached_property
-    def terms(self) -> tuple[Term | Splat, ...]:
+    def terms(self) -> tuple[Part, ...]:
         """All terms, as `walk` yields them, root by root."""
         return tuple(term for root in self.roots for term in walk(root))
 
@@ -209,7 +271,7 @@ class Pattern:
         return [term for term in self.terms if isinstance(term, Call)]
 
 
-def children(term: Term | Splat) -> Iterator[Term | Splat]:
+def children(term: Part) -> Iterator[Part]:
     """Yield the terms right below a term."""
     match term:
         case Call():
@@ -221,17 +283,18 @@ def children(term: Term | Splat) -> Iterator[Term | Splat]:
         case Alternatives():
             for _, branch in term.branches:
                 yield branch
-        case Optional() | Through():
+        case Optional() | Through() | Attributed():
             yield term.inner
+            yield from term.fields.values() if isinstance(term, Attributed) else ()
         case Sequence():
             yield from term.items
-        case Splat(term=Call() as call):
-            yield call
-        case _:
-            return
+        case Splat(term=Call() | Each() as inner):
+            yield inner
+        case Each():
+            yield term.element
 
 
-def walk(term: Term | Splat) -> Iterator[Term | Splat]:
+def walk(term: Part) -> Iterator[Part]:
     """Yield a term and all below it; one that is reached twice is yielded twice."""
     pending = [term]
     while pending:
@@ -249,6 +312,8 @@ def optional_names(term: Optional) -> set[str]:
 
 def renamed(term: Term, name: str) -> Term:
     """Return a term that knows the name it was assigned to; what is bound to a name already keeps that."""
+    if isinstance(term, Attributed):
+        return replace(term, inner=renamed(term.inner, name))
     if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall) and term.name is None:
         return replace(term, name=name)
     return term

@@ -36,6 +36,13 @@ def found(text: str) -> list[Diagnostic]:
     return parse_book(text, "book.yaml").found
 
 
+@provokes("EK299")
+def attribute_that_is_lost(_: Path) -> object:
+    head = "rulebook: 1\nattributes:\n  act: {lo: float, key: LIMIT, means: 'aten.clamp.default(result, lo, None)'}\n"
+    text = RULE.replace("rulebook: 1\n", head).replace("relu.default(x)", "relu.default(x) @ act(lo)")
+    return found(text.replace('{x: "f32 [*S]"}', '{x: "f32 [*S]", lo: float}'))
+
+
 @provokes("EK201")
 def repeated_key(_: Path) -> object:
     return found("rulebook: 1\nrules: []\nrules: []\n")
@@ -159,6 +166,28 @@ def pattern_that_edge_decomposes(_: Path) -> object:
 @provokes("EK225")
 def library_that_is_missing(_: Path) -> object:
     return found(RULE.replace("rules:", "libraries: [no_such_library]\nrules:"))
+
+
+@provokes("EK226")
+def loop_of_one_turn(_: Path) -> object:
+    text = RULE.replace("return x\n", "y = x\n    for i in range(1): y = aten.relu.default(y)\n    return y\n")
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK226"]
+
+
+@provokes("EK227")
+def size_of_nothing(_: Path) -> object:
+    return found(RULE.replace("  match:", "  varying: [N]\n  match:"))
+
+
+@provokes("EK228")
+def condition_on_a_size_that_varies(_: Path) -> object:
+    text = RULE.replace("[*S]", "[N]").replace(
+        "  match:", "  varying: [N]\n  where: {expr: N < 9, kind: profit}\n  match:"
+    )
+    text = text.replace("return x\n", "return aten.clamp.default(x, 0.0)\n")
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK228"]
 
 
 @provokes("EK230")
