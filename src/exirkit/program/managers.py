@@ -20,6 +20,7 @@ from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, Mod
 from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
+    FuseQuantizedEmbeddings,
     MemoryPlanningPass,
     Partitioner,
     Pipeline,
@@ -28,6 +29,7 @@ from exirkit.passes import (
     executorch_settings,
     finalize_methods,
     has_library_operators,
+    has_quantized_embeddings,
     live_nbytes,
     needs_legalizing,
     peak_nbytes,
@@ -555,6 +557,8 @@ class EdgeProgramManager(_Methods):
             name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
             for name, planner in planners.items()
         }
+        if config.optimization_level:
+            programs = {name: _with_quantized_embeddings(one, kernels) for name, one in programs.items()}
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
@@ -571,6 +575,14 @@ class EdgeProgramManager(_Methods):
         for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
+
+
+def _with_quantized_embeddings(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
+    """Return a program whose look-ups in quantized tables are done by the kernels for that, if the target has them."""
+    has_kernels = kernels is None or kernels.has("quantized_decomposed::embedding_byte.out")
+    if not has_kernels or not has_quantized_embeddings(program):
+        return program
+    return apply_user_passes(program, [FuseQuantizedEmbeddings()])
 
 
 def _without_library_operators(program: ExportedProgram, settings: Mapping[str, Any]) -> ExportedProgram:
