@@ -116,7 +116,9 @@ def _with_imports(book: LoadedBook) -> list[LoadedBook]:
 def _context(book: LoadedBook) -> dict[str, Any]:
     if book.book is None:
         return {}
-    return book.book.model_dump(mode="json", include={"macros", "ops", "traits"})
+    # A book without tables has the text that it had before there were any.
+    keys = {"macros", "ops", "traits", *(["tables"] if book.book.tables else [])}
+    return book.book.model_dump(mode="json", include=keys)
 
 
 def read_witnesses(path: str | Path) -> WitnessBook:
