@@ -162,6 +162,7 @@ from .operators.handles import UnknownOperatorError as UnknownOperatorError
 from .operators.handles import alloc as alloc
 from .operators.handles import define_operator as define_operator
 from .operators.handles import defined_operator as defined_operator
+from .operators.handles import defined_operator_names as defined_operator_names
 from .operators.handles import edge_operator as edge_operator
 from .operators.handles import find_out_variant as find_out_variant
 from .operators.handles import free as free
@@ -169,6 +170,8 @@ from .operators.handles import handles_like as handles_like
 from .operators.handles import ops as ops
 from .operators.handles import underlying as underlying
 from .operators.handles import view as view
+from .operators.quantized import QUANTIZED_SCHEMAS as QUANTIZED_SCHEMAS
+from .operators.quantized import widens as widens
 from .plugins import find_plugins as find_plugins
 from .plugins import load_plugin as load_plugin
 from .plugins import load_plugins as load_plugins

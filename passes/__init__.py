@@ -86,6 +86,7 @@ from .legalize.operators import LegalizePadding as LegalizePadding
 from .legalize.operators import LegalizeSplits as LegalizeSplits
 from .legalize.operators import has_library_operators as has_library_operators
 from .legalize.operators import needs_legalizing as needs_legalizing
+from .legalize.quantized import LegalizeQuantized as LegalizeQuantized
 from .memory.graph.value_uses import ValueUse as ValueUse
 from .memory.graph.value_uses import value_uses as value_uses
 from .memory.methods import finalize_methods as finalize_methods
@@ -128,6 +129,8 @@ from .optimize.fold_constants import FoldReport as FoldReport
 from .optimize.propagate import PropagationPass as PropagationPass
 from .optimize.propagate import PropagationReport as PropagationReport
 from .optimize.propagate import convertible_inputs as convertible_inputs
+from .optimize.quantized_embeddings import FuseQuantizedEmbeddings as FuseQuantizedEmbeddings
+from .optimize.quantized_embeddings import has_quantized_embeddings as has_quantized_embeddings
 from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings
 from .pipelines.pipeline import Pipeline as Pipeline

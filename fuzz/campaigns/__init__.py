@@ -7,12 +7,14 @@ from .engine import engine_text
 from .execution.pool import ProcessPool, WorkerDiedError
 from .execution.scale_out import dask_executor
 from .execution.work import analyse_failure, run_batch, run_seed, watchdog
+from .idle_rules import why_idle
 from .report.page import html_page
 from .report.showing import Shown, show
 from .report.summary import Bucket, CampaignSummary, FeatureCount, OracleTime, find_campaign, summarise
 from .results import BAD_VERDICTS, VERDICTS, Analysis, Found, Result
+from .standard import attached_path, policy_of
 from .store import Store
-from .tested_parts import TestedPart, untested
+from .tested_parts import TestedPart, pattern_features, untested
 
 __all__ = [
     "BAD_VERDICTS",
@@ -37,6 +39,7 @@ __all__ = [
     "TestedPart",
     "WorkerDiedError",
     "analyse_failure",
+    "attached_path",
     "dask_executor",
     "engine_text",
     "find_campaign",
@@ -47,6 +50,8 @@ __all__ = [
     "load_quotas",
     "load_reasons",
     "parse_seeds",
+    "pattern_features",
+    "policy_of",
     "run_batch",
     "run_here",
     "run_seed",
@@ -54,4 +59,5 @@ __all__ = [
     "summarise",
     "untested",
     "watchdog",
+    "why_idle",
 ]

@@ -68,6 +68,9 @@ class CampaignConfig(BaseModel):
         analyses: Of failures with the same first bucket, so many are blamed on a pass and reduced.
         growth_megabytes: A worker whose memory has grown by more is replaced.
         bench: `MODULE:CLASS` of what makes and checks programs, see `Bench`.
+        against: Passes that are compared with rules, `MODULE:CLASS`, or the name of a backend's book; for a bench that
+            compares.
+        models: `MODULE:FUNCTION` of models that are compared on, besides generated programs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -87,6 +90,8 @@ class CampaignConfig(BaseModel):
     analyses: int = Field(default=2, ge=0)
     growth_megabytes: int = Field(default=512, ge=1)
     bench: str = "exirkit.fuzz.campaigns.standard:StandardBench"
+    against: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -117,8 +122,8 @@ class CampaignConfig(BaseModel):
         How many seeds there are, and how they are spread over workers, does not matter.
         """
         free = {"first_seed", "seeds", "batch", "analyses", "growth_megabytes"}
-        # Databases of versions that did not know libraries go on.
-        free |= set() if self.libraries else {"libraries"}
+        # Databases of versions that did not know these go on.
+        free |= {name for name in ("libraries", "against", "models") if not getattr(self, name)}
         text = json.dumps([engine, self.model_dump(mode="json", exclude=free)], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -204,11 +204,11 @@ def _compiler(config: CampaignConfig, level: int) -> Compiler:
         if config.rules or config.pipelines:
             raise _not_taken(config)
         return compiler_of(_importable(config.target))
-    pipelines = [_path(one) for one in config.pipelines]
+    pipelines = [attached_path(one) for one in config.pipelines]
     return ExirkitCompiler(
         level=level,
         pipeline=pipelines[0] if len(pipelines) == 1 else pipelines or None,
-        rules=tuple(_path(one) for one in config.rules),
+        rules=tuple(attached_path(one) for one in config.rules),
     )
 
 
@@ -234,7 +234,7 @@ def _importable(target: str) -> str:
     return f"{path.stem}:{name}"
 
 
-def _path(file: Attachment) -> str:
+def attached_path(file: Attachment) -> str:
     """Return where a file is on this machine; one that was sent along is written to a temporary directory."""
     path = Path(file.name)
     if file.text is None or (path.is_file() and path.read_text(encoding="utf-8") == file.text):

@@ -4,7 +4,7 @@ from .compilers import Compiler, ExirkitCompiler, FunctionCompiler, Lowering, co
 from .drawn_choices import drawn_choices, simpler_choices
 from .lowering_trace import LoweringTrace, Snapshot, name_of_pass
 from .named_parts import place_pipelines, rules_of_book, rules_of_pipeline
-from .official_compiler import OfficialCompiler, OfficialExportError
+from .official_compiler import OfficialCompiler, OfficialExportError, require_official
 
 __all__ = [
     "Compiler",
@@ -20,6 +20,7 @@ __all__ = [
     "every_choice",
     "name_of_pass",
     "place_pipelines",
+    "require_official",
     "rules_of_book",
     "rules_of_pipeline",
     "simpler_choices",

@@ -29,6 +29,19 @@ class OfficialExportError(Exception):
         super().__init__(text)
 
 
+def require_official() -> None:
+    """Make sure that the official package is there.
+
+    Raises:
+        UsageError: EK832, the wheel is not installed.
+    """
+    reason = missing_reason()
+    if reason:
+        raise UsageError(
+            Diagnostic(code="EK832", message=reason, expected="the official exporter in the same environment")
+        )
+
+
 class OfficialCompiler:
     """The official exporter.
 
@@ -49,11 +62,7 @@ class OfficialCompiler:
                     expected=f"official, or official: with {', '.join(filter(None, VARIANTS))}",
                 )
             )
-        reason = missing_reason()
-        if reason:
-            raise UsageError(
-                Diagnostic(code="EK832", message=reason, expected="the official exporter in the same environment")
-            )
+        require_official()
         self.timeout_s = timeout_s
         self.variant = variant
 

@@ -5,6 +5,7 @@ from .dialect_runs import DialectRun, compared, dialect_runs, run_dialect
 from .emission import emission_fault
 from .equivalents import equivalent
 from .examination import Examination, FailedError, NotRunError, RejectedError
+from .expectations import expectations_of
 from .file_runs import run_file
 from .graph_runs import GraphFailedError, GraphResult, GraphSession
 from .replanning import LAYOUTS, replanned
@@ -35,6 +36,7 @@ __all__ = [
     "difference_of_types",
     "emission_fault",
     "equivalent",
+    "expectations_of",
     "failure_of_error",
     "file_differences",
     "replanned",

@@ -7,6 +7,7 @@ the runtime prints goes to standard error.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import os
@@ -36,7 +37,11 @@ class RejectedError(Exception):
 def load_native() -> Any:
     """Import the bindings alone: the package around them imports the whole exporter, ten seconds of it."""
     importlib.import_module("executorch.extension.pybindings.data_loader")
-    return importlib.import_module("executorch.extension.pybindings._C")
+    native = importlib.import_module("executorch.extension.pybindings._C")
+    # Kernels of quantized programs lie in a library of their own, which not every wheel has.
+    with contextlib.suppress(ImportError, OSError):
+        importlib.import_module("executorch.kernels.quantized")
+    return native
 
 
 def load_program(native: Any, request: Header, blobs: list[bytes]) -> Any:

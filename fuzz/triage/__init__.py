@@ -2,12 +2,13 @@
 
 from .localization import Culprit, find_culprit
 from .reducing import reduce, same_failure, smallest, with_fewer_choices
-from .reporting import bucket, repro_script, skeleton
+from .reporting import bucket, plain_line, repro_script, skeleton
 
 __all__ = [
     "Culprit",
     "bucket",
     "find_culprit",
+    "plain_line",
     "reduce",
     "repro_script",
     "same_failure",

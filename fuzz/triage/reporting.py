@@ -83,8 +83,8 @@ def repro_script(
     if culprit is not None:
         lines.append(f"Culprit: {culprit}. {culprit.evidence}")
     return _TEMPLATE.format(
-        title=_plain(f"A failure of {failure.stage or 'the chain'}."),
-        summary="\n".join(map(_plain, lines)),
+        title=plain_line(f"A failure of {failure.stage or 'the chain'}."),
+        summary="\n".join(map(plain_line, lines)),
         imported=expression.partition("(")[0],
         program=program_text(program).replace("\\", "\\\\").replace('"""', '\\"""'),
         compiler=expression,
@@ -93,7 +93,7 @@ def repro_script(
     )
 
 
-def _plain(text: str) -> str:
+def plain_line(text: str) -> str:
     """Return a line that may stand in a docstring."""
     line = " ".join(text.replace("\\", "/").replace('"""', "'''").split())
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."

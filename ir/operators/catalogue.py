@@ -121,7 +121,7 @@ def functional_variant(op: Any) -> Any:
     It takes the same arguments, except the out arguments and what these carry, and returns as many results.
     """
     if isinstance(op, DefinedOperator):
-        return defined_operator(op._schema.name)
+        return op.functional or defined_operator(op._schema.name)
     wanted, results = _kinds(op), len(op._schema.returns)
     for name in op.overloadpacket.overloads():
         one = getattr(op.overloadpacket, name)

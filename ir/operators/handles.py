@@ -32,14 +32,23 @@ class DefinedOperator:
     Attributes:
         _schema: Parsed schema; the name carries the namespace.
         _overloadname: `default` where the schema names no overload.
+        functional: Of an out variant, the operator whose results it writes into given tensors.
     """
 
-    def __init__(self, schema: str, meaning: Callable[..., Any], *, out_schema: str | None = None) -> None:
+    def __init__(
+        self,
+        schema: str,
+        meaning: Callable[..., Any],
+        *,
+        out_schema: str | None = None,
+        functional: OpOverload | DefinedOperator | None = None,
+    ) -> None:
         self._schema: torch.FunctionSchema = parse_schema(schema)
         self._overloadname: str = self._schema.overload_name or "default"
         self._meaning = meaning
         self._out_schema = out_schema
         self._out: DefinedOperator | None = None
+        self.functional = functional
         self.tags: tuple[torch.Tag, ...] = ()
         self.__name__ = f"{self._schema.name.replace('::', '.')}.{self._overloadname}"
         self.__module__ = "exirkit.ops"
@@ -56,7 +65,7 @@ class DefinedOperator:
     def out_variant(self) -> DefinedOperator | None:
         """Return the operator that copies the result into a given tensor, or None where the schema has none."""
         if self._out is None and self._out_schema is not None:
-            self._out = DefinedOperator(self._out_schema, _into_out(self._meaning))
+            self._out = _out_variant_of(self, self._out_schema, self._meaning)
         return self._out
 
     def __copy__(self) -> DefinedOperator:
@@ -87,20 +96,51 @@ def defined_operator_names() -> Sequence[str]:
     return tuple(_DEFINED)
 
 
+def define_out_variant(functional: str, out_schema: str) -> None:
+    """Give an operator of a library an out variant that the library does not register, or not in every process.
+
+    Args:
+        functional: Qualified name, `quantized_decomposed::choose_qparams.tensor`.
+        out_schema: Schema of the out variant: the same arguments, and one tensor by name for each result.
+    """
+    _OUT_SCHEMAS[functional] = out_schema
+
+
 def _rebuild(name: str) -> DefinedOperator:
     found = _DEFINED.get(name)
     if found is not None:
         return found
+    for functional, schema in _OUT_SCHEMAS.items():
+        if schema.startswith(f"{name}("):
+            packet, _, overload = functional.partition(".")
+            namespace, _, base = packet.partition("::")
+            op = _find(namespace, base, overload or "default")
+            assert op is not None, f"{functional} is not registered"
+            return _defined_out_variant(op, schema)
     return next(out for op in _DEFINED.values() if (out := op.out_variant()) is not None and out.name() == name)
 
 
-def _into_out(meaning: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def write(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        result = meaning(*args, **kwargs)
-        # The result has the dtype of its source; only the copy casts to that of the tensor that is written.
-        return _resized(out, result).copy_(result)
+def _out_variant_of(
+    functional: OpOverload | DefinedOperator, schema: str, meaning: Callable[..., Any]
+) -> DefinedOperator:
+    outs = [one.name for one in parse_schema(schema).arguments if one.is_out]
 
-    return write
+    def write(*args: Any, **kwargs: Any) -> Any:
+        targets = [kwargs.pop(name) for name in outs]
+        results = meaning(*args, **kwargs)
+        # A result has the dtype of its source; only the copy casts to that of the tensor that is written.
+        written = tuple(
+            _resized(out, one).copy_(one)
+            for out, one in zip(targets, results if len(outs) > 1 else (results,), strict=True)
+        )
+        return written if len(outs) > 1 else written[0]
+
+    return DefinedOperator(schema, write, functional=functional)
+
+
+@cache
+def _defined_out_variant(op: OpOverload | DefinedOperator, schema: str) -> DefinedOperator:
+    return _out_variant_of(op, schema, op)
 
 
 def _resized(out: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -223,6 +263,7 @@ def _primitives() -> list[DefinedOperator]:
     return [*binary, *unary, choice]
 
 
+_OUT_SCHEMAS: dict[str, str] = {}
 _DEFINED: dict[str, DefinedOperator] = {op.name(): op for op in (*_dim_order_operators(), *_primitives())}
 
 
@@ -276,6 +317,9 @@ def find_out_variant(op: OpOverload | DefinedOperator) -> OpOverload | DefinedOp
     """
     if isinstance(op, DefinedOperator):
         return op.out_variant()
+    defined = _OUT_SCHEMAS.get(op.name())
+    if defined is not None:
+        return _defined_out_variant(op, defined)
     wanted = _plain_arguments(op._schema)
     results = sum(argument.is_out for argument in op._schema.arguments) or len(op._schema.returns)
     candidates = [(found, _plain_arguments(found._schema)) for found in _out_overloads(op, results)]

@@ -538,7 +538,8 @@ class GraphWalk:
     def _is_believed(self, node: Node) -> bool:
         if "val" not in node.meta or self._believes_nothing:
             return False
-        return self._known is None or self._known.believes(node)
+        # Without a watch, the caller may have edited the graph: passes that bring their own `__call__` do.
+        return self._known is not None and self._known.believes(node)
 
     def _stayed(self, node: Node, result: Any) -> bool:
         if node.op == "get_attr":

@@ -12,7 +12,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from exirkit.ir import FakeTensor, GraphEditor, UsageError, contiguous_stride, underlying
+from exirkit.ir import FakeTensor, GraphEditor, UsageError, contiguous_stride, underlying, widens
 from exirkit.passes.analysis import StoredValues, is_plain_call, nbytes_of, place_of
 from exirkit.passes.contract import ReportingPass
 
@@ -216,7 +216,8 @@ class FoldConstants(ReportingPass[FoldReport]):
 
     Args:
         byte_budget: Bytes by which the stored tensors of a program may grow on balance; None for any number.
-        fold_quantization: Compute quantize and dequantize operators too, which backends look for.
+        fold_quantization: Compute quantize and dequantize operators too, which backends look for, and cast integers of
+            16 bits or fewer to wider dtypes. The program stores wide weights then.
         creation_nbytes: Tensors made from literals alone (`full`, `arange`) are folded if they have at most so many
             bytes; they count as growth.
 
@@ -271,8 +272,10 @@ class FoldConstants(ReportingPass[FoldReport]):
     def _may_compute(self, node: Node) -> bool:
         if not is_plain_call(node):
             return False
+        if self.fold_quantization:
+            return True
         schema = getattr(underlying(node.target), "_schema", None)
-        return self.fold_quantization or schema is None or "quantize" not in schema.name.partition("::")[2]
+        return not widens(node) and (schema is None or "quantize" not in schema.name.partition("::")[2])
 
     def _is_wanted(self, node: Node, known: KnownValues) -> bool:
         return bool(known.sources[node]) or nbytes_of(node.meta["val"]) <= self.creation_nbytes

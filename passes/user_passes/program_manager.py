@@ -10,6 +10,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 
 from exirkit.ir import DiagnosticError, UsageError, Verifier, agreed_inputs, agreed_outputs
+from exirkit.passes.export_pass.snapshot import remembering
 
 from .base import (
     ExportedProgramPassBase,
@@ -108,7 +109,8 @@ class ExportedProgramPassManager(PassManager):
                 made = _run_on_program(one, program, before)
                 program, changed = made.exported_program, made.modified
             else:
-                result = run_graph_pass(one, program.graph_module, before)
+                with remembering(program.graph_module):
+                    result = run_graph_pass(one, program.graph_module, before)
                 changed = result.modified
                 if changed:
                     program._graph_signature = updated_signature(program.graph_signature, result.graph_module)

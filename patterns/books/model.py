@@ -221,6 +221,8 @@ class Rule(Strict):
             the first one is fastest, and a later one is taken where those before it need more memory than there is.
         priority: Among rules that match at one node the highest goes first.
         opaque: Registered predicates and builders that the rule uses are beyond static analysis; said for the reader.
+        varying: Sizes of `vars` that may vary at run time: the rule must apply then, and is tried on programs in which
+            they do.
     """
 
     id: RuleId
@@ -247,6 +249,7 @@ class Rule(Strict):
     choose: Literal["always", "cost"] = "always"
     tune: dict[Name, Annotated[tuple[int, ...], Field(min_length=1, max_length=20)]] = {}
     recursive: bool = False
+    varying: tuple[Name, ...] = ()
     equiv: Equivalence = Equivalence()
     verify: Verification = Verification()
 
@@ -260,7 +263,7 @@ class Rule(Strict):
         if not isinstance(given, dict):
             return given
         given = dict(given)
-        for key in ("where", "unless", "keep", "tags"):
+        for key in ("where", "unless", "keep", "tags", "varying"):
             if isinstance(given.get(key), str | dict):
                 given[key] = [given[key]]
         if isinstance(given.get("where"), list | tuple):

@@ -353,8 +353,9 @@ def _operator_call(term: OperatorCall, made: Any, variables: Mapping[str, Any]) 
 def _sequence(term: Sequence, made: Any, variables: Mapping[str, Any]) -> bool:
     if not isinstance(made, tuple):
         return False
-    if any(isinstance(item, Splat) for item in term.items):
-        return len(made) >= len(term.items) - 1
+    splats = sum(isinstance(item, Splat) for item in term.items)
+    if splats:
+        return len(made) >= len(term.items) - splats
     if len(made) != len(term.items):
         return False
     return all(may_match(item, one, variables) for item, one in zip(term.items, made, strict=True))

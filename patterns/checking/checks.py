@@ -17,11 +17,13 @@ from torch.fx import Node
 from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, OpOverload, SourceText, copy_program
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
+from exirkit.patterns.checking.loop_trials import loop_without_witness
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
 from exirkit.patterns.checking.pattern_execution import CannotRunError
 from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.relations import Relations, relations_of_book
 from exirkit.patterns.checking.trials import RAISED, Counterexample, PositiveReport, RuleTrials
+from exirkit.patterns.checking.varying_trials import varying_findings
 from exirkit.patterns.checking.witnesses import StoredRule, WitnessBook, replay, rule_text_hash
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
@@ -323,6 +325,7 @@ def check_rule(
         if verdict.is_accepted:
             _miss(bench, verdict, stored, is_fast=is_fast)
             verdict.found += [one for miss in verdict.near_misses for one in _about(rule, miss, is_strict)]
+            verdict.found += varying_findings(bench)
             verdict.found += unmatched_dialects(rule, seed=seed, made=made)
         # What is only worth knowing comes after what is wrong.
         verdict.found += abstract
@@ -355,7 +358,9 @@ def _miss(bench: RuleTrials, verdict: RuleVerdict, stored: StoredRule | None, *,
 
 
 def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a guard: nothing shows what it is for, or it is not what it is called."""
+    """Yield what is wrong with a guard or loop: nothing shows what it is for, or it is not what it is called."""
+    if one.what == "loop" and one.witness is None:
+        yield loop_without_witness(rule, one.text, is_tried=one.outcome != "not_run")
     if one.what != "guard" or any(skip.what.strip() == one.text.strip() for skip in rule.rule.verify.skip):
         return
     kinds = {guard.kind for guard in rule.guards if guard.text == one.text}

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from exirkit.ir import GraphEditor, copy_program
+from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import shapes_of, terms_on_way
 from exirkit.patterns.checking.pattern_programs import PatternInstance, instance_of, program_of, second_name
@@ -22,11 +23,13 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.matcher import PatternCompiler
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.comprehensions import comprehensions
+from exirkit.patterns.syntax.loops import Loop
 from exirkit.patterns.syntax.terms import Call, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
 from exirkit.patterns.types.tensors import TensorVariable
 
-Kind = Literal["guard", "literal", "default", "repeated"]
+Kind = Literal["guard", "literal", "default", "repeated", "loop"]
 
 _USERS = re.compile(r"\s*users\(\s*(\w+)\s*\)\s*==\s*1\s*")
 # Words that ask the program around a match, or the target; no values of a match decide what they say.
@@ -38,7 +41,7 @@ _OF_THE_GRAPH = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """A guard, a literal, a default that is left out, or a variable that the pattern has more than once.
+    """A guard, a literal, a default that is left out, a variable that the pattern has more than once, or a loop.
 
     Attributes:
         kind: Which of them.
@@ -48,6 +51,7 @@ class Part:
         others: What is tried instead of the literal.
         users_of: Name of the value of which a guard demands that nothing else uses it.
         is_structural: It asks for something that no values can show.
+        loop: The loop of a replacement.
     """
 
     kind: Kind
@@ -57,6 +61,7 @@ class Part:
     others: tuple[Any, ...] = ()
     users_of: str | None = None
     is_structural: bool = False
+    loop: Loop | None = None
 
 
 def parts_of(rule: CompiledRule) -> list[Part]:
@@ -64,6 +69,7 @@ def parts_of(rule: CompiledRule) -> list[Part]:
     parts = [_guard(index, guard.text) for index, guard in enumerate(rule.guards)]
     parts += _literals(rule)
     parts += [Part("repeated", name) for name in repeated_variables(rule)]
+    parts += [Part("loop", text, loop=loop) for text, loop in loops_of(rule)]
     return parts
 
 
@@ -164,6 +170,9 @@ def repeated_variables(rule: CompiledRule) -> Sequence[str]:
     most: Counter[str] = Counter()
     for shape in shapes_of(rule.pattern):
         most |= Counter(one.name for one, _ in terms_on_way(rule.pattern, shape) if isinstance(one, Variable))
+    for each in comprehensions(rule.pattern.terms):
+        # What all elements have in common is met once in each of them.
+        most.update(one.name for one in walk(each.element) if isinstance(one, Variable))
     return [name for name, count in most.items() if count > 1]
 
 
@@ -242,7 +251,7 @@ class NearMiss:
     """One part of a rule, and what happens without it.
 
     Attributes:
-        what: `guard`, `literal`, `default` or `repeated`.
+        what: `guard`, `literal`, `default`, `repeated` or `loop`.
         text: The part.
         witness: Values for which the rule would be wrong without it, and how; None if none was found.
         problem: What differs for them.
@@ -292,7 +301,7 @@ class NearMisses:
         self.parts = parts_of(trials.rule)
 
     def all(self) -> Iterator[NearMiss]:
-        """Yield what became of every guard, literal, default and repeated variable."""
+        """Yield what became of every guard, literal, default, repeated variable and loop."""
         for part in self.parts:
             yield self.search(part)
 
@@ -332,6 +341,8 @@ class NearMisses:
             return self._with_another_user(part, number, part.users_of)
         if part.kind == "guard":
             return self._without_guard(part, number)
+        if part.loop is not None:
+            return self._with_fewer_turns(part.loop, number)
         return self._changed_pattern(part, number)
 
     def _with_another_user(self, part: Part, number: int, name: str) -> Iterator[Attempt]:
@@ -348,6 +359,16 @@ class NearMisses:
         trial, _ = self.trials.trial(number, unless=part.index)
         if trial is not None:
             yield Attempt(trial.names, None, self.trials.judge(trial))
+
+    def _with_fewer_turns(self, loop: Loop, number: int) -> Iterator[Attempt]:
+        trial, _ = self.trials.trial(number)
+        if trial is not None:
+            for instead, names in fewer_turns(self.trials, trial, loop):
+                yield Attempt(trial.names, instead, self._problem_with(trial, names))
+
+    def _problem_with(self, trial: Trial, names: Mapping[str, Any]) -> str | None:
+        """Return how the replacement over other names differs from the pattern."""
+        return self._against_replacement(replace(trial, names=dict(names)), list(trial.expected))
 
     def _changed_pattern(self, part: Part, number: int) -> Iterator[Attempt]:
         trial, _ = self.trials.trial(number)

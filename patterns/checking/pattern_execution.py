@@ -9,6 +9,7 @@ from typing import Any
 
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.comprehensions import own_terms
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
@@ -16,15 +17,17 @@ from exirkit.patterns.syntax.terms import (
     Anything,
     Call,
     Computed,
+    Each,
+    Element,
     Item,
     Literal,
     OperatorCall,
     Optional,
+    Part,
     Pattern,
     Sequence,
     Splat,
     Symbol,
-    Term,
     Through,
     Variable,
     children,
@@ -87,13 +90,13 @@ def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
         )
 
 
-def terms_on_way(pattern: Pattern, shape: Shape) -> Iterator[tuple[Term | Splat, list[Term | Splat]]]:
+def terms_on_way(pattern: Pattern, shape: Shape) -> Iterator[tuple[Part, list[Part]]]:
     """Yield the terms on one way through a pattern, each with those right below it.
 
     A call that several others use is yielded once, a variable as often as it occurs.
     """
     seen: set[int] = set()
-    pending: list[Term | Splat] = list(pattern.roots)
+    pending: list[Part] = list(pattern.roots)
     while pending:
         one = pending.pop()
         if id(one) in seen:
@@ -156,7 +159,7 @@ class PatternRun:
             results.append(value)
         return results
 
-    def value(self, term: Term | Splat) -> Any:
+    def value(self, term: Part) -> Any:
         """Return the value of a term; a term that is reached twice is computed once."""
         if isinstance(term, Variable):
             return self._variable(term)
@@ -182,6 +185,8 @@ class PatternRun:
             Literal: self._literal,
             Computed: self._computed,
             Symbol: lambda one: self.names[one.name],
+            Element: lambda one: self.names[one.name],
+            Each: self._each,
             Item: lambda one: self.value(one.base)[one.index],
             Sequence: self._list,
             Call: self._call,
@@ -219,6 +224,25 @@ class PatternRun:
                 made.extend(self.value(item.term))
             elif item.name is not None:
                 made.extend(self.names[item.name])
+        return made
+
+    def _each(self, term: Each) -> list[Any]:
+        """Return the elements of a comprehension; what they do not share is computed for each of them."""
+        missing = [name for name in term.lists if self.names.get(name) is None]
+        if missing:
+            raise CannotRunError(f"{missing[0]} has no value")
+        lists = [self.names[name] for name in term.lists]
+        if len({len(one) for one in lists}) != 1:
+            raise CannotRunError(f"{' and '.join(term.lists)} are of different lengths")
+        own = own_terms(term)
+        made: list[Any] = []
+        for values in zip(*lists, strict=True):
+            self.names.update(zip(term.names, values, strict=True))
+            for key in own & self._done.keys():
+                del self._done[key]
+            made.append(self.value(term.element))
+        for name in term.names:
+            self.names.pop(name, None)
         return made
 
     def _call(self, term: Call) -> Any:

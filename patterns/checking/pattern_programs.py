@@ -90,7 +90,7 @@ def _kind(variable: TensorVariable, value: torch.Tensor) -> Kind:
     return "constant" if {"const", "param"} & set(variable.qualifiers) else "input"
 
 
-class _PatternModule(torch.nn.Module):
+class PatternModule(torch.nn.Module):
     """Computes a pattern; constants of the rule are stored, its other tensors are inputs."""
 
     def __init__(self, trials: RuleTrials, trial: Trial, also: Sequence[str] = ()) -> None:
@@ -108,11 +108,17 @@ class _PatternModule(torch.nn.Module):
             else:
                 self.register_buffer(attribute, value)
 
-    def forward(self, *values: torch.Tensor) -> tuple[Any, ...]:
+    def given(self, values: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """Return what the variables and sizes of the rule stand for."""
         named = self.trials.rule.pattern.named
         names = {key: value for key, value in self.trial.names.items() if key not in named}
         names.update(zip(self.inputs, values, strict=True))
         names.update({name: getattr(self, attribute) for name, attribute in self.stored.items()})
+        return names
+
+    def forward(self, *values: torch.Tensor) -> tuple[Any, ...]:
+        """Compute the roots."""
+        names = self.given(values)
         results = PatternRun(self.trials.rule.pattern, names, self.trial.shape, TensorBuilder()).run()
         return (*results, *(names[name] for name in self.also))
 
@@ -127,7 +133,7 @@ def program_of(
         trial: Values, and a way through the pattern.
         also: Names of values inside the pattern that the program returns as well.
     """
-    module = _PatternModule(trials, trial, also)
+    module = PatternModule(trials, trial, also)
     inputs = tuple(trial.names[name] for name in module.inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -23,6 +23,8 @@ LANGUAGE = 1
 TRIALS_REVISION = 1
 """Goes up when a seed comes to mean other values: stored witnesses are then searched again."""
 _LARGEST = 1 << 26
+# Keys that came later: a rule that does not use them has the text that it had before.
+_LATER = ("varying",)
 # What a rule is called and said about it changes nothing of what it does.
 _ABOUT = {"doc", "tags", "owner", "since", "links", "priority", "group", "phase"}
 
@@ -35,7 +37,7 @@ class StoredNearMiss(_Form):
     """What became of one part of a rule.
 
     Attributes:
-        what: `guard`, `literal`, `default` or `repeated`.
+        what: `guard`, `literal`, `default`, `repeated` or `loop`.
         text: The part.
         outcome: As in `NearMiss`.
         tried: How many values were tried.
@@ -99,7 +101,9 @@ def rule_text_hash(rule: CompiledRule, book: LoadedBook) -> str:
     """Return a hash of all that says what a rule means: its text, macros and operators of its book, the language."""
     content: dict[str, Any] = {
         "language": [LANGUAGE, TRIALS_REVISION],
-        "rule": rule.rule.model_dump(mode="json", exclude=_ABOUT),
+        "rule": rule.rule.model_dump(
+            mode="json", exclude=_ABOUT | {key for key in _LATER if not getattr(rule.rule, key)}
+        ),
         "books": [_context(one) for one in _with_imports(book)],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]

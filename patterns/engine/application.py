@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-import sympy
 import torch
 from torch.fx import Node
 
@@ -32,6 +31,7 @@ from exirkit.ir import (
 )
 from exirkit.patterns.books.model import broken_measure
 from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
+from exirkit.patterns.engine.run_time_numbers import RunTimeNumbers
 from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
@@ -148,10 +148,9 @@ class GraphBuilder:
         self.wrap = wrap
         self.lifts_numbers = lifts_numbers
         self.name = name
-        self.sizes = tuple(sizes)
         self.made: list[Node] = []
         self.constants: list[Node] = []
-        self._symbols: dict[Any, Node] = {}
+        self._numbers = RunTimeNumbers(self._make, wrap(torch.ops.aten.sym_size.int), sizes)
         self._tensors: dict[int, tuple[torch.Tensor, Node]] = {}
 
     def call(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -192,10 +191,10 @@ class GraphBuilder:
             return self._usable(value)
         if isinstance(value, torch.Tensor):
             return self._constant(value)
-        if isinstance(value, torch.SymInt):
-            return self._size(value)
-        if isinstance(value, torch.SymFloat | torch.SymBool):
-            raise ExpressionError("a number computed from sizes that vary cannot be an argument here")
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            return self._numbers.argument(value)
+        if isinstance(value, torch.SymBool):
+            raise ExpressionError("a condition on sizes that vary cannot be an argument here")
         if isinstance(value, Results):
             return [self.argument(one) for one in value]
         if isinstance(value, list | tuple | range):
@@ -214,7 +213,16 @@ class GraphBuilder:
         if self.lifts_numbers and is_number and is_tensor_argument(argument.type):
             dtype = torch.float32 if isinstance(value, float) else None
             return self._constant(torch.tensor(value, dtype=dtype))
-        return self.argument(value)
+        made = self.argument(value)
+        if (
+            self.lifts_numbers
+            and is_tensor_argument(argument.type)
+            and isinstance(value, torch.SymInt | torch.SymFloat)
+        ):
+            # What Edge does with such a number beside a tensor.
+            dtype = torch.float32 if isinstance(value, torch.SymFloat) else torch.int64
+            return self._make(self.wrap(torch.ops.aten.scalar_tensor.default), (made,), {"dtype": dtype})
+        return made
 
     def _make(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node:
         node = self.editor.call(target, args, kwargs, before=self.before, origins=self.origins)
@@ -229,47 +237,6 @@ class GraphBuilder:
         self._tensors[id(tensor)] = (tensor, node)
         self.constants.append(node)
         return node
-
-    def _size(self, size: torch.SymInt) -> Any:
-        expression = size.node.expr
-        if expression.is_Integer:
-            return int(expression)
-        return self._expression(expression)
-
-    def _expression(self, expression: sympy.Expr) -> Any:
-        if expression.is_Integer:
-            return int(expression)
-        known = self._symbols.get(expression)
-        if known is None:
-            known = self._read(expression) or self._computed(expression)
-            self._symbols[expression] = known
-        return known
-
-    def _read(self, expression: sympy.Expr) -> Node | None:
-        for node in self.sizes:
-            value = node.meta.get("val")
-            if isinstance(value, torch.SymInt) and value.node.expr == expression:
-                return node
-            if not isinstance(value, torch.Tensor):
-                continue
-            for dim, size in enumerate(value.shape):
-                if isinstance(size, torch.SymInt) and size.node.expr == expression:
-                    return self._make(self.wrap(torch.ops.aten.sym_size.int), (node, dim), {})
-        return None
-
-    def _computed(self, expression: sympy.Expr) -> Node:
-        combine = operator.add if expression.is_Add else operator.mul if expression.is_Mul else None
-        name = type(expression).__name__
-        if combine is None and name in ("FloorDiv", "CleanDiv", "Mod", "PythonMod"):
-            combine = operator.mod if "Mod" in name else operator.floordiv
-        if combine is None or not expression.args:
-            raise ExpressionError(f"the size {expression} cannot be read from any value of the match")
-        result, *others = [self._expression(part) for part in expression.args]
-        for other in others:
-            result = self._make(combine, (result, other), {})
-        if not isinstance(result, Node):
-            raise ExpressionError(f"the size {expression} cannot be computed")
-        return result
 
 
 class Results(Sequence[Any]):

@@ -24,6 +24,7 @@ from exirkit.ir import (
     is_pure,
     stored_tensor,
     underlying,
+    widens,
 )
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark
 from exirkit.patterns.operators.table import name_of
@@ -38,7 +39,8 @@ class ConstantValues:
     """Constants of one program.
 
     Constant are parameters, buffers that the program does not write to, lifted tensors, and what pure and deterministic
-    operators make of constants and literals. Values may share memory with what the program stores: they are not to be
+    operators make of constants and literals, other than wide numbers of narrow integers: a rule that stored these would
+    undo quantization. Values may share memory with what the program stores: they are not to be
     written to.
 
     Args:
@@ -132,7 +134,7 @@ class ConstantValues:
             return self._told(node) is not None or (self.is_stored(node) and not self.is_mutable(node))
         if node.op == "get_attr":
             return isinstance(attribute_of(node), torch.Tensor)
-        if node.op != "call_function" or not is_pure(node):
+        if node.op != "call_function" or not is_pure(node) or widens(node):
             return False
         tags = getattr(underlying(node.target), "tags", ())
         if torch.Tag.nondeterministic_seeded in tags:

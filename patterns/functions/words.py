@@ -6,6 +6,7 @@ constants are in `graph_functions`, words that compute with tensors in `tensor_f
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import value_of
-from exirkit.patterns.syntax.expressions import compare, every, some, truth
+from exirkit.patterns.syntax.expressions import SYMBOLIC, UndecidedError, compare, every, some, truth
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
@@ -86,8 +87,8 @@ _plain("log", math.log, "Natural logarithm.")
 _plain("isnan", math.isnan, "Whether a number is not a number.")
 _plain("isinf", math.isinf, "Whether a number is infinite.")
 _plain("gcd", math.gcd, "Greatest common divisor.")
-_plain("int", int, "The number as an integer.")
-_plain("float", float, "The number as a float.")
+_plain("int", lambda x: torch.sym_int(x) if isinstance(x, SYMBOLIC) else int(x), "The number as an integer.")
+_plain("float", lambda x: torch.sym_float(x) if isinstance(x, SYMBOLIC) else float(x), "The number as a float.")
 _plain("bool", lambda x: bool(truth(x)), "The value as a truth.")
 _plain("list", list, "The elements as a list.")
 _plain("tuple", list, "The elements as a list.")
@@ -101,9 +102,17 @@ def length(xs: Any) -> int:
     return len(xs)
 
 
+@word("size")
+def size_of(x: Any, dim: int) -> Any:
+    """Number of elements along a dim of a tensor."""
+    return tensor_facts(x).shape[dim]
+
+
 @word("range")
 def bounded_range(*ends: int) -> range:
     """Integers from, to, step."""
+    if any(isinstance(end, torch.SymInt) and not end.node.expr.is_Integer for end in ends):
+        raise UndecidedError("a range to a size that varies has no fixed number of elements: ask for static(...)")
     made = range(*ends)
     if len(made) > 100_000:
         raise ValueError("a range of more than 100,000 numbers")
@@ -137,13 +146,19 @@ def product(xs: Iterable[Any]) -> Any:
 @word("min")
 def smallest(*xs: Any) -> Any:
     """Smallest element."""
-    return min(xs[0] if len(xs) == 1 else xs)
+    return _extremum(min, torch.sym_min, xs)
 
 
 @word("max")
 def largest(*xs: Any) -> Any:
     """Largest element."""
-    return max(xs[0] if len(xs) == 1 else xs)
+    return _extremum(max, torch.sym_max, xs)
+
+
+def _extremum(plain: Function, symbolic: Function, xs: tuple[Any, ...]) -> Any:
+    """Return an extremum; of sizes that vary without asking which one it is."""
+    values = list(xs[0] if len(xs) == 1 else xs)
+    return functools.reduce(symbolic, values) if any(isinstance(one, SYMBOLIC) for one in values) else plain(values)
 
 
 _plain("all", every, "Whether every element holds.")

@@ -20,6 +20,7 @@ from exirkit.patterns.matching.arguments import (
     same_bound,
     same_literal,
 )
+from exirkit.patterns.matching.comprehensions import compile_divided_list
 from exirkit.patterns.matching.state import Matcher, State, Then
 from exirkit.patterns.operators.arguments import (
     Arguments,
@@ -29,6 +30,7 @@ from exirkit.patterns.operators.arguments import (
     source_of,
 )
 from exirkit.patterns.operators.table import name_of, traits_of
+from exirkit.patterns.syntax.comprehensions import has_anchor
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
@@ -54,6 +56,8 @@ def compile_list(compiler: PatternCompiler, term: ListTerm, then: Then) -> Match
     places = [index for index, item in enumerate(term.items) if isinstance(item, Splat)]
     if not places:
         return compile_fixed_list(compiler, term, then)
+    if has_anchor(term.items):
+        return compile_divided_list(compiler, term, then)
     at = places[0]
     splat = term.items[at]
     assert isinstance(splat, Splat)
@@ -141,7 +145,7 @@ def compile_element(
 
 def compile_splat(compiler: PatternCompiler, splat: Splat, then: Then) -> Matcher:
     """Match the elements that `*xs` stands for."""
-    if splat.term is not None:
+    if isinstance(splat.term, Call):
         return compile_all_results(compiler, splat.term, then)
     if splat.name is None:
         return lambda value, state: then(state)

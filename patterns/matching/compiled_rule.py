@@ -18,6 +18,7 @@ from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
 from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
+from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
@@ -25,6 +26,7 @@ from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, com
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
+    Each,
     Operator,
     OperatorCall,
     Pattern,
@@ -293,6 +295,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     cases = _cases(rule, texts, scope, given)
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)
+    check_varying(rule, texts.rule, scope)
     unless = [_unless(text, scope, variables) for text in texts.unless]
     if len(scope.found) > before:
         return None
@@ -380,6 +383,8 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
     for term in pattern.terms:
         if isinstance(term, Variable | Splat) and term.name is not None:
             names.add(term.name)
+        elif isinstance(term, Each):
+            names |= set(term.lists)
         elif isinstance(term, OperatorCall):
             names |= {term.variable} | ({term.rest} if term.rest else set())
     names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}

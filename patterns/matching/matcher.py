@@ -23,8 +23,10 @@ from exirkit.patterns.matching.calls import (
     compile_list,
     compile_operator_call,
     compile_optional,
+    compile_splat,
     compile_through,
 )
+from exirkit.patterns.matching.comprehensions import compile_element_name
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import behind
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare, truth
@@ -33,11 +35,13 @@ from exirkit.patterns.syntax.terms import (
     Anything,
     Call,
     Computed,
+    Element,
     Item,
     Literal,
     Operator,
     OperatorCall,
     Optional,
+    Part,
     Pattern,
     Splat,
     Symbol,
@@ -110,7 +114,13 @@ class PatternCompiler:
                 return compile_list(self, term, then)
             case Through():
                 return compile_through(self, term, then)
+            case Element():
+                return compile_element_name(self, term, then)
         raise AssertionError(f"no such term: {term}")
+
+    def splat(self, splat: Splat, then: Then) -> Matcher:
+        """Return the matcher of a list that `*xs` stands for; after it, `then` is called."""
+        return compile_splat(self, splat, then)
 
     def _named(self, term: Any, match: Matcher, then: Then) -> Matcher:
         """A term with a name that is met a second time is the same node."""
@@ -434,7 +444,7 @@ def _further_root(compiler: PatternCompiler, index: int, then: Then) -> Then:
 def _terms_of(roots: Sequence[Term]) -> tuple[set[int], set[str]]:
     identities: set[int] = set()
     names: set[str] = set()
-    pending: list[Term | Splat] = list(roots)
+    pending: list[Part] = list(roots)
     while pending:
         term = pending.pop()
         identities.add(id(term))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final
 
@@ -270,6 +271,14 @@ class ExpressionCompiler:
             raise ExpressionError(f"{_described(node)} is not part of the language", node)
         compiled: Compiled = method(node)
         return compiled
+
+    @contextmanager
+    def local_names(self, keys: Sequence[str]) -> Iterator[None]:
+        """Compile expressions that may use further names, those of a turn of a loop."""
+        local = len(self._local)
+        self._local += keys
+        yield
+        del self._local[local:]
 
     def _constant(self, node: ast.Constant) -> Compiled:
         value = node.value

@@ -14,6 +14,7 @@ from exirkit.patterns.functions.words import WORDS
 from exirkit.patterns.operators.arguments import bind_written, default_of, normalised_literal, result_count
 from exirkit.patterns.operators.in_place import functional_variant_of
 from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
+from exirkit.patterns.syntax.comprehensions import is_valid_list, parse_each
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
 from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
@@ -80,11 +81,10 @@ def computed_term(
 
 def no_term(node: ast.expr) -> Rejection:
     """Return what to write instead of an expression that patterns cannot have."""
-    if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
+    if isinstance(node, ast.GeneratorExp | ast.SetComp | ast.DictComp):
         return Rejection(
-            "a pattern has no comprehensions: a list is matched as it stands in the program",
-            "write its elements, `[a, *rest]` for any number of them, or a name with a type such as `list of f32 [*S]`;"
-            " what holds for each goes into `where`: `all(rank(x) == 2 for x in xs)`",
+            "a comprehension in a pattern is a list: [aten.exp.default(x) for x in xs]",
+            "what holds for each element goes into `where`: `all(rank(x) == 2 for x in xs)`",
         )
     return Rejection(
         "patterns consist of calls, names, literals, lists and arithmetic over numbers and sizes",
@@ -155,7 +155,8 @@ class PatternParser:
 
     def _assignment(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            self._wrong("a pattern has lines `name = ...` and ends in `return ...`", statement)
+            hint = "loops belong into `replace`" if isinstance(statement, ast.For) else None
+            self._wrong("a pattern has lines `name = ...` and ends in `return ...`", statement, hint=hint)
             return
         target = statement.targets[0]
         names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
@@ -178,10 +179,10 @@ class PatternParser:
     def _unpack(self, keys: list[str], value: ast.expr) -> None:
         term = self.term(value)
         if not isinstance(term, Call):
-            raise self._fail("only the results of a call can be unpacked", value)
+            raise self.fail("only the results of a call can be unpacked", value)
         count = result_count(term.op)
         if count is not None and count != len(keys):
-            raise self._fail(f"the call has {count} results, not {len(keys)}", value)
+            raise self.fail(f"the call has {count} results, not {len(keys)}", value)
         for index, key in enumerate(keys):
             if key != "_":
                 self.named[key] = Item(term, index, key, place_of(value))
@@ -235,12 +236,12 @@ class PatternParser:
                 return self._name(node)
             case ast.Constant():
                 if node.value is Ellipsis:
-                    raise self._fail("`...` stands for arguments, at the end of a call", node)
-                return Literal(normalised_literal(kind, node.value), place=self._place(node))
+                    raise self.fail("`...` stands for arguments, at the end of a call", node)
+                return Literal(normalised_literal(kind, node.value), place=self.place(node))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as number)):
                 signed = -number if isinstance(node.op, ast.USub) else number
-                return Literal(normalised_literal(kind, signed), place=self._place(node))
-            case ast.List() | ast.Tuple():
+                return Literal(normalised_literal(kind, signed), place=self.place(node))
+            case ast.List() | ast.Tuple() | ast.ListComp():
                 return self._list(node, kind)
             case ast.Call():
                 return self._call(node)
@@ -251,16 +252,28 @@ class PatternParser:
             case ast.BinOp() | ast.UnaryOp():
                 return self._computed(node)
         rejection = no_term(node)
-        raise self._fail(rejection.message, node, hint=rejection.hint)
+        raise self.fail(rejection.message, node, hint=rejection.hint)
+
+    def term_with(self, node: ast.expr, names: Mapping[str, Term]) -> Term:
+        """Return the term of an expression in which further names stand for terms.
+
+        Raises:
+            PatternError: It is none.
+        """
+        self._arguments.append({**(self._arguments[-1] if self._arguments else {}), **names})
+        try:
+            return self.term(node)
+        finally:
+            self._arguments.pop()
 
     def _computed(self, node: ast.expr) -> Term:
-        made = computed_term(node, self.scope, self.text, self.named, self._place(node))
+        made = computed_term(node, self.scope, self.text, self.named, self.place(node))
         if isinstance(made, Rejection):
-            raise self._fail(made.message, node, code=made.code, hint=made.hint)
+            raise self.fail(made.message, node, code=made.code, hint=made.hint)
         return made
 
     def _name(self, node: ast.Name) -> Term:
-        place, name = self._place(node), node.id
+        place, name = self.place(node), node.id
         if name == "_":
             return Anything(place)
         for scope in reversed(self._arguments[-1:]):
@@ -281,7 +294,7 @@ class PatternParser:
             return Literal(None, place=place)
         known = [*self.scope.variables, *self.named, *self.scope.symbols]
         close = difflib.get_close_matches(name, known, n=1)
-        raise self._fail(
+        raise self.fail(
             f"{name!r} is not declared",
             node,
             code="EK212",
@@ -295,13 +308,15 @@ class PatternParser:
 
             value = getattr(torch, node.attr, None)
             if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
-                return Literal(value, place=self._place(node))
-        raise self._fail(
+                return Literal(value, place=self.place(node))
+        raise self.fail(
             f"{dotted or 'this'} cannot be matched; conditions go into `where`", node,
             hint=f"write a name with a type in `vars` here, and `name == {ast.unparse(node)}` under `where`",
         )  # fmt: skip
 
-    def _list(self, node: ast.List | ast.Tuple, kind: Any) -> Term:
+    def _list(self, node: ast.List | ast.Tuple | ast.ListComp, kind: Any) -> Term:
+        if isinstance(node, ast.ListComp):
+            return Sequence((Splat(None, parse_each(self, node), self.place(node)),), self.place(node))
         items: list[Term | Splat] = []
         element = kind.getElementType() if kind is not None and hasattr(kind, "getElementType") else None
         element = element if element is None or not hasattr(element, "getElementType") else element.getElementType()
@@ -310,39 +325,44 @@ class PatternParser:
                 items.append(self._splat(each))
             else:
                 items.append(self.term(each, kind=element))
-        if sum(isinstance(item, Splat) for item in items) > 1:
-            raise self._fail("a list has at most one `*`", node)
-        return Sequence(tuple(items), self._place(node))
+        if not is_valid_list(items):
+            raise self.fail(
+                "a list has at most one comprehension and two `*`, with something between them", node,
+                hint="write [a, *rest], [*before, a, *rest], or [*before, *[aten.exp.default(x) for x in xs], *rest]",
+            )  # fmt: skip
+        return Sequence(tuple(items), self.place(node))
 
     def _splat(self, node: ast.Starred) -> Splat:
-        place = self._place(node)
+        place = self.place(node)
         if isinstance(node.value, ast.Name) and node.value.id == "_":
             return Splat(None, place=place)
+        if isinstance(node.value, ast.ListComp | ast.GeneratorExp):
+            return Splat(None, parse_each(self, node.value), place)
         term = self.term(node.value)
         if isinstance(term, Variable | Symbol):
             return Splat(term.name, place=place)
         if isinstance(term, Call):
             return Splat(None, term, place)
-        raise self._fail("after `*` stands a variable, or the results of a call", node)
+        raise self.fail("after `*` stands a variable, or the results of a call", node)
 
     def _item(self, node: ast.Subscript) -> Term:
         index = node.slice
         if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-            raise self._fail("results are counted from 0", index)
+            raise self.fail("results are counted from 0", index)
         if not (isinstance(index, ast.Constant) and type(index.value) is int):
-            raise self._fail("results are chosen by a number: t[0]", index)
+            raise self.fail("results are chosen by a number: t[0]", index)
         base = self.term(node.value)
         if not isinstance(base, Call):
-            raise self._fail("only the results of a call can be chosen from", node)
+            raise self.fail("only the results of a call can be chosen from", node)
         count = result_count(base.op)
         if count is not None and not 0 <= index.value < count:
-            raise self._fail(f"the call has {count} results", index)
-        return Item(base, index.value, None, self._place(node))
+            raise self.fail(f"the call has {count} results", index)
+        return Item(base, index.value, None, self.place(node))
 
     def _call(self, node: ast.Call) -> Term:
         dotted = dotted_name(node.func)
         if dotted is None:
-            raise self._fail("an operator is called by its name", node)
+            raise self.fail("an operator is called by its name", node)
         if dotted == "alt":
             return self._alternatives(node)
         if dotted == "opt":
@@ -364,7 +384,7 @@ class PatternParser:
                 names = ["alt", "opt", "thru", *(text.partition("(")[0] for text in self.scope.macros)]
                 close = difflib.get_close_matches(dotted, names, n=1)
                 hint = f"did you mean {close[0]}?" if close else None
-            raise self._fail(error.message, node.func, code="EK213", hint=hint) from None
+            raise self.fail(error.message, node.func, code="EK213", hint=hint) from None
         return self._operator(node, op, dotted)
 
     def _operator(self, node: ast.Call, op: Any, dotted: str) -> Term:
@@ -372,7 +392,7 @@ class PatternParser:
             op = functional_variant_of(op) or op
         written = bind_written(op, dotted, node, node.args)
         for message, place, hint in written.wrong:
-            self.scope.complain(self.text, "EK214", message, self._place(place), hint)
+            self.scope.complain(self.text, "EK214", message, self.place(place), hint)
         arguments: dict[str, Term] = {}
         is_wrong = bool(written.wrong)
         for argument in op._schema.arguments:
@@ -383,10 +403,10 @@ class PatternParser:
                 except PatternError:
                     is_wrong = True
             elif not written.is_open and argument.has_default_value():
-                arguments[argument.name] = Literal(default_of(argument), is_default=True, place=self._place(node))
+                arguments[argument.name] = Literal(default_of(argument), is_default=True, place=self.place(node))
         if is_wrong:
             raise PatternError
-        return Call(op, arguments, written.is_open, None, self._place(node))
+        return Call(op, arguments, written.is_open, None, self.place(node))
 
     def _operator_call(self, node: ast.Call, name: str) -> Term:
         rest = None
@@ -394,13 +414,13 @@ class PatternParser:
         for each in node.args:
             if isinstance(each, ast.Starred):
                 if not isinstance(each.value, ast.Name) or each is not node.args[-1]:
-                    raise self._fail("`*rest` is a name and stands last", each)
+                    raise self.fail("`*rest` is a name and stands last", each)
                 rest = each.value.id
             else:
                 arguments.append(self.term(each))
         if node.keywords or not arguments:
-            raise self._fail("an operator variable is called with positional arguments", node)
-        return OperatorCall(name, tuple(arguments), rest, None, self._place(node))
+            raise self.fail("an operator variable is called with positional arguments", node)
+        return OperatorCall(name, tuple(arguments), rest, None, self.place(node))
 
     def _alternatives(self, node: ast.Call) -> Term:
         branches: list[tuple[str, Term]] = []
@@ -408,29 +428,29 @@ class PatternParser:
             branches.append((str(index), self.term(each)))
         for keyword in node.keywords:
             if keyword.arg is None:
-                raise self._fail("`**` is not part of the language", keyword.value)
+                raise self.fail("`**` is not part of the language", keyword.value)
             branches.append((str(keyword.arg), self.term(keyword.value)))
         if len(branches) < 2:
-            raise self._fail("alt has two branches or more: alt(relu=..., silu=...)", node)
-        return Alternatives(tuple(branches), None, self._place(node))
+            raise self.fail("alt has two branches or more: alt(relu=..., silu=...)", node)
+        return Alternatives(tuple(branches), None, self.place(node))
 
     def _optional(self, node: ast.Call) -> Term:
         inner = self.term(node.args[0]) if len(node.args) == 1 and not node.keywords else None
         if not isinstance(inner, Call):
-            raise self._fail("opt has one call: opt(aten.add.Tensor(x, m))", node)
-        return Optional(inner, None, self._place(node))
+            raise self.fail("opt has one call: opt(aten.add.Tensor(x, m))", node)
+        return Optional(inner, None, self.place(node))
 
     def _through(self, node: ast.Call) -> Term:
         if len(node.args) != 2 or node.keywords:
-            raise self._fail("thru has a term and a list of operators: thru(x, [aten.clone.default])", node)
+            raise self.fail("thru has a term and a list of operators: thru(x, [aten.clone.default])", node)
         listed = node.args[1].elts if isinstance(node.args[1], ast.List | ast.Tuple) else [node.args[1]]
         ops: list[Any] = []
         for each in listed:
             dotted = dotted_name(each)
             if dotted is None:
-                raise self._fail("thru names operators", each)
+                raise self.fail("thru names operators", each)
             ops += self._family(each, dotted)
-        return Through(self.term(node.args[0]), tuple(ops), self._place(node))
+        return Through(self.term(node.args[0]), tuple(ops), self.place(node))
 
     def _family(self, node: ast.expr, dotted: str) -> list[Any]:
         if dotted in FAMILIES:
@@ -438,21 +458,21 @@ class PatternParser:
         try:
             return [self.scope.table.find(dotted)]
         except UnknownNameError as error:
-            raise self._fail(error.message, node, code="EK213", hint=error.hint) from None
+            raise self.fail(error.message, node, code="EK213", hint=error.hint) from None
 
     # Macros
 
     def _expanded(self, node: ast.Call, parameters: list[str], text: str) -> Term:
         if len(self._at) >= _MACRO_DEPTH:
-            raise self._fail("macros call each other without end", node)
+            raise self.fail("macros call each other without end", node)
         if node.keywords or len(node.args) != len(parameters):
-            raise self._fail(f"this macro takes {len(parameters)} arguments: {', '.join(parameters)}", node)
+            raise self.fail(f"this macro takes {len(parameters)} arguments: {', '.join(parameters)}", node)
         given = {key: self.term(value) for key, value in zip(parameters, node.args, strict=True)}
-        place = self._place(node)
+        place = self.place(node)
         try:
             expression = parse_expression(text)
         except ExpressionError as error:
-            raise self._fail(f"the macro is wrong: {error.message}", node) from None
+            raise self.fail(f"the macro is wrong: {error.message}", node) from None
         self._arguments.append(given)
         self._at.append(place)
         try:
@@ -463,16 +483,16 @@ class PatternParser:
 
     # Diagnostics
 
-    def _place(self, node: ast.AST | None) -> Place:
+    def place(self, node: ast.AST | None) -> Place:
+        """Return where a piece of syntax stands."""
         # What is wrong inside a macro is shown where the macro is used.
         return self._at[0] if self._at else place_of(node)
 
     def _wrong(self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None) -> None:
-        self.scope.complain(self.text, code, message, self._place(node), hint)
+        self.scope.complain(self.text, code, message, self.place(node), hint)
 
-    def _fail(
-        self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None
-    ) -> PatternError:
+    def fail(self, message: str, node: ast.AST | None, *, code: str = "EK211", hint: str | None = None) -> PatternError:
+        """Note an error at a piece of syntax; return what is to be raised."""
         self._wrong(message, node, code=code, hint=hint)
         return PatternError()
 

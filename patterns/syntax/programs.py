@@ -27,6 +27,8 @@ from exirkit.patterns.syntax.expressions import (
     parse_expression,
     parse_statements,
 )
+from exirkit.patterns.syntax.loops import Loop, LoopCompiler, Step
+from exirkit.patterns.syntax.replacement_words import BUILDER, REPLACEMENT_WORDS
 from exirkit.patterns.syntax.terms import Operator, Place
 from exirkit.patterns.types.scalars import OperatorVariable
 
@@ -110,7 +112,6 @@ def place_of(node: ast.AST | None) -> Place:
 _REGISTERED = (graph, tensors)
 
 FACTS = "$facts"
-BUILDER = "$builder"
 
 
 @dataclass
@@ -182,6 +183,8 @@ class ProgramCalls(CallCompiler):
             return self._word(node, WORDS[dotted], compiler)
         if "." not in dotted and isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_variable(node, dotted, compiler)
+        if dotted in REPLACEMENT_WORDS and self.allows_operators:
+            return REPLACEMENT_WORDS[dotted](node, self, compiler)
         if dotted.startswith("build."):
             return self._builder(node, dotted.removeprefix("build."), compiler)
         found = None if "." in dotted else word_named(dotted)
@@ -347,14 +350,16 @@ class Program:
         operators: Operators that it calls.
         assigns: Names that it gives.
         opaque: Registered predicates and builders that it uses.
+        loops: Its loops.
     """
 
-    steps: tuple[tuple[tuple[str, ...], Compiled], ...]
+    steps: tuple[Step, ...]
     results: tuple[tuple[bool, Compiled], ...]
     uses: frozenset[str]
     operators: tuple[Operator, ...] = ()
     assigns: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
+    loops: tuple[Loop, ...] = ()
 
     def run(self, names: Names, builder: Builder | None = None) -> list[Any]:
         """Compute the results.
@@ -414,7 +419,8 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
     """
     calls = ProgramCalls(scope, allows_operators=not is_let)
     compiler = ExpressionCompiler(calls)
-    steps: list[tuple[tuple[str, ...], Compiled]] = []
+    loops = LoopCompiler(compiler, lambda line: _step(line, compiler, is_let))
+    steps: list[Step] = []
     results: list[tuple[bool, Compiled]] = []
     assigned: list[str] = []
     uses: set[str] = set()
@@ -423,19 +429,26 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
         for statement in _statements(text.value, is_let):
             if isinstance(statement, ast.Return) and not is_let:
                 results = _results(statement, compiler)
+            elif isinstance(statement, ast.For) and not is_let:
+                steps.append(loops.compile(statement, {*assigned, *scope.variables, *scope.symbols}))
             else:
                 steps.append(_step(statement, compiler, is_let))
+            loops.check_used(compiler.free)
             uses |= {name for name in compiler.free if name.partition(".")[0] not in assigned}
             compiler.free.clear()
             if steps and not results:
                 assigned += steps[-1][0]
+                loops.inner -= set(assigned)
     except ExpressionError as error:
         scope.complain_of(text, "EK221", error)
     except RecursionError:
         scope.complain(text, "EK221", "this program nests too deeply", None)
     if len(scope.found) > before:
         return None
-    return Program(tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque)
+    return Program(
+        tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque,
+        tuple(loops.loops),
+    )  # fmt: skip
 
 
 def _statements(text: str, is_let: bool) -> list[ast.stmt]:
@@ -461,7 +474,11 @@ def _results(statement: ast.Return, compiler: ExpressionCompiler) -> list[tuple[
     return made
 
 
-def _step(statement: ast.stmt, compiler: ExpressionCompiler, is_let: bool) -> tuple[tuple[str, ...], Compiled]:
+def _step(statement: ast.stmt, compiler: ExpressionCompiler, is_let: bool) -> Step:
+    if isinstance(statement, ast.For):
+        raise ExpressionError(
+            "loops belong into `replace`", statement, "a comprehension makes a list: `[n * 2 for n in shape(x)]`"
+        )
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         what = "`let` has lines `name = ...`" if is_let else "a program has lines `name = ...` and ends in `return ...`"
         raise ExpressionError(what, statement)

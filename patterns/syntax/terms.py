@@ -77,17 +77,47 @@ class Computed:
 
 
 @dataclass(frozen=True)
+class Element:
+    """The name of a comprehension in a pattern: the element of a list that is being matched.
+
+    Attributes:
+        name: The name.
+        kind: What the list holds: `tensor`, `int`, `float` or `bool`.
+    """
+
+    name: str
+    kind: str = "tensor"
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Each:
+    """`f(x, p) for x in xs`: every element of a run in a list is of one form.
+
+    Attributes:
+        element: What each of them is; other variables in it are the same for all.
+        names: Names that stand for something else in every element.
+        lists: Variables that those are collected in, in the same order.
+    """
+
+    element: Term
+    names: tuple[str, ...]
+    lists: tuple[str, ...]
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
 class Splat:
-    """`*xs` in a list: any number of elements, bound to a name or not, or all results of a call."""
+    """`*xs` in a list: any number of elements, bound to a name or not; all results of a call; or a comprehension."""
 
     name: str | None
-    term: Call | None = None
+    term: Call | Each | None = None
     place: Place = field(default=Place(), compare=False)
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """A list, with at most one splat."""
+    """A list, with at most one splat; around a comprehension there may be one on either side."""
 
     items: tuple[Term | Splat, ...]
     place: Place = field(default=Place(), compare=False)
@@ -171,6 +201,7 @@ class Through:
 Term: TypeAlias = (
     Variable
     | Symbol
+    | Element
     | Anything
     | Literal
     | Computed
@@ -182,6 +213,10 @@ Term: TypeAlias = (
     | Optional
     | Through
 )
+
+
+Part: TypeAlias = Term | Splat | Each
+"""A term, or what stands in a list for several."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +234,7 @@ class Pattern:
     named: Mapping[str, Term]
 
     @cached_property
-    def terms(self) -> tuple[Term | Splat, ...]:
+    def terms(self) -> tuple[Part, ...]:
         """All terms, as `walk` yields them, root by root."""
         return tuple(term for root in self.roots for term in walk(root))
 
@@ -209,7 +244,7 @@ class Pattern:
         return [term for term in self.terms if isinstance(term, Call)]
 
 
-def children(term: Term | Splat) -> Iterator[Term | Splat]:
+def children(term: Part) -> Iterator[Part]:
     """Yield the terms right below a term."""
     match term:
         case Call():
@@ -225,13 +260,15 @@ def children(term: Term | Splat) -> Iterator[Term | Splat]:
             yield term.inner
         case Sequence():
             yield from term.items
-        case Splat(term=Call() as call):
-            yield call
+        case Splat(term=Call() | Each() as inner):
+            yield inner
+        case Each():
+            yield term.element
         case _:
             return
 
 
-def walk(term: Term | Splat) -> Iterator[Term | Splat]:
+def walk(term: Part) -> Iterator[Part]:
     """Yield a term and all below it; one that is reached twice is yielded twice."""
     pending = [term]
     while pending:

@@ -56,6 +56,8 @@ class ListVariable(Variable):
     @classmethod
     def parse(cls, scanner: TypeScanner, keyword: Token) -> Variable:
         """Parse count, `of` and element, and bounds."""
+        if keyword.text == "list" and scanner.accept("from"):
+            return _from_none(scanner)
         element = "int" if keyword.text == "list" else keyword.text.removesuffix("s")
         starts_element = scanner.token.text == "of" and keyword.text == "list"
         count = None if starts_element or _ends_count(scanner) else scanner.size()
@@ -129,6 +131,16 @@ class ListVariable(Variable):
         tensors = {name: value for name, value in maker.names.items() if isinstance(value, torch.Tensor)}
         shapes = {name: tuple(value.shape) for name, value in tensors.items()}
         return list(self.draw(ValueMaker(maker.rng, maker.profile, {**plain, **shapes})))
+
+
+def _from_none(scanner: TypeScanner) -> Variable:
+    """Parse `0 of` and the type of tensors, after `list from`."""
+    number = scanner.token
+    if number.text != "0":
+        scanner.fail("a list that may be empty is `list from 0 of` tensors", number, hint="others are `list of`")
+    scanner.take()
+    scanner.expect("of", "after the number")
+    return TensorListVariable.parse_elements(scanner, None, 0)
 
 
 def _ends_count(scanner: TypeScanner) -> bool:

@@ -326,8 +326,12 @@ class Draw:
     def _tensors(
         self, variable: TensorListVariable, cell: Cell, names: Mapping[str, Any], make_tensor: TensorMaker
     ) -> list[torch.Tensor]:
-        count = drawn_length(self.rng, 1, _MOST_IN_LIST) if variable.count is None else variable.count.evaluate(names)
-        if type(count) is not int or not 1 <= count <= 64:
+        count = (
+            drawn_length(self.rng, variable.least, _MOST_IN_LIST)
+            if variable.count is None
+            else variable.count.evaluate(names)
+        )
+        if type(count) is not int or not variable.least <= count <= 64:
             raise UnsolvedError
         dims = variable.element.dims or ()
         blanks = {f"{variable.name}.{index}" for index, dim in enumerate(dims) if isinstance(dim, AnyDim)}

@@ -22,11 +22,14 @@ def is_size(value: object) -> bool:
 
 
 def rank_of(value: object) -> int | None:
-    """Return the number of dims of a tensor, a node's tensor, or a shape; None if it is neither."""
+    """Return the number of dims of a tensor, a node's tensor, a list of tensors of one rank, or a shape; or None."""
     value = value_of(value)
     if isinstance(value, torch.Tensor):
         return value.dim()
-    return len(value) if isinstance(value, list | tuple) else None
+    if not isinstance(value, list | tuple):
+        return None
+    first = value_of(value[0]) if value else None
+    return first.dim() if isinstance(first, torch.Tensor) else len(value)
 
 
 def sizes_of(value: object) -> tuple[Size, ...] | None:
@@ -109,8 +112,11 @@ class Measure(SizeExpression):
         """Return the number of dims or elements."""
         if self.name not in names:
             return None
+        value = names[self.name]
+        if self.kind == "len" and isinstance(value, list | tuple):
+            return len(value)
         if self.kind != "numel":
-            return rank_of(names[self.name])
+            return rank_of(value)
         sizes = sizes_of(names[self.name])
         return None if sizes is None else product(sizes)
 

@@ -157,11 +157,13 @@ class TensorListVariable(Variable):
 
     Attributes:
         element: Type of the tensors.
-        count: How many; None for any number from one on.
+        count: How many; None for any number from `least` on.
+        least: How many there are at least where the number is open: 1 or 0.
     """
 
     EXAMPLES: ClassVar = {
-        "list of f32 [*S]": "any number of tensors, all of the same sizes",
+        "list of f32 [*S]": "any number of tensors from one on, all of the same sizes",
+        "list from 0 of f32 [*S]": "any number of tensors, or none",
         "list 2 of f32 [N, _]": "two tensors with the same N",
     }
     TITLE = "List of tensors"
@@ -169,11 +171,12 @@ class TensorListVariable(Variable):
 
     element: TensorVariable
     count: SizeExpression | None = None
+    least: int = 1
 
     @classmethod
-    def parse_elements(cls, scanner: TypeScanner, count: SizeExpression | None) -> TensorListVariable:
+    def parse_elements(cls, scanner: TypeScanner, count: SizeExpression | None, least: int = 1) -> TensorListVariable:
         """Parse the type of the tensors, after `list of`."""
-        return cls(name=scanner.variable, element=TensorVariable.parse_tensor(scanner), count=count)
+        return cls(name=scanner.variable, element=TensorVariable.parse_tensor(scanner), count=count, least=least)
 
     @property
     def signature(self) -> Dims:
@@ -193,7 +196,9 @@ class TensorListVariable(Variable):
     @property
     def text(self) -> str:
         """The canonical string without `| none`."""
-        return f"list of {self.element}" if self.count is None else f"list {self.count} of {self.element}"
+        if self.count is not None:
+            return f"list {self.count} of {self.element}"
+        return f"list of {self.element}" if self.least else f"list from 0 of {self.element}"
 
     def matcher(self) -> Matcher:
         """Compile the matcher."""
@@ -207,7 +212,7 @@ class TensorListVariable(Variable):
                 yield from extend(values, at + 1, {**names, **more}, {**found, **more})
 
         def match(value: Any, names: Mapping[str, Any]) -> Iterable[Extension]:
-            if not isinstance(value, list | tuple) or not value:
+            if not isinstance(value, list | tuple) or len(value) < self.least:
                 return
             if self.count is not None:
                 count = self.count.evaluate(names)

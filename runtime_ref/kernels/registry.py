@@ -25,6 +25,7 @@ from exirkit.runtime_ref.interpreter.values import StepFailure
 
 from .kernel import Kernel, KernelKind, make_kernel, out_slot, slots_of
 from .own import own_kernels, write_result
+from .quantized import quantized_kernels
 
 
 def _words(text: str) -> frozenset[str]:
@@ -64,6 +65,9 @@ def torch_kernel(name: str) -> Kernel | None:
         return None
     if library == "quantized_decomposed":
         register_quantized_decomposed()
+        if name.endswith("out"):
+            # A library may have registered kernels of the official runtime, which cannot resize tensors of torch.
+            return _composed(name)
     schema = _schema(name)
     if schema is None:
         return None if library == "aten" else _composed(name)
@@ -177,10 +181,15 @@ _START: Final = 8
 
 
 class OperatorRegistry:
-    """The operators that a program may call."""
+    """The operators that a program may call.
 
-    def __init__(self) -> None:
-        self._own = {kernel.name: kernel for kernel in own_kernels()}
+    Args:
+        eager_quantization: Run quantized operators as torch computes them, instead of as the official runtime does.
+    """
+
+    def __init__(self, *, eager_quantization: bool = False) -> None:
+        quantized = () if eager_quantization else quantized_kernels()
+        self._own = {kernel.name: kernel for kernel in (*own_kernels(), *quantized)}
         self._found: dict[str, Kernel] = {}
         self._known: tuple[dict[str, list[str]], dict[str, list[str]]] | None = None
 

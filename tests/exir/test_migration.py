@@ -152,12 +152,23 @@ def test_what_is_left_is_noted() -> None:
     before = """import executorch.exir
 print(executorch.__version__)
 patch("executorch.exir.passes.SpecPropPass")
+import executorch.runtime
+from executorch.devtools.etrecord import ETRecord
+from executorch import exir, devtools
 """
     notes = migrate_source(before.encode()).notes
     assert notes == (
-        (2, "executorch is used, and no import makes that name any more"),
         (3, "a string names executorch.exir.passes.SpecPropPass"),
+        (4, "executorch.runtime stays, which needs the official package"),
+        (5, "executorch.devtools.etrecord stays, which needs the official package"),
+        (6, "executorch.devtools stays, which needs the official package"),
     )
+
+
+def test_names_of_packages_that_no_import_makes_are_noted() -> None:
+    before = "import executorch.exir\nprint(executorch.__version__)\n"
+    notes = migrate_source(before.encode()).notes
+    assert notes == ((2, "executorch is used, and no import makes that name any more"),)
 
 
 def test_what_is_made_is_python() -> None:

@@ -229,6 +229,14 @@ def provoke(request: Header) -> Reply:
             return lower_int4({"model": "odd-width"})
         if request["code"] == "EK756":
             return check_damaged({})
+        if request["code"] == "EK766":
+            bridge.original_pass("torch.nn:Linear")
+        if request["code"] == "EK767":
+            config = importlib.import_module("exirkit.fuzz").CampaignConfig
+            bridge.AgainstBench(config(against=("torch:relu",), models=("tests.official.bridge_models:__name__",)))
+        if request["code"] == "EK768":
+            config = importlib.import_module("exirkit.fuzz").CampaignConfig
+            bridge.AgainstBench(config(against=("torch:relu",), oracles=("dialect-agreement",)))
         if request["code"] == "EK754":
             return plan({"methods": {"forward": "choosing"}, "policy": "policy: 1\npools: [{name: sram}]\n"})
         # What others have imported is not to be in the message.

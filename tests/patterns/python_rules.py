@@ -34,6 +34,22 @@ class _:
         return aten.linear.default(x, w, c)
 
 
+ADDITIONS = PythonBook("additions")
+
+
+@ADDITIONS.rule("layout.cat-before-permute")
+class _:
+    xs: "list of any [*S]"
+    p: "perm of S"
+    d: "axis of S"
+
+    def match(xs, p, d):
+        return aten.cat.default([aten.permute_copy.default(x, p) for x in xs], d)
+
+    def replace(xs, p, d):
+        return aten.permute_copy.default(aten.cat.default(xs, p[norm(d, xs[0])]), p)
+
+
 WRONG = PythonBook()
 
 

@@ -167,13 +167,13 @@ def test_none_and_minus_infinity_are_literals() -> None:
 # Diagnostics
 
 
-def test_a_comprehension_in_a_pattern_has_a_hint() -> None:
-    text = "  vars: {xs: 'list of f32 [N]'}\n  match: return aten.cat.default([aten.neg.default(x) for x in xs])\n"
+def test_a_generator_in_a_pattern_has_a_hint() -> None:
+    text = "  vars: {xs: 'list of f32 [N]'}\n  match: return aten.cat.default((aten.neg.default(x) for x in xs))\n"
     text += "  replace: return xs\n"
     (first, *_) = book_of(text).found
     assert "comprehension" in first.message
     assert first.hint is not None
-    assert "list of" in first.hint
+    assert "where" in first.hint
 
 
 def test_a_gen_that_leaves_no_sample_is_named() -> None:

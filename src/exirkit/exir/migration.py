@@ -88,6 +88,7 @@ class _Rewriting:
     def result(self) -> bytes:
         edits = sorted({*self._import_edits(), *self._dotted_edits()}, key=lambda edit: (edit.start, edit.end))
         self._note_strings()
+        self._note_official_imports()
         pieces, place = [], 0
         for edit in edits:
             pieces += [self.data[place : edit.start], edit.text.encode()]
@@ -185,6 +186,16 @@ class _Rewriting:
                 if named and self._prefix(node.value.replace(":", ".")) is not None:
                     self.notes.add((node.lineno, f"a string names {node.value}"))
 
+    def _note_official_imports(self) -> None:
+        """Note imports of other parts of the official package: these import `executorch.exir` themselves."""
+        root = OFFICIAL.partition(".")[0]
+        for node in ast.walk(self.tree) if OFFICIAL in self.prefixes else ():
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            for name in _modules_of(node, root):
+                if name.startswith(f"{root}.") and self._prefix(name) is None:
+                    self.notes.add((node.lineno, f"{name} stays, which needs the official package"))
+
     def _prefix(self, name: str) -> str | None:
         return next((old for old in self.prefixes if name == old or name.startswith(f"{old}.")), None)
 
@@ -204,6 +215,15 @@ class _Rewriting:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self._starts[node.end_lineno - 1] + node.end_col_offset
+
+
+def _modules_of(node: ast.Import | ast.ImportFrom, root: str) -> list[str]:
+    """Return the modules that a statement imports; what it takes from the package `root` itself counts as modules."""
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    if node.level or not node.module:
+        return []
+    return [f"{root}.{one.name}" for one in node.names] if node.module == root else [node.module]
 
 
 def _import_line(alias: ast.alias, new: str) -> str:

@@ -20,6 +20,7 @@ from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, Mod
 from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
+    FuseQuantizedEmbeddings,
     MemoryPlanningPass,
     Partitioner,
     Pipeline,
@@ -28,6 +29,7 @@ from exirkit.passes import (
     executorch_settings,
     finalize_methods,
     has_library_operators,
+    has_quantized_embeddings,
     live_nbytes,
     needs_legalizing,
     peak_nbytes,
@@ -190,7 +192,7 @@ class MethodLowering:
             limit = min(limit, planned_nbytes(self._lowered(program)))
         if level == 2:
             target = target_of(config)
-            found = self._within(program, target, limit)
+            found = self._within(program, target, limit, widen_weights=config.optimize_for == "speed")
             if found is not None:
                 return found
         sizes = []
@@ -228,11 +230,13 @@ class MethodLowering:
                 return made
         return program
 
-    def _within(self, program: ExportedProgram, target: Target, limit: float) -> ExportedProgram | None:
+    def _within(
+        self, program: ExportedProgram, target: Target, limit: float, *, widen_weights: bool
+    ) -> ExportedProgram | None:
         """Return the program optimized for a target with at most so much memory, or None if that does not do."""
         allowed = limit
         for _ in range(_ATTEMPTS):
-            made = self._at_level(program, 2, target=target, allowed=allowed)
+            made = self._at_level(program, 2, target=target, allowed=allowed, widen_weights=widen_weights)
             lowered = self._lowered(made)
             excess = planned_nbytes(lowered) - limit
             if excess <= 0:
@@ -251,8 +255,11 @@ class MethodLowering:
         target: Target | None = None,
         allowed: float = math.inf,
         share_results: bool = True,
+        widen_weights: bool = False,
     ) -> ExportedProgram:
         settings: dict[str, Any] = {"target": target, "share-results": share_results}
+        if level == 2:
+            settings["widen-weights"] = widen_weights
         if allowed < math.inf:
             settings["scratch-room"] = _room(allowed, frozenset(program.graph_signature.user_inputs))
         return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
@@ -550,6 +557,8 @@ class EdgeProgramManager(_Methods):
             name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
             for name, planner in planners.items()
         }
+        if config.optimization_level:
+            programs = {name: _with_quantized_embeddings(one, kernels) for name, one in programs.items()}
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
@@ -566,6 +575,14 @@ class EdgeProgramManager(_Methods):
         for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
+
+
+def _with_quantized_embeddings(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
+    """Return a program whose look-ups in quantized tables are done by the kernels for that, if the target has them."""
+    has_kernels = kernels is None or kernels.has("quantized_decomposed::embedding_byte.out")
+    if not has_kernels or not has_quantized_embeddings(program):
+        return program
+    return apply_user_passes(program, [FuseQuantizedEmbeddings()])
 
 
 def _without_library_operators(program: ExportedProgram, settings: Mapping[str, Any]) -> ExportedProgram:

@@ -11,7 +11,7 @@ from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK753", "EK754", "EK755", "EK756"}
+NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK753", "EK754", "EK755", "EK756", "EK766", "EK767", "EK768"}
 
 
 def found(code: str) -> list[Diagnostic]:
@@ -50,3 +50,18 @@ def int4_weights_of_an_odd_width(_: Path) -> list[Diagnostic]:
 @provokes("EK756")
 def delegate_that_the_runtime_does_not_accept(_: Path) -> list[Diagnostic]:
     return found("EK756")
+
+
+@provokes("EK766")
+def class_that_is_not_a_pass(_: Path) -> list[Diagnostic]:
+    return found("EK766")
+
+
+@provokes("EK767")
+def function_without_a_model(_: Path) -> list[Diagnostic]:
+    return found("EK767")
+
+
+@provokes("EK768")
+def oracle_of_another_campaign(_: Path) -> list[Diagnostic]:
+    return found("EK768")

@@ -161,6 +161,28 @@ def library_that_is_missing(_: Path) -> object:
     return found(RULE.replace("rules:", "libraries: [no_such_library]\nrules:"))
 
 
+@provokes("EK226")
+def loop_of_one_turn(_: Path) -> object:
+    text = RULE.replace("return x\n", "y = x\n    for i in range(1): y = aten.relu.default(y)\n    return y\n")
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK226"]
+
+
+@provokes("EK227")
+def size_of_nothing(_: Path) -> object:
+    return found(RULE.replace("  match:", "  varying: [N]\n  match:"))
+
+
+@provokes("EK228")
+def condition_on_a_size_that_varies(_: Path) -> object:
+    text = RULE.replace("[*S]", "[N]").replace(
+        "  match:", "  varying: [N]\n  where: {expr: N < 9, kind: profit}\n  match:"
+    )
+    text = text.replace("return x\n", "return aten.clamp.default(x, 0.0)\n")
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK228"]
+
+
 @provokes("EK230")
 def schema_without_types(_: Path) -> object:
     return found(RULE + "ops:\n  my.relu: {schema: '(x) -> Tensor', define: 'return aten.relu.default(x)'}\n")

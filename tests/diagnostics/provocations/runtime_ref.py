@@ -310,6 +310,16 @@ def number_for_a_tensor(_: Path) -> None:
     execute(made, [torch.ones(4)])
 
 
+@provokes("EK657")
+def quantized_without_limits(_: Path) -> None:
+    made = Assembly()
+    x, y = made.tensor([4]), made.tensor([4], torch.int8)
+    given = [made.argument(one) for one in (0.5, 0, -300, 300, torch.int8)]
+    made.call("quantized_decomposed::quantize_per_tensor.out", x, *given, y, y)
+    made.program([x], [y])
+    execute(made, [torch.ones(4)])
+
+
 @provokes("EK654")
 def condition_that_is_a_float(_: Path) -> None:
     made = Assembly()

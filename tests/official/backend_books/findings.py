@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from exirkit.patterns import backend_classes
+
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "upstream" / "passes"
 
 
@@ -18,15 +20,19 @@ class PassFinding:
 
     Attributes:
         name: Name of the script.
-        book: The book of the class's package.
+        book: The book of the class's package; None if there is no such book.
+        package: The package otherwise.
         class_name: The class.
         shows: A pattern in what the script prints.
+        is_rare: Few programs have such operators, arguments or values.
     """
 
     name: str
-    book: str
+    book: str | None
+    package: str
     class_name: str
     shows: str
+    is_rare: bool
 
     @property
     def script(self) -> Path:
@@ -52,4 +58,14 @@ class PassFinding:
 def pass_findings() -> list[PassFinding]:
     """Return all of them, in the order of the list."""
     listed = yaml.safe_load((FOLDER / "findings.yaml").read_text(encoding="utf-8"))
-    return [PassFinding(one["name"], one["book"], one["class"], one["shows"]) for one in listed]
+    return [
+        PassFinding(
+            one["name"],
+            one.get("book"),
+            one.get("package") or backend_classes(one["book"]).package,
+            one["class"],
+            one["shows"],
+            bool(one.get("rare")),
+        )
+        for one in listed
+    ]

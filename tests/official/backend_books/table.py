@@ -70,9 +70,11 @@ results, they do not follow it, and the remark says so.
 _DEFECTS = """
 ## Defects of the classes
 
-Programs that classes get wrong, found with samples and near misses of the rules that do their work. Each script runs
-on its own and fails while the defect is there; `tests/official/backend_books/test_findings.py` runs all of them, and
-the rules on the same programs, whose results they keep.
+Programs that classes get wrong, found with samples and near misses of the rules that do their work, with generated
+programs around the operators that their code mentions (`exirkit fuzz --against`,
+[see there](../how_to/fuzzing.md#passes-beside-rules)), and by reading. Each script runs on its own and fails while the
+defect is there; `tests/official/backend_books/test_findings.py` runs all of them, and for packages that have a book
+the rules on the same programs, whose results they keep. Few programs have what is marked as rare.
 
 """
 
@@ -111,9 +113,14 @@ def page() -> str:
             )
         )
     rows = [
-        [f"[{one.title}](../upstream/passes/{one.name}.py)", one.book, f"`{one.class_name}`"] for one in pass_findings()
+        [
+            f"[{one.title}](../upstream/passes/{one.name}.py){' Rare.' if one.is_rare else ''}",
+            one.package.removeprefix("executorch/"),
+            f"`{one.class_name}`",
+        ]
+        for one in pass_findings()
     ]
-    parts.append(_DEFECTS + _table(["what is wrong", "book", "class"], rows))
+    parts.append(_DEFECTS + _table(["what is wrong", "package", "class"], rows))
     return "".join(parts)
 
 

@@ -18,6 +18,7 @@ import os
 import random
 import sys
 import time
+import unittest
 import warnings
 from collections.abc import Generator, Iterable
 from fnmatch import fnmatchcase
@@ -28,7 +29,6 @@ import numpy
 import pytest
 import torch
 from tests.official.quantizer_cache import cache_quantizer_patterns
-from tests.official.upstream_suites import stand_ins
 
 RESULTS = os.environ.get("UPSTREAM_RESULTS")
 # A library of operators goes with the object that defines it.
@@ -48,7 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
         import executorch.kernels.quantized  # noqa: F401
 
         _import_torchvision()
-        stand_ins.install()
+        from exirkit.bridge import install_absent_tools
+
+        # A test that uses such a tool is skipped, with the reason.
+        install_absent_tools(raises=unittest.SkipTest)
         cache_quantizer_patterns()
         if CHAIN == "exirkit":
             from tests.official.upstream_suites.chain import install

@@ -140,7 +140,9 @@ def test_a_requirement_that_a_stage_in_between_breaks() -> None:
         "      - pass: bound-symbolic-shapes\n", "      - rules: canonicalize\n      - pass: bound-symbolic-shapes\n"
     )
     found = next(one.message for one in complaints(text) if "specs" in one.message)
-    assert found.startswith("stage 2.10, bound-symbolic-shapes, requires 'specs', which stage 2.9, rules canonicalize,")
+    assert found.startswith(
+        "stage 2.11, bound-symbolic-shapes, requires 'specs', which stage 2.10, rules canonicalize,"
+    )
 
 
 def test_what_a_pass_may_break_can_be_overruled() -> None:

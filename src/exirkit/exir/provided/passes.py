@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 from exirkit.ir import (
     CALL_DELEGATE,
@@ -253,6 +254,26 @@ def _spec_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return TensorSpec.from_tensor(value)
     return value if isinstance(value, bool | int | float) else None
+
+
+class ConstraintBasedSymShapeEvalPass(PassBase):
+    """Replace symbolic sizes and strides in the specs of a graph, and of those that it calls, by their upper bounds.
+
+    Lowering does so by itself; backends that plan memory of their own run this pass before that.
+
+    Raises:
+        UsageError: EK758, a size has no upper bound.
+    """
+
+    def call(self, graph_module: GraphModule) -> PassResult:
+        """Bound the sizes of all specs, in place."""
+        for module in called_graphs(graph_module):
+            for node in module.graph.nodes:
+                for spec in tree_leaves(node.meta.get("spec")):
+                    if isinstance(spec, TensorSpec):
+                        spec.shape = [*eval_shape_upper_bound(spec.shape)]
+                        spec.stride = [*eval_shape_upper_bound(spec.stride)]
+        return PassResult(graph_module, True)
 
 
 def make_alloc_node(graph_module: GraphModule, val: Any, tensor_meta: Any = None) -> Node:

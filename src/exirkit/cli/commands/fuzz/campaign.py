@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _DEFAULT_SEEDS = "1000"
 # A book may have hundreds of rules, and a few seeds may not be enough for any.
 _MOST_EXPLAINED = 20
+_AGAINST = "exirkit.bridge:AgainstBench"
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,17 @@ def fuzz(
         str | None,
         typer.Option(metavar="MODULE:CLASS", help="Class that makes and checks the cases.", show_default=False),
     ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:PASS|backends/NAME",
+            help="Compare a pass of the official package with --rules or --pipeline; repeated, a chain of passes.",
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:FACTORY", help="With --against: models to compare on as well; repeatable."),
+    ] = None,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
@@ -148,9 +160,10 @@ def fuzz(
         steps("loading torch")
         from exirkit.fuzz import Attachment, load_bench, parse_seeds
 
+    _check_against(against, model, target, bench)
     wanted = seeds or (_DEFAULT_SEEDS if minutes is None else None)
     first, count = parse_seeds(wanted) if wanted is not None else (0, None)
-    levels = (0, 1, 2) if choices == "drawn" and target == "exirkit" else (1,)
+    levels = (0, 1, 2) if choices == "drawn" and target == "exirkit" and not against else (1,)
     config = _config(
         target=target,
         pipelines=tuple(Attachment.of(file) for file in pipeline or ()),
@@ -165,7 +178,9 @@ def fuzz(
         batch=batch,
         seed_seconds=seed_seconds,
         analyses=analyses,
-        **({} if bench is None else {"bench": bench}),
+        against=tuple(against or ()),
+        models=tuple(model or ()),
+        **({} if (chosen_bench := _AGAINST if against else bench) is None else {"bench": chosen_bench}),
     )
     with output_to_stderr():
         # Here too, so that what is wrong with files is reported once, before any process is started.
@@ -178,6 +193,24 @@ def fuzz(
     else:
         _print_campaign(report)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _check_against(against: Sequence[str] | None, models: Sequence[str] | None, target: str, bench: str | None) -> None:
+    """Reject options that do not go together.
+
+    Raises:
+        CommandError: EK711, they do not.
+        UsageError: EK832, the official package is not installed.
+    """
+    if against is None:
+        if models:
+            raise usage_error("--model needs --against", hint="campaigns of the compiler generate their programs")
+        return
+    if target != "exirkit" or bench is not None:
+        raise usage_error(f"--against and --{'bench' if bench is not None else 'target'} exclude each other")
+    from exirkit.fuzz import require_official
+
+    require_official()
 
 
 def _config(**fields: Any) -> CampaignConfig:

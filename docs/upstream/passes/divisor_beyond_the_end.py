@@ -1,0 +1,19 @@
+"""A pooling with a divisor of its own divides by another number where its window goes beyond the end."""
+import sys
+from unittest import mock
+import torch
+sys.modules.setdefault("tosa_serializer", mock.MagicMock())  # it writes files, which is not needed here
+from executorch.backends.arm._passes.decompose_avg_pool2d_pass import DecomposeAvgPool2dPass
+from executorch.exir import to_edge
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.avg_pool2d(x, 2, 2, 0, True, True, 3)
+
+inputs = (torch.ones(1, 1, 3, 3),)
+module = to_edge(torch.export.export(Model(), inputs)).exported_program().graph_module
+seen = DecomposeAvgPool2dPass()(module).graph_module(*inputs)[0]
+expected = Model()(*inputs)
+text = f"seen {seen.tolist()}, {seen.dtype}, {list(seen.shape)}; expected {expected.tolist()}, {expected.dtype}"
+is_alike = seen.shape == expected.shape and seen.dtype == expected.dtype
+assert is_alike and torch.allclose(seen.double(), expected.double(), 1e-3, 0, equal_nan=True), text

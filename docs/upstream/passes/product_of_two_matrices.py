@@ -1,0 +1,16 @@
+"""A matmul of two matrices stops the pass."""
+import torch
+from executorch.backends.qualcomm._passes.convert_bmm_to_matmul import ConvertBmmToMatmul
+from executorch.exir import to_edge
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.matmul(x, x)
+
+inputs = (torch.ones(2, 2),)
+module = to_edge(torch.export.export(Model(), inputs)).exported_program().graph_module
+seen = ConvertBmmToMatmul()(module).graph_module(*inputs)[0]
+expected = Model()(*inputs)
+text = f"seen {seen.tolist()}, {seen.dtype}, {list(seen.shape)}; expected {expected.tolist()}, {expected.dtype}"
+is_alike = seen.shape == expected.shape and seen.dtype == expected.dtype
+assert is_alike and torch.allclose(seen.double(), expected.double(), 1e-3, 0, equal_nan=True), text

@@ -1,0 +1,91 @@
+"""What only replacements can call, besides operators and builders: `scalar(n, f32)` and `traced(call)`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from exirkit.patterns.operators.table import UnknownNameError, dotted_name
+from exirkit.patterns.operators.tracing import Decomposer, has_decomposition
+from exirkit.patterns.syntax.expressions import (
+    SYMBOLIC,
+    Compiled,
+    ExpressionCompiler,
+    ExpressionError,
+    Names,
+    OwnNames,
+)
+from exirkit.patterns.types.scalars import OperatorVariable
+
+if TYPE_CHECKING:
+    from exirkit.patterns.syntax.programs import ProgramCalls
+
+BUILDER = "$builder"
+"""Name under which a program finds what makes its calls."""
+
+
+def _scalar(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `scalar(n, f32)`: a tensor without dims; what is known at run time only is made there."""
+    if len(node.args) != 2 or node.keywords:
+        raise ExpressionError("scalar takes a number and a dtype: scalar(n, f32)", node)
+    number, dtype = (compiler.compile(each) for each in node.args)
+    op = torch.ops.aten.scalar_tensor.default
+    calls.operators.append(op)
+
+    def build(names: Names) -> Any:
+        value, kind = number(names), dtype(names)
+        if not isinstance(kind, torch.dtype) or not isinstance(value, int | float | torch.SymInt | torch.SymFloat):
+            raise ExpressionError("scalar takes a number and a dtype: scalar(n, f32)", node)
+        if isinstance(value, SYMBOLIC):
+            return names[BUILDER].call(op, (value,), {"dtype": kind})
+        return torch.tensor(value, dtype=kind)
+
+    return build
+
+
+def _traced(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `traced(aten.einsum.default(equation, xs))`: the calls of torch's decomposition."""
+    inner = node.args[0] if node.args else None
+    if not isinstance(inner, ast.Call) or len(node.args) > 2 or node.keywords:
+        raise ExpressionError(
+            "traced takes a call, and perhaps a list of operators to decompose in it",
+            node,
+            "traced(aten.einsum.default(equation, xs))",
+        )
+    further = _named_operators(node.args[1], calls) if len(node.args) == 2 else ()
+    dotted = dotted_name(inner.func) or ""
+    is_variable = isinstance(calls.scope.variables.get(dotted), OperatorVariable)
+    fixed = None if is_variable else _named_operators(inner.func, calls)[0]
+    for op in (*further, *(() if fixed is None else (fixed,))):
+        if not has_decomposition(op):
+            raise ExpressionError(f"torch has no decomposition of {op}", node)
+    known = len(calls.operators)
+    make = calls.call(inner, compiler)
+    # The operator itself is not called.
+    calls.operators[known:] = [op for op in calls.operators[known:] if op is not fixed]
+    calls.uses_builders.add(f"traced({dotted})")
+
+    def build(names: Names) -> Any:
+        scope = OwnNames(names)
+        scope.own[BUILDER] = Decomposer(names[BUILDER], names[dotted] if fixed is None else fixed, further)
+        return make(scope)
+
+    return build
+
+
+def _named_operators(node: ast.expr, calls: ProgramCalls) -> tuple[Any, ...]:
+    """Return the operators that an expression names, one or a list."""
+    named = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+    try:
+        return tuple(calls.scope.table.find(dotted_name(one) or "") for one in named)
+    except UnknownNameError as error:
+        raise ExpressionError(error.message, node, error.hint) from None
+
+
+REPLACEMENT_WORDS: dict[str, Callable[[ast.Call, ProgramCalls, ExpressionCompiler], Compiled]] = {
+    "scalar": _scalar,
+    "traced": _traced,
+}

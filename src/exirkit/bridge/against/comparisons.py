@@ -1,0 +1,199 @@
+"""What a campaign compares: a pass of the official package, or several in a row, and the rules that do their work."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from torch.export import ExportedProgram
+
+from exirkit.bridge.incoming import edge_from_official
+from exirkit.fuzz import Policy, shipped_operators
+from exirkit.ir import Diagnostic, ModelError, UsageError
+from exirkit.passes import ApplyRules, Pipeline
+from exirkit.patterns import (
+    BackendClass,
+    CompiledRule,
+    backend_books,
+    backend_classes,
+    load_book,
+    shipped_books,
+)
+
+from .original_passes import OriginalPass, original_pass
+
+_MENTIONED = re.compile(r"\b(?:edge|ops)\.(aten|quantized_decomposed)\.(\w+)")
+# What exporters call, by what it is decomposed to.
+_SOURCES: Mapping[str, tuple[str, ...]] = {
+    "convolution": ("conv1d", "conv2d", "conv_transpose2d"),
+    "addmm": ("linear", "addmm"),
+    "native_layer_norm": ("layer_norm",),
+    "_native_batch_norm_legit_no_training": ("batch_norm",),
+    "native_batch_norm": ("batch_norm",),
+    "permute": ("permute", "transpose", "t"),
+    "view": ("view", "reshape", "flatten"),
+}
+_SURROUNDINGS = ("add.Tensor", "mul.Tensor", "relu.default", "view.default", "permute.default")
+
+
+@dataclass(frozen=True)
+class OurResult:
+    """What rules made of a program.
+
+    Attributes:
+        program: The result.
+        fired: How often each rule was applied.
+    """
+
+    program: ExportedProgram
+    fired: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One or more passes of the official package, run one after the other, beside rules.
+
+    Attributes:
+        originals: The passes.
+        rules: The rules that do their work.
+        pipelines: Pipelines instead, run one after the other.
+    """
+
+    originals: tuple[OriginalPass, ...]
+    rules: tuple[CompiledRule, ...] = ()
+    pipelines: tuple[Pipeline, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Names of the passes."""
+        return ", ".join(one.name for one in self.originals)
+
+    @property
+    def has_ours(self) -> bool:
+        """Whether there is anything to compare the passes with, besides eager PyTorch."""
+        return bool(self.rules or self.pipelines)
+
+    @property
+    def is_on_edge(self) -> bool:
+        """Whether the passes run on Edge programs."""
+        return self.originals[0].dialect == "edge"
+
+    @cached_property
+    def policy(self) -> Policy:
+        """Programs with calls of the operators that the code of the passes mentions."""
+        return Policy(
+            least_calls=1,
+            most_calls=5,
+            operators=frozenset(_mentioned(self.originals)),
+            shares={"two_symbols": 0.05, "several_methods": 0.0, "mutable_buffer": 0.05},
+            rule_patterns=0.0,
+            unsupported=True,
+        )
+
+    def theirs(self, program: ExportedProgram) -> ExportedProgram:
+        """Run the passes.
+
+        Raises:
+            Exception: Whatever a pass raises.
+        """
+        for one in self.originals:
+            program = one(program)
+        return program
+
+    def ours(self, program: ExportedProgram) -> OurResult:
+        """Apply the rules.
+
+        Raises:
+            DiagnosticError: Whatever an engine or a pipeline finds.
+        """
+        program = edge_from_official(program).exported_program() if self.is_on_edge else program
+        fired: Counter[str] = Counter()
+        for pipeline in self.pipelines:
+            result = pipeline.run(program)
+            program = result.program
+        if self.rules:
+            applied = ApplyRules(list(self.rules))
+            program = applied(program).exported_program
+            for report in applied.reports:
+                fired.update(report.applied)
+        return OurResult(program, dict(fired))
+
+
+def comparisons_of(
+    against: Sequence[str], rules: Iterable[CompiledRule], pipelines: Sequence[Pipeline]
+) -> tuple[list[Comparison], dict[str, str]]:
+    """Return what is to be compared, and by the name of a class why it is left out.
+
+    Args:
+        against: `MODULE:CLASS` for each pass of a chain; or the name of a backend's book alone: each class of its table
+            that rules do the work of, beside these rules.
+        rules: What to compare with; if there is neither a rule nor a pipeline, the rules that the tables of backends
+            name for the class.
+        pipelines: Likewise.
+
+    Raises:
+        ModelError: EK863, there is no such module or class.
+        UsageError: EK766, a pass cannot be made.
+    """
+    books = [one for one in against if one in backend_books()]
+    if not books:
+        originals = tuple(original_pass(one) for one in against)
+        chosen = tuple(rules)
+        if not chosen and not pipelines:
+            chosen = tuple(rule for one in originals for rule in _rules_of_table(one.target))
+        if len({one.dialect for one in originals}) > 1:
+            raise UsageError(Diagnostic(code="EK766", message="the passes of a chain run on different dialects"))
+        return [Comparison(originals, chosen, tuple(pipelines))], {}
+    if len(against) > 1:
+        message = f"{books[0]} stands for all classes of its table, and is compared alone"
+        raise UsageError(Diagnostic(code="EK766", message=message))
+    found, left_out = [], {}
+    for entry in backend_classes(books[0]).entries:
+        target = f"{_module_of(books[0], entry)}:{entry.name}"
+        try:
+            original = original_pass(target)
+        except (ModelError, UsageError) as error:
+            left_out[entry.name] = error.diagnostics[0].message
+            continue
+        if entry.rules:
+            found.append(Comparison((original,), tuple(_rule(one) for one in entry.rules)))
+        else:
+            left_out[entry.name] = entry.remark or f"done by {', '.join(entry.passes)}"
+    return found, left_out
+
+
+def _module_of(book: str, entry: BackendClass) -> str:
+    path = PurePosixPath(backend_classes(book).package, entry.file).with_suffix("")
+    return ".".join(path.parts)
+
+
+def _rules_of_table(target: str) -> list[CompiledRule]:
+    for book in backend_books():
+        for entry in backend_classes(book).entries:
+            if target == f"{_module_of(book, entry)}:{entry.name}":
+                return [_rule(one) for one in entry.rules]
+    return []
+
+
+_KNOWN: dict[str, CompiledRule] = {}
+
+
+def _rule(name: str) -> CompiledRule:
+    if not _KNOWN:
+        for book in (*shipped_books(), *backend_books()):
+            _KNOWN.update({one.id: one for one in load_book(book).require_valid().rules})
+    return _KNOWN[name]
+
+
+def _mentioned(originals: Sequence[OriginalPass]) -> set[str]:
+    """Return operators of the catalogue that the code of passes mentions, and a few to put around them."""
+    words: set[str] = set()
+    for one in originals:
+        words |= {match[1].removesuffix("_copy") for match in _MENTIONED.finditer(one.source)}
+    names = {source for word in words for source in (word, *_SOURCES.get(word, ()))}
+    known = {one.name for one in shipped_operators() if one.name.split(".")[1] in names}
+    return known | {f"aten.{one}" for one in _SURROUNDINGS}

@@ -1,0 +1,130 @@
+"""A process that imports the official package and compares passes with rules; prints one JSON document."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from exirkit.bridge import AgainstBench, compared_with_original
+from exirkit.fuzz import Attachment, CampaignConfig, load_bench, parse_program
+from exirkit.ir import DiagnosticError
+
+TOYS = str(Path(__file__).with_name("toy_passes.py"))
+ORIGINAL = "executorch.backends.transforms.addmm_mm_to_linear:AddmmToLinearTransform"
+
+BOOK = """
+rulebook: 1
+rules:
+- id: sub.add
+  vars: {x: "f32 [*S]", y: "f32 [*S]", a: "int in [-3, 3]"}
+  match: return aten.sub.Tensor(x, y, alpha=a)
+  replace: return aten.add.Tensor(x, y, alpha=-a)
+"""
+WRONG = BOOK.replace("alpha=-a", "alpha=a")
+
+SUBTRACTION = """program(1)
+
+def forward(x: "{dtype}[2, 3]", y: "{dtype}[2, 3]"):
+    z = aten.sub.Tensor(x, y{alpha})
+    return z
+
+run("forward", x=dyadic(1, bits=0), y=dyadic(2, bits=0))
+"""
+ADDMM = """program(1)
+
+def forward(b: "f32[2]", x: "f32[3, 4]", w: "f32[2, 4]"):
+    t = aten.t.default(w)
+    z = aten.addmm.default(b, x, t{alpha})
+    return z
+
+run("forward", b=dyadic(1), x=dyadic(2), w=dyadic(3))
+"""
+
+
+def book(text: str, folder: Path, name: str) -> str:
+    """Write a book."""
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+def compared(text: str, against: str, rules: list[str]) -> list[list[str]]:
+    """Return bucket and message of what differs."""
+    return [[one.bucket, one.message] for one in compared_with_original(parse_program(text), [against], rules=rules)]
+
+
+def error_of(**fields: Any) -> str:
+    """Return the code of what is wrong with a configuration."""
+    try:
+        AgainstBench(CampaignConfig(**fields))
+    except DiagnosticError as error:
+        return error.code
+    return ""
+
+
+def main() -> None:
+    """Compare everything."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        good, wrong = book(BOOK, folder, "good.yaml"), book(WRONG, folder, "wrong.yaml")
+        plain = SUBTRACTION.format(dtype="f32", alpha="")
+        scaled = SUBTRACTION.format(dtype="f32", alpha=", alpha=2")
+        found = {
+            "theirs wrong": compared(scaled, f"{TOYS}:ForgetsAlpha", [good]),
+            "ours wrong": compared(scaled, f"{TOYS}:KeepsAlpha", [wrong]),
+            "both right": compared(scaled, f"{TOYS}:KeepsAlpha", [good]),
+            "ours leaves": compared(SUBTRACTION.format(dtype="f64", alpha=""), f"{TOYS}:KeepsAlpha", [good]),
+            "theirs leaves": compared(plain, f"{TOYS}:Idle", [good]),
+            "other operators": compared(plain, f"{TOYS}:ForgetsAlpha", [good]),
+            "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
+            "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
+            "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),
+        }
+        config = CampaignConfig(
+            bench="exirkit.bridge:AgainstBench",
+            against=(f"{TOYS}:ForgetsAlpha",),
+            rules=(Attachment.of(good),),
+            models=(f"{TOYS}:models",),
+            seeds=8,
+        )
+        bench = load_bench(config)
+        cases = [bench.make(seed) for seed in range(8)]
+        again = [AgainstBench(config).make(seed).text for seed in range(8)]
+        checked = [bench.check(case) for case in cases]
+        failed = next(seed for seed in range(2, 8) if checked[seed].verdict == "failed")
+        analysis = bench.analyse(cases[failed], 0)
+        (folder / "repro.py").write_text(analysis.repro or "", encoding="utf-8")
+        errors = {
+            "argument": error_of(against=(f"{TOYS}:NeedsScale",)),
+            "missing": error_of(against=("executorch.exir.passes:NoSuchPass",)),
+            "oracle": error_of(against=(f"{TOYS}:Idle",), oracles=("dialect-agreement",)),
+            "two books": error_of(against=("backends/exir", "backends/xnnpack")),
+            "model": error_of(against=(f"{TOYS}:Idle",), models=(f"{TOYS}:scaled",)),
+            "factory": error_of(against=(f"{TOYS}:scaled",)),
+        }
+        chain = AgainstBench(CampaignConfig(against=("backends/exir",)))
+        document = {
+            "found": found,
+            "texts": [one.text for one in cases],
+            "again": again,
+            "verdicts": [one.verdict for one in checked],
+            "models": [[one.bucket for one in each.failures] for each in checked[:2]],
+            "bucket": analysis.bucket,
+            "reduced": analysis.reduced,
+            "repro": analysis.repro,
+            "errors": errors,
+            "classes": [one.name for one in chain.comparisons],
+            "left out": chain.left_out,
+        }
+    json.dump(document, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

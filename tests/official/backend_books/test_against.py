@@ -1,0 +1,85 @@
+"""Passes of the official package beside rules: which side is wrong, which leaves a site, and what a campaign shows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.executorch
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def answer() -> Any:
+    """What a process of its own says, which imports the official package."""
+    command = [sys.executable, "-m", "tests.official.backend_books.against_worker"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    assert made.returncode == 0, made.stderr[-3000:]
+    return json.loads(made.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("case", "buckets"),
+    [
+        ("theirs wrong", ["theirs is wrong | ForgetsAlpha | output beyond-budget"]),
+        ("ours wrong", ["ours is wrong | KeepsAlpha | output beyond-budget"]),
+        ("both right", []),
+        ("ours leaves", ["ours leaves a site | KeepsAlpha"]),
+        ("theirs leaves", ["theirs leaves a site | Idle"]),
+        ("other operators", ["operators differ | ForgetsAlpha"]),
+        ("theirs stops", ["theirs is wrong | Stops | raises IndexError"]),
+        ("table", ["theirs is wrong | AddmmToLinearTransform | output beyond-budget"]),
+        ("table, right", []),
+    ],
+)
+def test_side_is_told(answer: Any, case: str, buckets: list[str]) -> None:
+    assert [bucket for bucket, _ in answer["found"][case]] == buckets
+
+
+def test_operators_of_both_sides_are_named(answer: Any) -> None:
+    ((_, message),) = answer["found"]["other operators"]
+    assert "aten.neg.default" in message
+    assert "aten.sub.Tensor -> aten.add.Tensor" in message
+
+
+def test_same_seeds_give_the_same_programs(answer: Any) -> None:
+    assert answer["texts"] == answer["again"]
+    assert answer["texts"][:2] == ["# difference\n", "# linear\n"]
+    assert len(set(answer["texts"])) == len(answer["texts"])
+
+
+def test_a_model_is_compared_too(answer: Any) -> None:
+    assert answer["verdicts"][:2] == ["failed", "passed"]
+    assert answer["models"][0] == ["theirs is wrong | ForgetsAlpha | output value"]
+
+
+def test_finding_is_reduced_and_its_script_fails(answer: Any, tmp_path: Path) -> None:
+    assert answer["bucket"].startswith(("theirs is wrong | ForgetsAlpha", "ours leaves a site | ForgetsAlpha"))
+    assert "aten.sub" in answer["reduced"]
+    path = tmp_path / "repro.py"
+    path.write_text(answer["repro"], encoding="utf-8")
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert "AssertionError" in done.stderr
+
+
+def test_errors_have_codes(answer: Any) -> None:
+    assert answer["errors"] == {
+        "argument": "EK766",
+        "missing": "EK863",
+        "oracle": "EK768",
+        "two books": "EK766",
+        "model": "EK767",
+        "factory": "",
+    }
+
+
+def test_name_of_a_book_stands_for_the_classes_of_its_table(answer: Any) -> None:
+    assert "PruneEmptyTensorsPass" in answer["classes"]
+    assert answer["left out"]
+    assert not set(answer["classes"]) & set(answer["left out"])
