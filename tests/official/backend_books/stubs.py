@@ -7,7 +7,7 @@ import importlib.machinery
 import sys
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import MutableSequence
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -32,7 +32,7 @@ _TOOLS = (
 class _Empty(types.ModuleType):
     """A module in which every name is something."""
 
-    __path__: Sequence[str] = []
+    __path__: MutableSequence[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
