@@ -32,7 +32,9 @@ _TOOLS = (
 class _Empty(types.ModuleType):
     """A module in which every name is something."""
 
-    __path__: MutableSequence[str] = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: MutableSequence[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
