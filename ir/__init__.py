@@ -175,6 +175,7 @@ from .operators.quantized import widens as widens
 from .plugins import find_plugins as find_plugins
 from .plugins import load_plugin as load_plugin
 from .plugins import load_plugins as load_plugins
+from .provenance import ATTRIBUTE_KEYS as ATTRIBUTE_KEYS
 from .provenance import PROVENANCE_KEYS as PROVENANCE_KEYS
 from .provenance import inherited as inherited
 from .provenance import is_torch_file as is_torch_file

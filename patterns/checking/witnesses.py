@@ -116,7 +116,10 @@ def _with_imports(book: LoadedBook) -> list[LoadedBook]:
 def _context(book: LoadedBook) -> dict[str, Any]:
     if book.book is None:
         return {}
-    return book.book.model_dump(mode="json", include={"macros", "ops", "traits"})
+    content: dict[str, Any] = book.book.model_dump(mode="json", include={"macros", "ops", "traits"})
+    # A book without attributes has the hash that it had before there were any.
+    attributes = book.book.model_dump(mode="json", include={"attributes"}) if book.book.attributes else {}
+    return {**content, **attributes}
 
 
 def read_witnesses(path: str | Path) -> WitnessBook:

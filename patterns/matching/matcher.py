@@ -16,6 +16,7 @@ from torch.fx import Node
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.matching.arguments import is_kind, literal_agrees, same_bound, same_number, scalar_shown
+from exirkit.patterns.matching.attributes import compile_attributed
 from exirkit.patterns.matching.calls import (
     compile_alternatives,
     compile_call,
@@ -33,6 +34,7 @@ from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError,
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Attributed,
     Call,
     Computed,
     Element,
@@ -298,6 +300,7 @@ _CALLS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
     Item: compile_item,
     Alternatives: compile_alternatives,
     Optional: compile_optional,
+    Attributed: compile_attributed,
 }
 
 
@@ -324,6 +327,8 @@ def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, F
     match term:
         case Call():
             return _operators(term.op, forms)
+        case Attributed():
+            return anchors(term.inner, variables, forms)
         case Item():
             return _operators(term.base.op, forms)
         case Alternatives():

@@ -14,12 +14,14 @@ from exirkit.patterns.functions.words import WORDS
 from exirkit.patterns.operators.arguments import bind_written, default_of, normalised_literal, result_count
 from exirkit.patterns.operators.in_place import functional_variant_of
 from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
+from exirkit.patterns.syntax.attributes import parse_attributed
 from exirkit.patterns.syntax.comprehensions import is_valid_list, parse_each
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
 from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Attributed,
     Call,
     Computed,
     Item,
@@ -201,7 +203,8 @@ class PatternParser:
                 root = self.term(part)
             except PatternError:
                 continue
-            if not isinstance(root, Call | Item | Alternatives | OperatorCall | Optional | Through):
+            called = root.inner if isinstance(root, Attributed) else root
+            if not isinstance(called, Call | Item | Alternatives | OperatorCall | Optional | Through):
                 self._wrong("a root must be a call: there is nothing to replace here", part)
             roots.append(root)
         return roots, False
@@ -267,6 +270,8 @@ class PatternParser:
             self._arguments.pop()
 
     def _computed(self, node: ast.expr) -> Term:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return parse_attributed(self, node)
         made = computed_term(node, self.scope, self.text, self.named, self.place(node))
         if isinstance(made, Rejection):
             raise self.fail(made.message, node, code=made.code, hint=made.hint)

@@ -17,6 +17,7 @@ from exirkit.patterns.functions.registered import builder_named, builder_names, 
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
+from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_read, compile_written
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
@@ -62,6 +63,7 @@ class Scope:
         symbols: Names of sizes that the types bind, `N` and the `B` of `*B`.
         macros: Texts by signature `addc(t, c)`.
         found: Diagnostics so far.
+        attributes: Attributes that the book declares, by name.
     """
 
     table: OperatorTable
@@ -69,6 +71,7 @@ class Scope:
     symbols: frozenset[str] = frozenset()
     macros: Mapping[str, str] = field(default_factory=lambda: dict(MACROS))
     found: list[Diagnostic] = field(default_factory=list)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def macro(self, name: str) -> tuple[list[str], str] | None:
         """Return the parameters and the text of a macro, or None if there is none of that name."""
@@ -122,6 +125,7 @@ class ProgramCalls(CallCompiler):
         scope: Names of the rule.
         allows_operators: Operators may be called; otherwise only words.
         operators: Those that were called so far.
+        writes: Attributes that calls were given so far.
     """
 
     scope: Scope
@@ -129,6 +133,7 @@ class ProgramCalls(CallCompiler):
     operators: list[Operator] = field(default_factory=list)
     uses_words: set[str] = field(default_factory=set)
     uses_builders: set[str] = field(default_factory=set)
+    writes: list[str] = field(default_factory=list)
 
     @property
     def opaque(self) -> tuple[str, ...]:
@@ -153,6 +158,9 @@ class ProgramCalls(CallCompiler):
             if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
                 return lambda names: value
             raise ExpressionError(f"{dotted} is not part of the language", node)
+        field_of = compile_field(node, compiler, self)
+        if field_of is not None:
+            return field_of
         read = _ATTRIBUTES.get(node.attr)
         if read is None:
             close = difflib.get_close_matches(node.attr, list(_ATTRIBUTES), n=1)
@@ -172,9 +180,16 @@ class ProgramCalls(CallCompiler):
 
         return look_up
 
+    def attributed(self, node: ast.BinOp, compiler: ExpressionCompiler) -> Compiled:
+        """Compile `call @ attribute(...)`."""
+        return compile_written(node, compiler, self)
+
     def call(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
         """Compile a call of a word, of an operator or of an operator variable."""
         dotted = dotted_name(node.func)
+        if dotted == "no":
+            has = compile_read(node, compiler, self)[0]
+            return lambda names: has(names) is None
         if dotted is None:
             raise ExpressionError("this cannot be called", node)
         if dotted == "target.has":
@@ -351,6 +366,7 @@ class Program:
         assigns: Names that it gives.
         opaque: Registered predicates and builders that it uses.
         loops: Its loops.
+        writes: Attributes that it gives to calls.
     """
 
     steps: tuple[Step, ...]
@@ -360,6 +376,7 @@ class Program:
     assigns: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
+    writes: tuple[str, ...] = ()
 
     def run(self, names: Names, builder: Builder | None = None) -> list[Any]:
         """Compute the results.
@@ -447,7 +464,7 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
         return None
     return Program(
         tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque,
-        tuple(loops.loops),
+        tuple(loops.loops), tuple(calls.writes),
     )  # fmt: skip
 
 

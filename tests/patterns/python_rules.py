@@ -50,6 +50,27 @@ class _:
         return aten.permute_copy.default(aten.cat.default(xs, p[norm(d, xs[0])]), p)
 
 
+LIMITS = PythonBook(
+    "limits",
+    attributes={"act": {"lo": "float", "hi": "float", "key": "L", "means": "aten.clamp.default(result, lo, hi)"}},
+)
+
+
+@LIMITS.rule("fuse.add-limits", where=["users(s) == 1", "no(s, act)"])
+class _:
+    x: "f32 [~S]"
+    y: "f32 [~S]"
+    lo: "float"
+    hi: "float"
+
+    def match(x, y, lo, hi):
+        s = aten.add.Tensor(x, y)
+        return aten.hardtanh.default(s, lo, hi)
+
+    def replace(x, y, lo, hi):
+        return aten.add.Tensor(x, y) @ act(lo, hi)
+
+
 WRONG = PythonBook()
 
 
