@@ -182,7 +182,7 @@ def test_python_form_is_the_same_rule() -> None:
     assert fired(loaded, lambda x: x.relu().permute(2, 0, 1).reshape(4, 6).relu(), X) == 1
 
 
-def test_explanation_tells_what_stands_at_the_beginning() -> None:
+def test_explanation_of_another_beginning() -> None:
     (rule,) = book_of(rule_of()).rules
     program = torch.export.export(Whole(lambda x: x.exp().permute(2, 0, 1).relu()), (X,))
     (node,) = explain_rule(rule, GraphEditor(program)).nodes
