@@ -27,6 +27,7 @@ from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.attributes import Attribute
+from exirkit.patterns.syntax.chains import chains_of, shown_chains
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
@@ -485,6 +486,7 @@ class RuleTrials:
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
         self.open_arguments = open_arguments(rule.pattern)
+        self._chains = [id(one) for one in chains_of(rule.pattern.terms)]
 
     def positives(self, count: int) -> PositiveReport:
         """Try the rule on values that its types and guards admit."""
@@ -511,6 +513,7 @@ class RuleTrials:
             else:
                 opened = shown_values(self.open_arguments, dict(trial.shape.opened))
                 values = {**shown(self.rule, trial.names), **opened, **shown_attributes(self.rule, trial.shape)}
+                values |= shown_chains(self.rule.pattern.terms, trial.names)
                 report.counterexamples.append(Counterexample(trial.seed, problem, values))
         if report.passed and not has_elements and any(one.startswith(_RAISES) for one in report.rejected):
             common = next(one for one, _ in report.rejected.most_common() if one.startswith(_RAISES))
@@ -557,6 +560,11 @@ class RuleTrials:
         if unless is None and is_undefined(self.rule, sample.values.values()):
             return None, "an operator that is not defined for empty tensors"
         shape = replace(shape, opened=least_values(self.open_arguments))
+        if self._chains:
+            lengths = random.Random(f"{self.rule.id}:{seed}:chains")
+            shape = replace(
+                shape, chains={one: (lengths.randint(0, 3), lengths.getrandbits(32)) for one in self._chains}
+            )
         if self.rule.attributes:
             shape = with_drawn_attributes(self.rule, shape, random.Random(f"{self.rule.id}:{seed}:attributes"), unless)
         trial = Trial(seed, shape, names)

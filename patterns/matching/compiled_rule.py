@@ -21,12 +21,14 @@ from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
 from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
+from exirkit.patterns.syntax.chains import chains_of, key_of, unnamed_chains
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
+    Chain,
     Each,
     Operator,
     OperatorCall,
@@ -308,6 +310,10 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)
     check_attributes(rule, texts, scope, pattern, cases)
+    for chain in unnamed_chains(pattern.terms):
+        scope.complain(
+            texts.match, "EK289", "a chain without a name", chain.place, "write v = chain(...), and along(v, e)"
+        )
     check_varying(rule, texts.rule, scope)
     unless = [_unless(text, scope, variables) for text in texts.unless]
     if len(scope.found) > before:
@@ -401,6 +407,7 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
             names |= set(term.lists)
         elif isinstance(term, OperatorCall):
             names |= {term.variable} | ({term.rest} if term.rest else set())
+    names |= {key_of(one.name) for one in chains_of(pattern.terms) if one.name is not None}
     names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}
     # A shape that only types mention is a word for the generator, and known wherever those types are.
     return names
@@ -449,7 +456,9 @@ def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: 
             continue
         line, offset = _find(text.value, name.partition(".")[0])
         base = name.partition(".")[0]
-        if name.endswith(".alt") and base in given:
+        if name.endswith(".links") and base in given:
+            message, hint = f"{base} is not a chain", f"{base} = chain(l, [ops]) has links"
+        elif name.endswith(".alt") and base in given:
             message, hint = f"{base} is no alternative", f"{base} = alt(tag=...) has a tag"
         elif name in scope.variables:
             message, hint = f"{name!r} is declared, but the pattern does not bind it", "use it in `match`"
@@ -540,9 +549,13 @@ def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Cal
         return None
 
 
+_CHAIN = 4
+"""How many links of a chain a change may be away for a match to be sought again."""
+
+
 def _height(term: Any, seen: int = 0) -> int:
     below = [_height(child) for child in children(term)]
-    own = isinstance(term, Call | OperatorCall)
+    own = isinstance(term, Call | OperatorCall) + _CHAIN * isinstance(term, Chain)
     # What is looked through may be long; matches are sought again that far after a change.
     return own + max(below, default=0)
 

@@ -17,7 +17,8 @@ from exirkit.patterns.functions.registered import builder_named, builder_names, 
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
-from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_read, compile_written
+from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_no, compile_written
+from exirkit.patterns.syntax.chains import compile_along, compile_links
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
@@ -187,11 +188,10 @@ class ProgramCalls(CallCompiler):
     def call(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
         """Compile a call of a word, of an operator or of an operator variable."""
         dotted = dotted_name(node.func)
-        if dotted == "no":
-            has = compile_read(node, compiler, self)[0]
-            return lambda names: has(names) is None
         if dotted is None:
             raise ExpressionError("this cannot be called", node)
+        if dotted in _TERM_WORDS:
+            return _TERM_WORDS[dotted](node, compiler, self)
         if dotted == "target.has":
             dotted = "target_has"
         if dotted in ("all", "any", "sum", "max", "min", "prod") and len(node.args) == 1:
@@ -302,6 +302,14 @@ class ProgramCalls(CallCompiler):
             raise ExpressionError(f"this macro takes {len(keys)} arguments: {', '.join(keys)}", node)
         given = dict(zip(keys, node.args, strict=True))
         return compiler.compile(_Substitution(given).visit(parse_expression(text)))
+
+
+_TERM_WORDS: dict[str, Callable[[ast.Call, ExpressionCompiler, ProgramCalls], Compiled]] = {
+    "along": compile_along,
+    "links": compile_links,
+    "no": compile_no,
+}
+"""Words that speak of a named term of the pattern and not of its value."""
 
 
 class _Substitution(ast.NodeTransformer):
