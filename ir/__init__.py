@@ -170,11 +170,12 @@ from .operators.handles import handles_like as handles_like
 from .operators.handles import ops as ops
 from .operators.handles import underlying as underlying
 from .operators.handles import view as view
-from .operators.quantized import QUANTIZED_KERNELS as QUANTIZED_KERNELS
+from .operators.quantized import QUANTIZED_SCHEMAS as QUANTIZED_SCHEMAS
 from .operators.quantized import widens as widens
 from .plugins import find_plugins as find_plugins
 from .plugins import load_plugin as load_plugin
 from .plugins import load_plugins as load_plugins
+from .provenance import ATTRIBUTE_KEYS as ATTRIBUTE_KEYS
 from .provenance import PROVENANCE_KEYS as PROVENANCE_KEYS
 from .provenance import inherited as inherited
 from .provenance import is_torch_file as is_torch_file

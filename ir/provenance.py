@@ -137,6 +137,10 @@ PROVENANCE_KEYS = (
 )
 
 
+ATTRIBUTE_KEYS = "attribute_keys"
+"""Entry of `node.meta`: keys of other entries that say what else is done to the result of the call."""
+
+
 def inherited(origins: Sequence[Node]) -> dict[str, Any]:
     """Return the provenance of a node that stands for `origins`; the first is the anchor and wins.
 

@@ -55,6 +55,7 @@ from .checking.witnesses import (
     witness_text,
 )
 from .engine.bisection import Bisection, bisect_rewrites
+from .engine.meanings import with_meanings
 from .engine.program_facts import ProgramFacts
 from .engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
@@ -209,6 +210,7 @@ __all__ = [
     "unfuse",
     "variable_types_page",
     "with_between",
+    "with_meanings",
     "witness_text",
     "work_of",
     "write_book",

@@ -245,13 +245,16 @@ def _unknown(what: str, name: str, known: list[str]) -> UnknownMethodError:
 class Runtime:
     """The reference runtime: runs programs in Python, on torch's own kernels, exactly as planned.
 
+    Args:
+        operator_registry: The operators that programs may call; all that are known if absent.
+
     Attributes:
         operator_registry: The operators that programs may call.
         backend_registry: The backends that run delegates.
     """
 
-    def __init__(self) -> None:
-        self.operator_registry = default_registry()
+    def __init__(self, operator_registry: OperatorRegistry | None = None) -> None:
+        self.operator_registry = operator_registry or default_registry()
         self.backend_registry = BackendRegistry()
 
     @staticmethod

@@ -64,9 +64,8 @@ _PARAMETERS_OF_TORCH = {
 }
 """Out variants that give scales and zero points."""
 
-QUANTIZED_KERNELS: dict[str, str] = {}
-"""Operators that write their results into given tensors, `quantized_decomposed::quantize_per_tensor.out`, by those that
-return them."""
+QUANTIZED_SCHEMAS: dict[str, str] = {}
+"""Schemas of operators that write their results into given tensors, by the names of those that return them."""
 
 
 _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.uint16})
@@ -90,7 +89,7 @@ def widens(node: Node) -> bool:
 
 def _give_out(name: str, out_schema: str) -> None:
     define_out_variant(f"{_LIBRARY}::{name}", out_schema)
-    QUANTIZED_KERNELS[f"{_LIBRARY}::{name}"] = out_schema.partition("(")[0]
+    QUANTIZED_SCHEMAS[f"{_LIBRARY}::{name}"] = out_schema
 
 
 for _name, _schema in _OF_TORCH.items():

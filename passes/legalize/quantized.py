@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import (
-    QUANTIZED_KERNELS,
+    QUANTIZED_SCHEMAS,
     GraphEditor,
     dim_order_from_stride,
     named_arguments,
@@ -98,7 +98,7 @@ def _operator(node: Node) -> str:
     """Return the name of the quantized operator that a node calls, without library; empty if it calls none."""
     name = getattr(underlying(node.target), "name", None)
     full = str(name()) if node.op == "call_function" and callable(name) else ""
-    return full.partition("::")[2] if full in QUANTIZED_KERNELS else ""
+    return full.partition("::")[2] if full in QUANTIZED_SCHEMAS else ""
 
 
 def _casts(node: Node, given: dict[str, Any]) -> Iterator[tuple[str, torch.dtype]]:

@@ -11,7 +11,16 @@ import torch
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
-from exirkit.ir import CALL_DELEGATE, GraphEditor, ProgramInterface, inherited, same_value, subgraph_editors, underlying
+from exirkit.ir import (
+    ATTRIBUTE_KEYS,
+    CALL_DELEGATE,
+    GraphEditor,
+    ProgramInterface,
+    inherited,
+    same_value,
+    subgraph_editors,
+    underlying,
+)
 from exirkit.passes.analysis import StoredValues, is_plain_call, place_of
 from exirkit.passes.contract import Pass, ReportingPass
 from exirkit.patterns import CompiledRule, LoadedBook, RewriteOptions, RewriteReport, RuleEngine, unfuse
@@ -194,7 +203,7 @@ class _Merging:
         if not is_plain_call(node) or self.stored.touches_written(node):
             return None
         try:
-            return (node.target, _arguments(node))
+            return (node.target, _arguments(node), _attributes(node))
         except _NoKeyError:
             return None
 
@@ -237,6 +246,11 @@ class _Merging:
 
 class _NoKeyError(Exception):
     """An argument is of a kind that cannot be compared."""
+
+
+def _attributes(node: Node) -> Hashable:
+    """Return what else is done to the result of a call: equal calls with other attributes have other values."""
+    return tuple((key, repr(node.meta.get(key))) for key in node.meta.get(ATTRIBUTE_KEYS, ()))
 
 
 def _arguments(node: Node) -> Hashable:

@@ -28,6 +28,7 @@ from exirkit.patterns.books.tables import tables_of_book, with_tables
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from exirkit.patterns.operators.defined import define_operator, definition_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError, dotted_name, name_of
+from exirkit.patterns.syntax.attributes import Attribute, declared
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_statements
 from exirkit.patterns.syntax.programs import MACROS, Scope, place_of
 from exirkit.patterns.syntax.terms import Operator
@@ -46,6 +47,7 @@ class LoadedBook:
         file: Where it comes from.
         rules: Rules that were compiled.
         operators: Operators that it defines, by name.
+        attributes: Attributes that it declares or imports, by name.
         found: Diagnostics.
         source: The YAML behind it, if there is one.
         imported: Books that it names under `imports`.
@@ -56,6 +58,7 @@ class LoadedBook:
     file: str
     rules: list[CompiledRule] = field(default_factory=list)
     operators: dict[str, Operator] = field(default_factory=dict)
+    attributes: dict[str, Attribute] = field(default_factory=dict)
     found: list[Diagnostic] = field(default_factory=list)
     source: YamlSource | None = None
     imported: list[LoadedBook] = field(default_factory=list)
@@ -258,6 +261,7 @@ def compile_book(
     operators: dict[str, Operator] = {}
     for one in loaded.imported:
         operators.update(one.operators)
+        loaded.attributes.update(one.attributes)
         if one.book is not None:
             macros.update(one.book.macros)
             types.update(one.book.types)
@@ -279,6 +283,7 @@ def compile_book(
     loaded.tables, wrong = tables_of_book(book, table, source)
     loaded.found += wrong
     tables.update(loaded.tables)
+    _declare_attributes(loaded, book, Scope(table, macros=macros))
     seen: dict[str, SourceText] = {}
     for rule in book.rules:
         written = texts(rule)
@@ -296,7 +301,7 @@ def compile_book(
             loaded.found += [_named(one, rule.id) for one in open_literals]
             continue
         rule = with_tables(_with_types(rule, {**types, **book.types}), rows)
-        scope = Scope(table, macros=macros, tables=tables)
+        scope = Scope(table, macros=macros, tables=tables, attributes=loaded.attributes)
         compiled = compile_rule(rule, written, scope)
         loaded.found += [_named(one, rule.id) for one in scope.found]
         if compiled is not None:
@@ -304,6 +309,22 @@ def compile_book(
             loaded.found += illegal_operators(compiled, table)
     loaded.operators = {**operators, **loaded.operators}
     return loaded
+
+
+def _declare_attributes(loaded: LoadedBook, book: RuleBook, scope: Scope) -> None:
+    """Compile the attributes that a book declares."""
+    for name, definition in book.attributes.items():
+        written = definition.means or ""
+        path: YamlPath = ("attributes", name, "means") if definition.means else ("attributes", name)
+        text = loaded.source.text(path, written) if loaded.source else SourceText(written, file=loaded.file)
+        known = loaded.attributes.get(name)
+        if known is not None:
+            scope.complain(text, "EK299", f"attribute {name} is declared in an imported book already", None)
+            continue
+        made = declared(name, definition, text, scope)
+        if made is not None:
+            loaded.attributes[name] = made
+    loaded.found += scope.found
 
 
 def _named(one: Diagnostic, rule_id: str) -> Diagnostic:

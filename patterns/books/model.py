@@ -191,6 +191,33 @@ class Bound(Strict):
 Measure = Literal["node_count", "weight", "once", "none"] | Annotated[str, Field(pattern=LEXICOGRAPHIC)] | Bound
 
 
+class AttributeDefinition(BaseModel):
+    """Metadata of calls that has a meaning; every further key is a field, with its type.
+
+    Attributes:
+        key: Entry of `node.meta` that holds it.
+        means: Expression over `result`, which is what the operator computes, and the fields: the value of the call.
+            Without it the attribute changes no value, and rules that use it are opaque there.
+        doc: What it is for.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Annotated[str, Field(min_length=1, max_length=500)]]
+
+    key: Annotated[str, Field(min_length=1, max_length=200)]
+    means: ExpressionText | None = None
+    doc: str | None = None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Types of the fields, in their order."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+Carried = dict[Name, Literal["first", "last", "none"]]
+"""What becomes of an attribute of matched calls that the pattern does not name."""
+
+
 class Rule(Strict):
     """One rewrite.
 
@@ -215,7 +242,8 @@ class Rule(Strict):
         where: Conditions; a plain text is a guard of kind `sound`.
         let: Numbers and tensors computed once per match, from constants.
         replace: Program whose results take the place of the roots; or a list of cases.
-        keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice.
+        keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice; and what
+            becomes of attributes of matched calls: `{act: first}`, `last` or `none`.
         gen: What trials keep to besides `vars`; it must follow from the operators themselves, since no match checks it.
         measure: What makes rewriting with this rule end: `node_count` or `weight` (elements computed) get smaller with
             every application, or `lex[...]` of them; `once`: it is not applied to its own results; `none`.
@@ -243,7 +271,7 @@ class Rule(Strict):
     where: tuple[Guard, ...] = ()
     let: ProgramText | None = None
     replace: ProgramText | tuple[Case, ...]
-    keep: tuple[Name, ...] = ()
+    keep: tuple[Name | Carried, ...] = ()
     meta: MetadataPolicy = MetadataPolicy()
     gen: ExpressionText | None = None
     priority: int = Field(default=0, ge=-1_000_000, le=1_000_000)
@@ -289,6 +317,16 @@ class Rule(Strict):
     def family(self) -> str:
         """The kind, or what the id says of it: its first word."""
         return self.kind or self.id.partition(".")[0]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of matched calls that may stay."""
+        return tuple(one for one in self.keep if isinstance(one, str))
+
+    @property
+    def carried(self) -> dict[str, Literal["first", "last", "none"]]:
+        """What becomes of attributes of matched calls, by attribute."""
+        return {name: which for one in self.keep if isinstance(one, dict) for name, which in one.items()}
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -348,6 +386,7 @@ class RuleBook(Strict):
         macros: Named pattern expressions, `addc(t, c)` to its text.
         tables: From operators, dtypes, numbers or strings to such, or to lists of them; rules range over them.
         ops: Operators with definitions.
+        attributes: Metadata of calls with a meaning, by name.
         sets: Named selections of rules.
     """
 
@@ -361,6 +400,7 @@ class RuleBook(Strict):
     tables: dict[Name, TableRows] = {}
     traits: dict[str, dict[str, Any]] = {}
     ops: dict[OperatorName, OperatorDefinition] = {}
+    attributes: dict[Name, AttributeDefinition] = {}
     rules: tuple[Rule, ...] = ()
     sets: dict[Name, RuleSet] = {}
 

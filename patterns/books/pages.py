@@ -227,8 +227,8 @@ def _facts(rule: Rule, compiled: CompiledRule) -> list[str]:
     if rule.dialect.source != "any" or rule.dialect.target != "same":
         target = "" if rule.dialect.target == "same" else f", to {code(rule.dialect.target)}"
         said.append(f"Dialect: {code(rule.dialect.source)}{target}.")
-    if rule.keep:
-        said.append(f"May stay for other users: {', '.join(code(name) for name in rule.keep)}.")
+    if rule.kept:
+        said.append(f"May stay for other users: {', '.join(code(name) for name in rule.kept)}.")
     if rule.priority:
         said.append(f"Priority {rule.priority}.")
     if rule.measure is not None:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from exirkit.ir import Diagnostic, Location, SourceText, UsageError, YamlPath
-from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
+from exirkit.patterns.books.model import AttributeDefinition, OperatorDefinition, Rule, RuleBook
 from exirkit.patterns.matching.compiled_rule import RuleTexts, texts_of
 
 from .loading import LoadedBook, compile_book
@@ -39,11 +39,21 @@ class PythonBook:
     Args:
         namespace: Prefix under which the rules are known elsewhere.
         ops: Operators with definitions, by name.
+        attributes: Attributes of calls, by name, as under `attributes` of a book.
     """
 
-    def __init__(self, namespace: str = "local", *, ops: Mapping[str, OperatorDefinition] | None = None) -> None:
+    def __init__(
+        self,
+        namespace: str = "local",
+        *,
+        ops: Mapping[str, OperatorDefinition] | None = None,
+        attributes: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self.namespace = namespace
         self.ops = dict(ops or {})
+        self.attributes = {
+            name: AttributeDefinition.model_validate(dict(one)) for name, one in (attributes or {}).items()
+        }
         self.rules: list[Rule] = []
         self._texts: dict[str, RuleTexts] = {}
         self._file = "<python>"
@@ -77,7 +87,13 @@ class PythonBook:
 
     def load(self) -> LoadedBook:
         """Return the book, compiled, with all that is wrong with it."""
-        book = RuleBook(rulebook=1, namespace=self.namespace, ops=self.ops, rules=tuple(self.rules))
+        book = RuleBook(
+            rulebook=1,
+            namespace=self.namespace,
+            ops=self.ops,
+            attributes=self.attributes,
+            rules=tuple(self.rules),
+        )
         return compile_book(book, self._file, lambda rule: self._texts[rule.id])
 
 

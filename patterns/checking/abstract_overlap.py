@@ -206,7 +206,7 @@ def _instance(trials: RuleTrials, trial: Trial) -> Instance | None:
         return None
     old = tuple(recorder.made_of(value) for value in before)
     new = tuple(recorder.made_of(value) for value in after)
-    kept = {id(call) for name in rule.rule.keep for call in calls_of(recorder.made_of(names.get(name)))}
+    kept = {id(call) for name in rule.rule.kept for call in calls_of(recorder.made_of(names.get(name)))}
     removed = Counter(name_of(call.op) for call in calls_of(old) if id(call) not in kept)
     return Instance(trial, old, new, removed, Counter(name_of(call.op) for call in calls_of(new)))
 

@@ -32,6 +32,7 @@ from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.explain.explanation import explain_rule
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import source_of
+from exirkit.patterns.syntax.attributes import attributed_terms
 from exirkit.patterns.syntax.terms import Call, walk
 
 _LOWERED = ("edge",)
@@ -50,6 +51,9 @@ def unmatched_dialects(rule: CompiledRule, *, seed: int = 0, made: Collection[An
         seed: Of the values that its pattern is exported with.
         made: Operators that other rules of the book write: what a rule meets among their results was never lowered.
     """
+    if attributed_terms(rule.pattern.terms):
+        # Other rules give calls their attributes, in programs that are lowered already.
+        return
     source = rule.rule.dialect.source
     claimed = list(_LOWERED) if source == "any" else [source] if source in _LOWERED else []
     bench = RuleTrials(rule, seed=seed)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from exirkit.ir import GraphEditor, copy_program
+from exirkit.patterns.checking.attribute_trials import WITHOUT
 from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import shapes_of, terms_on_way
@@ -24,13 +25,14 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.matcher import PatternCompiler
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.attributes import attributed_terms
 from exirkit.patterns.syntax.comprehensions import comprehensions
 from exirkit.patterns.syntax.loops import Loop
-from exirkit.patterns.syntax.terms import Call, Variable, walk
+from exirkit.patterns.syntax.terms import Attributed, Call, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
 from exirkit.patterns.types.tensors import TensorVariable
 
-Kind = Literal["guard", "literal", "default", "repeated", "loop", "row"]
+Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute"]
 
 _USERS = re.compile(r"\s*users\(\s*(\w+)\s*\)\s*==\s*1\s*")
 # Words that ask the program around a match, or the target; no values of a match decide what they say.
@@ -59,7 +61,7 @@ class Part:
     kind: Kind
     text: str
     index: int = 0
-    term: LiteralTerm | None = None
+    term: LiteralTerm | Attributed | None = None
     others: tuple[Any, ...] = ()
     users_of: str | None = None
     is_structural: bool = False
@@ -72,9 +74,18 @@ def parts_of(rule: CompiledRule) -> list[Part]:
     parts = [_guard(index, guard.text) for index, guard in enumerate(rule.guards)]
     parts += _literals(rule)
     parts += [Part("repeated", name) for name in repeated_variables(rule)]
+    parts += _attributes(rule)
     parts += [Part("loop", text, loop=loop) for text, loop in loops_of(rule)]
     parts += [Part("row", text, row=row) for text, row in rows_of(rule)]
     return parts
+
+
+def _attributes(rule: CompiledRule) -> Iterator[Part]:
+    """Yield the attributes that the pattern demands: without one, the call has another value."""
+    for term in attributed_terms(rule.pattern.terms):
+        if not term.is_optional and term.attribute.meaning is not None:
+            name = term.name or getattr(term.inner, "name", None) or name_of(getattr(term.inner, "op", ""))
+            yield Part("attribute", f"{name} @ {term.attribute.name}", 0, term, (WITHOUT,))
 
 
 def _guard(index: int, text: str) -> Part:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import torch
+
 from exirkit.patterns.operators.arguments import default_of
+from exirkit.patterns.operators.links import drawn_link
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.attributes import attributed_terms
+from exirkit.patterns.syntax.chains import key_of
 from exirkit.patterns.syntax.comprehensions import own_terms
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Attributed,
     Call,
+    Chain,
     Computed,
     Each,
     Element,
@@ -49,6 +57,8 @@ class Shape:
         present: Whether the optional call is there, by the identity of the `opt`.
         passes: How many calls are looked through, by the identity of the `thru`, and which operator.
         opened: Values of arguments that the pattern leaves open, by the identity of the call and name.
+        chains: How many links a chain has, and the seed of their arguments, by the identity of the `chain`.
+        carried: Attributes, with their fields, that calls have without the pattern's naming them, by identity.
     """
 
     branches: Mapping[int, int] = field(default_factory=dict)
@@ -56,18 +66,20 @@ class Shape:
     passes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     text: str = ""
     opened: Mapping[tuple[int, str], Any] = field(default_factory=dict)
+    chains: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    carried: Mapping[int, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
     """Yield the ways through a pattern: every branch, optional calls there and missing, and so on."""
     alternatives: dict[int, Alternatives] = {}
-    optionals: dict[int, Optional] = {}
+    optionals: dict[int, Optional | Attributed] = {}
     throughs: dict[int, Through] = {}
     for root in pattern.roots:
         for term in walk(root):
             if isinstance(term, Alternatives):
                 alternatives[id(term)] = term
-            elif isinstance(term, Optional):
+            elif isinstance(term, Optional) or (isinstance(term, Attributed) and term.is_optional):
                 optionals[id(term)] = term
             elif isinstance(term, Through):
                 throughs[id(term)] = term
@@ -152,6 +164,9 @@ class PatternRun:
             CannotRunError: Something is left open that has no default.
         """
         results: list[Any] = []
+        for term in attributed_terms(self.pattern.terms):
+            if isinstance(term.inner, Variable):
+                self._give(term, term.inner.name)
         for root in self.pattern.roots:
             value = self.value(root)
             if self.pattern.is_variadic:
@@ -194,6 +209,8 @@ class PatternRun:
             Alternatives: self._alternative,
             Optional: self._optional,
             Through: self._through,
+            Attributed: self._attributed,
+            Chain: self._chain,
         }
         if type(term) not in compute:
             raise CannotRunError("`_` stands where an argument is needed")
@@ -208,6 +225,58 @@ class PatternRun:
         except (ExpressionError, UndecidedError) as error:
             raise CannotRunError(f"`{term.text}` cannot be computed: {error}") from None
         return list(value) if isinstance(value, tuple) else value
+
+    def _chain(self, term: Chain) -> Any:
+        """Return the last value of a chain; its links are drawn when it is computed for the first time."""
+        value = self.value(term.inner)
+        key = key_of(term.name or "")
+        if key in self.names:
+            for link in self.names[key]:
+                value = link.called(value, self.builder)
+            return value
+        count, seed = self.shape.chains.get(id(term), (0, 0))
+        rng, links = random.Random(seed), []
+        for _ in range(count):
+            link = drawn_link(rng.choice(term.ops), value, rng) if isinstance(value, torch.Tensor) else None
+            if link is None:
+                break
+            links.append(link)
+            value = link.called(value, self.builder)
+        self.names[key] = tuple(links)
+        return value
+
+    def _give(self, term: Attributed, name: str) -> None:
+        """Make the value of a tensor one that its attribute can have given."""
+        mark = f"${name} @ {term.attribute.name}"
+        if self.names.get(mark) or name not in self.names or id(term) in self.changed:
+            self.was_changed |= id(term) in self.changed
+            return
+        self.names[name] = self._meant(term, self.names[name])
+        self.names[mark] = True
+
+    def _attributed(self, term: Attributed) -> Any:
+        value = self.value(term.inner)
+        if isinstance(term.inner, Variable):
+            return value
+        if id(term) in self.changed:
+            self.was_changed = True
+            return value
+        return self._meant(term, value)
+
+    def _meant(self, term: Attributed, value: Any) -> Any:
+        names = [one.name for one in term.fields.values() if isinstance(one, Variable)]
+        is_present = self.shape.present.get(id(term), True)
+        if term.is_optional and not (is_present and all(self.names.get(name) is not None for name in names)):
+            self.names.update(dict.fromkeys(names))
+            return value
+        fields = {key: self.value(one) for key, one in term.fields.items()}
+        return self._applied(term.attribute, value, fields)
+
+    def _applied(self, attribute: Any, value: Any, fields: Mapping[str, Any]) -> Any:
+        try:
+            return attribute.applied(value, fields, self.builder)
+        except ExpressionError as error:
+            raise CannotRunError(f"attribute {attribute.name} cannot be computed: {error}") from None
 
     def _literal(self, term: Literal) -> Any:
         if id(term) not in self.changed:
@@ -268,7 +337,7 @@ class PatternRun:
             else:
                 positional.append(value)
         try:
-            return self.builder.call(term.op, tuple(positional), named)
+            return self._with_carried(term, self.builder.call(term.op, tuple(positional), named))
         except Exception as error:
             # Readers of the error need to know which call of the pattern it was; the innermost one is noted first.
             if not hasattr(error, "__notes__"):
@@ -282,7 +351,12 @@ class PatternRun:
         arguments = [self.value(argument) for argument in term.arguments]
         if term.rest is not None:
             self.names.setdefault(term.rest, [])
-        return self.builder.call(op, (*arguments, *(self.names[term.rest] if term.rest else ())), {})
+        result = self.builder.call(op, (*arguments, *(self.names[term.rest] if term.rest else ())), {})
+        return self._with_carried(term, result)
+
+    def _with_carried(self, term: Call | OperatorCall, result: Any) -> Any:
+        held = self.shape.carried.get(id(term))
+        return result if held is None else self._applied(held[0], result, held[1])
 
     def _alternative(self, term: Alternatives) -> Any:
         tag, branch = term.branches[self.shape.branches.get(id(term), 0)]

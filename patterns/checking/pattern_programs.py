@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,15 +10,20 @@ from typing import Any, Literal
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from exirkit.ir import GraphEditor, copy_program
+from exirkit.patterns.checking.attribute_trials import attribute_of
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape
 from exirkit.patterns.checking.trials import RuleTrials, Trial
+from exirkit.patterns.engine.meanings import with_meanings
 from exirkit.patterns.engine.report import RewriteReport
 from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
+from exirkit.patterns.syntax.attributes import Attribute, attributed_terms
 from exirkit.patterns.syntax.programs import Builder
+from exirkit.patterns.syntax.terms import Variable
 from exirkit.patterns.types.tensors import TensorVariable
 
 Kind = Literal["input", "parameter", "buffer", "constant"]
@@ -90,12 +96,88 @@ def _kind(variable: TensorVariable, value: torch.Tensor) -> Kind:
     return "constant" if {"const", "param"} & set(variable.qualifiers) else "input"
 
 
+@dataclass(frozen=True)
+class Mark:
+    """An attribute of the n-th call of a program.
+
+    Attributes:
+        number: Of the call, from 0.
+        op: Its operator.
+        attribute: The attribute.
+        fields: Its fields.
+    """
+
+    number: int
+    op: Any
+    attribute: Attribute
+    fields: Mapping[str, Any]
+
+
+class _Noted:
+    """What the last run of a pattern noted."""
+
+    def __init__(self) -> None:
+        self.marks: list[Mark] = []
+
+
+class _MarkingBuilder(TensorBuilder):
+    """Runs calls without what their attributes mean, and remembers those."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.marks: list[Mark] = []
+
+    def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result, or a list of several."""
+        result = super().call(op, args, kwargs)
+        self.calls.append(op)
+        return result
+
+    def put_attribute(self, value: Any, attribute: Attribute, fields: Mapping[str, Any]) -> Any:
+        """Note an attribute of the last call."""
+        self.marks.append(Mark(len(self.calls) - 1, self.calls[-1], attribute, dict(fields)))
+        return value
+
+
+def _with_marks(program: ExportedProgram, module: PatternModule) -> ExportedProgram:
+    """Give calls and inputs of a program their attributes.
+
+    Raises:
+        CannotRunError: torch made other calls than the pattern has.
+    """
+    calls = [node for node in program.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
+    for mark in module.noted.marks:
+        if mark.number >= len(calls) or calls[mark.number].target is not mark.op:
+            raise CannotRunError("torch.export makes other calls of the pattern, so that attributes have no place")
+        mark.attribute.write(calls[mark.number], mark.fields, _set_meta)
+    inputs = dict(zip(module.inputs, _inputs_of(program), strict=False))
+    for term in attributed_terms(module.trials.rule.pattern.terms):
+        name = getattr(term.inner, "name", None)
+        if isinstance(term.inner, Variable) and module.trial.names.get(f"${name} @ {term.attribute.name}"):
+            if name not in inputs:
+                raise CannotRunError(f"{name} is stored, and has no attribute there")
+            fields = attribute_of(module.trials.rule, module.trial.shape, module.trial.names, name, term.attribute)
+            term.attribute.write(inputs[name], fields or {}, _set_meta)
+    return program
+
+
+def _set_meta(node: Node, key: str, value: Any) -> None:
+    node.meta[key] = value
+
+
+def _inputs_of(program: ExportedProgram) -> list[Node]:
+    given = set(program.graph_signature.user_inputs)
+    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in given]
+
+
 class PatternModule(torch.nn.Module):
     """Computes a pattern; constants of the rule are stored, its other tensors are inputs."""
 
     def __init__(self, trials: RuleTrials, trial: Trial, also: Sequence[str] = ()) -> None:
         super().__init__()
         self.also = tuple(also)
+        # torch.export takes back what a module assigns to itself, so this is an object of its own.
+        self.noted = _Noted()
         self.trials = trials
         self.trial = trial
         kinds = instance_of(trials, trial).kinds
@@ -119,7 +201,9 @@ class PatternModule(torch.nn.Module):
     def forward(self, *values: torch.Tensor) -> tuple[Any, ...]:
         """Compute the roots."""
         names = self.given(values)
-        results = PatternRun(self.trials.rule.pattern, names, self.trial.shape, TensorBuilder()).run()
+        builder = _MarkingBuilder()
+        results = PatternRun(self.trials.rule.pattern, names, self.trial.shape, builder).run()
+        self.noted.marks = builder.marks
         return (*results, *(names[name] for name in self.also))
 
 
@@ -137,7 +221,8 @@ def program_of(
     inputs = tuple(trial.names[name] for name in module.inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.export.export(module, inputs, strict=False), inputs
+        program = torch.export.export(module, inputs, strict=False)
+    return (_with_marks(program, module) if trials.rule.uses_attributes else program), inputs
 
 
 def fire(trials: RuleTrials, trial: Trial) -> tuple[RewriteReport, str | None]:
@@ -151,5 +236,6 @@ def fire(trials: RuleTrials, trial: Trial) -> tuple[RewriteReport, str | None]:
     # Whether it gains anything is not asked here.
     rule = replace(trials.rule, rule=trials.rule.rule.model_copy(update={"choose": "always"}))
     report = RuleEngine([rule]).run(editor)
-    results = editor.program.module()(*inputs)
+    runs = with_meanings(editor.program, rule.attributes.values()) if rule.uses_attributes else editor.program
+    results = runs.module()(*inputs)
     return report, trials.compared(trial, list(results))

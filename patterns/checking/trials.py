@@ -14,12 +14,20 @@ from typing import Any
 import torch
 
 from exirkit.ir import operators_with
+from exirkit.patterns.checking.attribute_trials import (
+    attribute_of,
+    shown_attributes,
+    with_carried,
+    with_drawn_attributes,
+)
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of, traits_of
+from exirkit.patterns.syntax.attributes import Attribute
+from exirkit.patterns.syntax.chains import chains_of, shown_chains
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
@@ -364,6 +372,10 @@ class TrialFacts:
                 return True
         return kind in ("pure", "output") and any(name in self.rule.pattern.named for name in self._names_of(x))
 
+    def attribute_of(self, name: str, attribute: Attribute) -> dict[str, Any] | None:
+        """Return the fields of an attribute of a named call, or None if it has none."""
+        return attribute_of(self.rule, self.shape, self.values, name, attribute)
+
     def operator_name(self, x: Any) -> str:
         """Return the operator of a named term."""
         for name in self._names_of(x):
@@ -474,6 +486,7 @@ class RuleTrials:
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
         self.open_arguments = open_arguments(rule.pattern)
+        self._chains = [id(one) for one in chains_of(rule.pattern.terms)]
 
     def positives(self, count: int) -> PositiveReport:
         """Try the rule on values that its types and guards admit."""
@@ -499,7 +512,8 @@ class RuleTrials:
                 report.cells[self._cell(trial)] += 1
             else:
                 opened = shown_values(self.open_arguments, dict(trial.shape.opened))
-                values = {**shown(self.rule, trial.names), **opened}
+                values = {**shown(self.rule, trial.names), **opened, **shown_attributes(self.rule, trial.shape)}
+                values |= shown_chains(self.rule.pattern.terms, trial.names)
                 report.counterexamples.append(Counterexample(trial.seed, problem, values))
         if report.passed and not has_elements and any(one.startswith(_RAISES) for one in report.rejected):
             common = next(one for one, _ in report.rejected.most_common() if one.startswith(_RAISES))
@@ -545,7 +559,15 @@ class RuleTrials:
         # What a guard is for may be just that: without it tensors without elements come in.
         if unless is None and is_undefined(self.rule, sample.values.values()):
             return None, "an operator that is not defined for empty tensors"
-        trial = Trial(seed, replace(shape, opened=least_values(self.open_arguments)), names)
+        shape = replace(shape, opened=least_values(self.open_arguments))
+        if self._chains:
+            lengths = random.Random(f"{self.rule.id}:{seed}:chains")
+            shape = replace(
+                shape, chains={one: (lengths.randint(0, 3), lengths.getrandbits(32)) for one in self._chains}
+            )
+        if self.rule.attributes:
+            shape = with_drawn_attributes(self.rule, shape, random.Random(f"{self.rule.id}:{seed}:attributes"), unless)
+        trial = Trial(seed, shape, names)
         try:
             self._run(trial, random.Random(f"{self.rule.id}:{seed}:open"))
         except CannotRunError as error:
@@ -678,7 +700,11 @@ class RuleTrials:
             ExpressionError: It cannot be computed.
         """
         with torch.no_grad():
-            return self.rule.replaced(dict(given), TensorBuilder())
+            results = self.rule.replaced(dict(given), TensorBuilder())
+            facts = given.get(FACTS)
+            if not self.rule.rule.carried or not isinstance(facts, TrialFacts):
+                return results
+            return with_carried(self.rule, facts.shape, results)
 
     def _sample(self, rng: random.Random, profile: str, unless: int | None) -> Sample:
         return self._sampler(unless).sample(rng, profile)

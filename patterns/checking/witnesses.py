@@ -116,9 +116,9 @@ def _with_imports(book: LoadedBook) -> list[LoadedBook]:
 def _context(book: LoadedBook) -> dict[str, Any]:
     if book.book is None:
         return {}
-    # A book without tables has the text that it had before there were any.
-    keys = {"macros", "ops", "traits", *(["tables"] if book.book.tables else [])}
-    return book.book.model_dump(mode="json", include=keys)
+    # A book that does not use what came later has the hash that it had before.
+    later = {key for key in ("attributes", "tables") if getattr(book.book, key)}
+    return book.book.model_dump(mode="json", include={"macros", "ops", "traits", *later})
 
 
 def read_witnesses(path: str | Path) -> WitnessBook:

@@ -12,6 +12,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import (
+    ATTRIBUTE_KEYS,
     DiagnosticError,
     EdgeOpOverload,
     GraphEditor,
@@ -34,11 +35,13 @@ from exirkit.patterns.engine.program_facts import RULE_KEY, ProgramFacts
 from exirkit.patterns.engine.run_time_numbers import RunTimeNumbers
 from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.forms.composites import FoundComposites
+from exirkit.patterns.matching.attributes import carriers, depend_on_each_other, unsaid_attribute
 from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
 from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
+from exirkit.patterns.syntax.attributes import Attribute
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
@@ -87,8 +90,14 @@ class _Comparison:
             return same_argument(old.meta.get("val"), new.meta["val"])
         if old.target is not new.target:
             return False
+        if any(old.meta.get(key) != new.meta.get(key) for key in _attribute_keys(old, new)):
+            return False
         before, after = canonical_arguments(old), canonical_arguments(new)
         return before.keys() == after.keys() and all(self.is_same(before[key], after[key]) for key in before)
+
+
+def _attribute_keys(old: Node, new: Node) -> tuple[str, ...]:
+    return (*old.meta.get(ATTRIBUTE_KEYS, ()), *new.meta.get(ATTRIBUTE_KEYS, ()))
 
 
 def _size_of(argument: Any) -> Any:
@@ -162,6 +171,20 @@ class GraphBuilder:
         node = self._make(self.wrap(op), tuple(positional), named)
         value = node.meta.get("val")
         return Results(self, node, len(value)) if isinstance(value, list | tuple) else node
+
+    def put_attribute(self, value: Any, attribute: Attribute, fields: Mapping[str, Any]) -> Any:
+        """Give a new call an attribute; return its node.
+
+        Raises:
+            ExpressionError: It is not a new call, or a field is not known while the program is lowered.
+        """
+        if not isinstance(value, Node) or value not in self.made:
+            raise ExpressionError(f"attribute {attribute.name} can be given to a new call only")
+        for name, field_value in fields.items():
+            if isinstance(field_value, Node | torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+                raise ExpressionError(f"field {name!r} of attribute {attribute.name} is not a plain value")
+        attribute.write(value, fields, self.editor.set_meta)
+        return value
 
     def item(self, node: Node, index: int) -> Node:
         """Return the node of one result of a call."""
@@ -323,6 +346,10 @@ class RuleApplication:
             return None
         if not self._results_are_covered(rule, state) or not self._inside_is_private(rule, state):
             return None
+        unsaid = unsaid_attribute(rule, state)
+        if unsaid is not None:
+            state.fail(f"%{unsaid[0].name} has attribute {unsaid[1]}, of which the rule says nothing", unsaid[0])
+            return None
         for unwanted in rule.unless:
             if unwanted(node, State(self.facts, dict(state.names), sees_through=self._is_functional)):
                 state.fail("a pattern under `unless` matches", node)
@@ -394,6 +421,8 @@ class RuleApplication:
             for root, result in zip(state.roots, results, strict=True)
             if root is not None
         ]
+        if rule.rule.carried:
+            _carry(rule, state, pairs, builder)
         self._check_news(pairs, state, builder)
         if not self._is_functional:
             self._check_writes(pairs, state)
@@ -456,13 +485,13 @@ class RuleApplication:
         """A matched call inside that others use stays; then the rewrite must not compute more than it saves."""
         roots = {root for root in state.roots if root is not None}
         inside = set(state.nodes) | roots
-        kept = {id(state.names[name]) for name in rule.rule.keep if name in state.names}
+        kept = {id(state.names[name]) for name in rule.rule.kept if name in state.names}
         escaping = [
             node
             for node in state.nodes
             if node not in roots and id(node) not in kept and not all(_ends_inside(user, inside) for user in node.users)
         ]
-        if not escaping or rule.rule.keep:
+        if not escaping or rule.rule.kept:
             return not escaping or state.fail(f"%{escaping[0].name} is used elsewhere too", escaping[0])
         dying = sum(_weight(underlying(node.target)) for node in roots)
         made = max(sum(_weight(op) for op in case.replace.operators) for case in rule.cases)
@@ -527,6 +556,19 @@ class RuleApplication:
             raise RejectedError("the result would have another layout", is_fault=True)
         if new.op == "placeholder" and new in self._mutated and any(user.op == "output" for user in root.users):
             raise RejectedError("the program writes to the value that would be returned")
+
+
+def _carry(rule: CompiledRule, state: State, pairs: Sequence[tuple[Node, Node]], builder: GraphBuilder) -> None:
+    """Give the result the attributes of matched calls that `keep` hands on."""
+    for name, nodes in carriers(rule, state).items():
+        if not depend_on_each_other(nodes, state):
+            raise RejectedError(f"several calls have attribute {name}, and none comes before the others")
+        attribute = rule.attributes[name]
+        fields = attribute.read(nodes[0] if rule.rule.carried[name] == "first" else nodes[-1])
+        for _, new in pairs:
+            if new not in builder.made:
+                raise RejectedError(f"there is no new call that attribute {name} could go to")
+            builder.put_attribute(new, attribute, fields or {})
 
 
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import (
+    ATTRIBUTE_KEYS,
     MUTATION_KINDS,
     STORED_KINDS,
     FakeTensor,
@@ -134,7 +135,7 @@ class ConstantValues:
             return self._told(node) is not None or (self.is_stored(node) and not self.is_mutable(node))
         if node.op == "get_attr":
             return isinstance(attribute_of(node), torch.Tensor)
-        if node.op != "call_function" or not is_pure(node) or widens(node):
+        if node.op != "call_function" or not is_pure(node) or widens(node) or ATTRIBUTE_KEYS in node.meta:
             return False
         tags = getattr(underlying(node.target), "tags", ())
         if torch.Tag.nondeterministic_seeded in tags:

@@ -20,12 +20,15 @@ from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError,
 from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
 from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
+from exirkit.patterns.syntax.chains import chains_of, key_of, unnamed_chains
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
+    Chain,
     Each,
     Operator,
     OperatorCall,
@@ -185,6 +188,7 @@ class CompiledRule:
         height: Calls on the longest way from a root down.
         specificity: How much the pattern asks for: of two rules of one priority the higher one goes first.
         tables: Those of its book that it names.
+        attributes: Attributes that its book declares, by name.
     """
 
     rule: Rule
@@ -201,6 +205,7 @@ class CompiledRule:
     height: int = 1
     specificity: int = 0
     tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict, compare=False)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict, compare=False)
 
     @cached_property
     def id(self) -> str:
@@ -242,7 +247,16 @@ class CompiledRule:
         programs = [self.let, *(one for case in self.cases for one in (case.let, case.replace))]
         guards = [*self.guards, *(case.when for case in self.cases)]
         parts: list[Program | CompiledGuard | None] = [*guards, *programs]
-        return tuple(sorted({name for part in parts if part is not None for name in part.opaque}))
+        without = {f"@ {name}" for name in self.uses_attributes if self.attributes[name].meaning is None}
+        return tuple(sorted({name for part in parts if part is not None for name in part.opaque} | without))
+
+    @property
+    def uses_attributes(self) -> tuple[str, ...]:
+        """Attributes that the rule matches, asks for, writes or keeps."""
+        names = {one.attribute.name for one in attributed_terms(self.pattern.terms)} | set(self.rule.carried)
+        names |= {name for case in self.cases for name in case.replace.writes}
+        names |= {found[1] for one in self.guards if (found := guard_against(one.text)) is not None}
+        return tuple(sorted(names))
 
     @property
     def names_writing(self) -> bool:
@@ -279,7 +293,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     """
     before = len(scope.found)
     variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
-    scope = Scope(scope.table, variables, symbols, scope.macros, scope.found, scope.tables)
+    scope = replace(scope, variables=variables, symbols=symbols)
     pattern = PatternParser(texts.match, scope, reads_in_place=rule.dialect.source == "any").parse()
     if pattern is None:
         return None
@@ -297,6 +311,11 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     cases = _cases(rule, texts, scope, given)
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)
+    check_attributes(rule, texts, scope, pattern, cases)
+    for chain in unnamed_chains(pattern.terms):
+        scope.complain(
+            texts.match, "EK289", "a chain without a name", chain.place, "write v = chain(...), and along(v, e)"
+        )
     check_varying(rule, texts.rule, scope)
     unless = [_unless(text, scope, variables) for text in texts.unless]
     if len(scope.found) > before:
@@ -325,6 +344,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         height=max(_height(root) for root in pattern.roots),
         specificity=_specificity(pattern) + len(guards),
         tables=_named_tables(rule, scope.tables),
+        attributes=scope.attributes,
     )
 
 
@@ -397,6 +417,7 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
             names |= set(term.lists)
         elif isinstance(term, OperatorCall):
             names |= {term.variable} | ({term.rest} if term.rest else set())
+    names |= {key_of(one.name) for one in chains_of(pattern.terms) if one.name is not None}
     names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}
     # A shape that only types mention is a word for the generator, and known wherever those types are.
     return names
@@ -445,7 +466,9 @@ def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: 
             continue
         line, offset = _find(text.value, name.partition(".")[0])
         base = name.partition(".")[0]
-        if name.endswith(".alt") and base in given:
+        if name.endswith(".links") and base in given:
+            message, hint = f"{base} is not a chain", f"{base} = chain(l, [ops]) has links"
+        elif name.endswith(".alt") and base in given:
             message, hint = f"{base} is no alternative", f"{base} = alt(tag=...) has a tag"
         elif name in scope.variables:
             message, hint = f"{name!r} is declared, but the pattern does not bind it", "use it in `match`"
@@ -493,12 +516,36 @@ def _is_reachable(name: str, term: Term, pattern: Pattern) -> bool:
 
 
 def _check_keep(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
-    for name in rule.keep:
+    for name in rule.kept:
         if name not in pattern.named:
             scope.complain(
                 texts.match, "EK212", f"`keep` names {name!r}, which the pattern does not assign", None,
                 hint=f"it assigns {', '.join(pattern.named) or 'nothing'}",
             )  # fmt: skip
+
+
+def check_attributes(
+    rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern, cases: Sequence[CompiledCase]
+) -> None:
+    """Reject rules that lose an attribute of a matched call without saying so, EK299."""
+    for name in rule.carried:
+        if name not in scope.attributes:
+            scope.complain(texts.rule, "EK299", f"`keep` names attribute {name!r}, which is not declared", None)
+    if len(pattern.roots) != 1 and any(which != "none" for which in rule.carried.values()):
+        scope.complain(
+            texts.rule, "EK299", "`keep` says where an attribute goes, but the pattern has several results", None,
+            hint="write it with `@` on the call that gets it",
+        )  # fmt: skip
+    for term in attributed_terms(pattern.terms):
+        name = term.attribute.name
+        if isinstance(term.inner, Variable) or name in rule.carried:
+            continue
+        for case, (_, _, text) in zip(cases, texts.cases, strict=False):
+            if name not in case.replace.writes:
+                scope.complain(
+                    text, "EK299", f"attribute {name} of a matched call is lost", None,
+                    hint=f"write it on a new call, `@ {name}(...)`, or say `keep: {{{name}: none}}`",
+                )  # fmt: skip
 
 
 def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Callable[[Node, State], bool] | None:
@@ -512,9 +559,13 @@ def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Cal
         return None
 
 
+_CHAIN = 4
+"""How many links of a chain a change may be away for a match to be sought again."""
+
+
 def _height(term: Any, seen: int = 0) -> int:
     below = [_height(child) for child in children(term)]
-    own = isinstance(term, Call | OperatorCall)
+    own = isinstance(term, Call | OperatorCall) + _CHAIN * isinstance(term, Chain)
     # What is looked through may be long; matches are sought again that far after a change.
     return own + max(below, default=0)
 

@@ -16,6 +16,7 @@ from torch.fx import Node
 from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms
 from exirkit.patterns.matching.arguments import is_kind, literal_agrees, same_bound, same_number, scalar_shown
+from exirkit.patterns.matching.attributes import compile_attributed
 from exirkit.patterns.matching.calls import (
     compile_alternatives,
     compile_call,
@@ -26,6 +27,7 @@ from exirkit.patterns.matching.calls import (
     compile_splat,
     compile_through,
 )
+from exirkit.patterns.matching.chains import compile_chain
 from exirkit.patterns.matching.comprehensions import compile_element_name
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import behind
@@ -33,7 +35,9 @@ from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError,
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
+    Attributed,
     Call,
+    Chain,
     Computed,
     Element,
     Item,
@@ -110,12 +114,8 @@ class PatternCompiler:
                 return self._literal(term, then)
             case Computed():
                 return self._computed(term, then)
-            case ListTerm():
-                return compile_list(self, term, then)
-            case Through():
-                return compile_through(self, term, then)
-            case Element():
-                return compile_element_name(self, term, then)
+        if type(term) in _OTHERS:
+            return _OTHERS[type(term)](self, term, then)
         raise AssertionError(f"no such term: {term}")
 
     def splat(self, splat: Splat, then: Then) -> Matcher:
@@ -298,6 +298,15 @@ _CALLS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
     Item: compile_item,
     Alternatives: compile_alternatives,
     Optional: compile_optional,
+    Attributed: compile_attributed,
+    Chain: compile_chain,
+}
+"""Terms that may have names."""
+
+_OTHERS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
+    ListTerm: compile_list,
+    Through: compile_through,
+    Element: compile_element_name,
 }
 
 
@@ -324,6 +333,8 @@ def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, F
     match term:
         case Call():
             return _operators(term.op, forms)
+        case Attributed():
+            return anchors(term.inner, variables, forms)
         case Item():
             return _operators(term.base.op, forms)
         case Alternatives():
@@ -470,7 +481,7 @@ def _way_up(root: Term, known: tuple[set[int], set[str]], forms: Mapping[Operato
             return term, above[::-1]
         step = [*above, _step_of(term, forms)] if isinstance(term, Call | Item | OperatorCall) else above
         pending += [
-            (child, step) for child in children(term) if not isinstance(term, Through | Alternatives | Optional)
+            (child, step) for child in children(term) if not isinstance(term, Through | Chain | Alternatives | Optional)
         ]
     raise UnconnectedError
 

@@ -204,13 +204,13 @@ class Registry(Strict):
     """What a runtime registers.
 
     Attributes:
-        base: Name of a shipped registry, to which the other entries are added.
+        base: Name of a shipped registry, or several names, to which the other entries are added.
         operators: Conditions of the kernel by operator as it stands in program files (`aten::add.out`); see
             `exirkit.verifiers.read_condition`.
         lacks: Operators of the base that this runtime does not have.
     """
 
-    base: str | None = None
+    base: str | tuple[str, ...] | None = None
     operators: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     lacks: tuple[str, ...] = ()
 
@@ -220,7 +220,8 @@ class Registry(Strict):
         Raises:
             UsageError: EK209, there is no such base.
         """
-        found = dict(_shipped_registry(self.base)) if self.base is not None else {}
+        bases = (self.base,) if isinstance(self.base, str) else self.base or ()
+        found = {name: texts for base in bases for name, texts in _shipped_registry(base).items()}
         found.update(self.operators)
         return {name: texts for name, texts in found.items() if name not in self.lacks}
 
@@ -300,7 +301,9 @@ def read_target(path: str | Path) -> Target:
 def _shipped_registry(name: str) -> Mapping[str, tuple[str, ...]]:
     resource = files("exirkit.patterns").joinpath(SHIPPED_TARGETS, _REGISTRIES, f"{name}.yaml")
     if not name.isidentifier() or not resource.is_file():
-        raise _wrong(name, f"there is no registry {name!r} to start from", "the name of a shipped one: official_host")
+        raise _wrong(
+            name, f"there is no registry {name!r} to start from", "the name of a shipped one: official_host, quantized"
+        )
     # Made by a script: no need for the places of its words.
     data = load_yaml(resource.read_text(encoding="utf-8"))
     return TypeAdapter(dict[str, tuple[str, ...]]).validate_python(data["operators"])

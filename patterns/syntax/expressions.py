@@ -251,6 +251,10 @@ class CallCompiler:
         """Compile an attribute."""
         raise ExpressionError("attributes cannot be used here", node)
 
+    def attributed(self, node: ast.BinOp, compiler: ExpressionCompiler) -> Compiled:
+        """Compile `call @ attribute(...)`."""
+        raise ExpressionError("the operator MatMult is not part of the language", node)
+
     def name(self, node: ast.Name) -> Compiled | None:
         """Compile a name that stands for something fixed, or return None: it is looked up when it is needed."""
         return None
@@ -320,6 +324,8 @@ class ExpressionCompiler:
         raise ExpressionError("`~` is not part of the language", node)
 
     def _binop(self, node: ast.BinOp) -> Compiled:
+        if isinstance(node.op, ast.MatMult):
+            return self.calls.attributed(node, self)
         left, right = self.compile(node.left), self.compile(node.right)
         apply = _BINARY.get(type(node.op))
         if apply is None:

@@ -17,6 +17,8 @@ from exirkit.patterns.functions.registered import builder_named, builder_names, 
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
+from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_no, compile_written
+from exirkit.patterns.syntax.chains import compile_along, compile_links
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
@@ -64,6 +66,7 @@ class Scope:
         macros: Texts by signature `addc(t, c)`.
         found: Diagnostics so far.
         tables: Tables of the book by name.
+        attributes: Attributes that the book declares, by name.
     """
 
     table: OperatorTable
@@ -72,6 +75,7 @@ class Scope:
     macros: Mapping[str, str] = field(default_factory=lambda: dict(MACROS))
     found: list[Diagnostic] = field(default_factory=list)
     tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def macro(self, name: str) -> tuple[list[str], str] | None:
         """Return the parameters and the text of a macro, or None if there is none of that name."""
@@ -125,6 +129,7 @@ class ProgramCalls(CallCompiler):
         scope: Names of the rule.
         allows_operators: Operators may be called; otherwise only words.
         operators: Those that were called so far.
+        writes: Attributes that calls were given so far.
     """
 
     scope: Scope
@@ -133,6 +138,7 @@ class ProgramCalls(CallCompiler):
     uses_words: set[str] = field(default_factory=set)
     uses_builders: set[str] = field(default_factory=set)
     uses_tables: set[str] = field(default_factory=set)
+    writes: list[str] = field(default_factory=list)
 
     @property
     def opaque(self) -> tuple[str, ...]:
@@ -159,6 +165,9 @@ class ProgramCalls(CallCompiler):
             if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
                 return lambda names: value
             raise ExpressionError(f"{dotted} is not part of the language", node)
+        field_of = compile_field(node, compiler, self)
+        if field_of is not None:
+            return field_of
         read = _ATTRIBUTES.get(node.attr)
         if read is None:
             close = difflib.get_close_matches(node.attr, list(_ATTRIBUTES), n=1)
@@ -178,14 +187,17 @@ class ProgramCalls(CallCompiler):
 
         return look_up
 
+    def attributed(self, node: ast.BinOp, compiler: ExpressionCompiler) -> Compiled:
+        """Compile `call @ attribute(...)`."""
+        return compile_written(node, compiler, self)
+
     def call(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
         """Compile a call of a word, of an operator or of an operator variable."""
         dotted = dotted_name(node.func)
         if dotted is None:
-            made = compile_row_call(node, self, compiler)
-            if made is None:
-                raise ExpressionError("this cannot be called", node)
-            return made
+            return compile_row_call(node, self, compiler)
+        if dotted in _TERM_WORDS:
+            return _TERM_WORDS[dotted](node, compiler, self)
         if dotted == "target.has":
             dotted = "target_has"
         if dotted in ("all", "any", "sum", "max", "min", "prod") and len(node.args) == 1:
@@ -306,6 +318,14 @@ class ProgramCalls(CallCompiler):
         return compiler.compile(_Substitution(given).visit(parse_expression(text)))
 
 
+_TERM_WORDS: dict[str, Callable[[ast.Call, ExpressionCompiler, ProgramCalls], Compiled]] = {
+    "along": compile_along,
+    "links": compile_links,
+    "no": compile_no,
+}
+"""Words that speak of a named term of the pattern and not of its value."""
+
+
 class _Substitution(ast.NodeTransformer):
     """Substitutes the arguments of a macro for its parameters."""
 
@@ -368,6 +388,7 @@ class Program:
         assigns: Names that it gives.
         opaque: Registered predicates and builders that it uses.
         loops: Its loops.
+        writes: Attributes that it gives to calls.
     """
 
     steps: tuple[Step, ...]
@@ -377,6 +398,7 @@ class Program:
     assigns: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
+    writes: tuple[str, ...] = ()
 
     def run(self, names: Names, builder: Builder | None = None) -> list[Any]:
         """Compute the results.
@@ -464,7 +486,7 @@ def compile_program(text: SourceText, scope: Scope, *, is_let: bool = False) -> 
         return None
     return Program(
         tuple(steps), tuple(results), frozenset(uses), tuple(calls.operators), tuple(assigned), calls.opaque,
-        tuple(loops.loops),
+        tuple(loops.loops), tuple(calls.writes),
     )  # fmt: skip
 
 

@@ -58,14 +58,17 @@ def compile_table(name: str, calls: ProgramCalls) -> Compiled:
     return look
 
 
-def compile_row_call(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled | None:
-    """Compile a call of the operator in a row, for the schema of each; None if it is not such a call."""
+def compile_row_call(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile a call of the operator in a row, for the schema of each.
+
+    Raises:
+        ExpressionError: It is not such a call, or does not fit one of the operators.
+    """
     called = node.func
-    if not (isinstance(called, ast.Subscript) and isinstance(called.value, ast.Name)):
-        return None
-    name = called.value.id
+    named = called.value if isinstance(called, ast.Subscript) else None
+    name = named.id if isinstance(named, ast.Name) else ""
     if name not in calls.scope.tables or not calls.allows_operators:
-        return None
+        raise ExpressionError("this cannot be called", node)
     values = list(dict.fromkeys(_operators(name, calls.scope.tables[name], called)))
     makers: dict[Any, Compiled] = {}
     for op in values:

@@ -198,6 +198,50 @@ class Through:
     place: Place = field(default=Place(), compare=False)
 
 
+@dataclass(frozen=True)
+class Chain:
+    """Any number of calls with one tensor argument, of the given operators, on a value: `v = chain(l, [ops])`.
+
+    Attributes:
+        inner: Where it begins.
+        ops: Operators of the links.
+        is_private: Nothing else uses the values in between, the first one included.
+        name: Name of the last of them.
+    """
+
+    inner: Term
+    ops: tuple[Operator, ...]
+    is_private: bool = False
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """A call, or a tensor, with an attribute: `y @ act(lo, hi)`.
+
+    Attributes:
+        inner: The call.
+        attribute: What the book declares.
+        fields: Terms of the fields, in the order of the declaration.
+        is_optional: It may be missing; its names are none then.
+    """
+
+    inner: Term
+    attribute: Any
+    fields: Mapping[str, Term]
+    is_optional: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.attribute.name, self.inner))
+
+    @property
+    def name(self) -> str | None:
+        """Name that the result was assigned to."""
+        return None if isinstance(self.inner, Variable) else getattr(self.inner, "name", None)
+
+
 Term: TypeAlias = (
     Variable
     | Symbol
@@ -212,6 +256,8 @@ Term: TypeAlias = (
     | Alternatives
     | Optional
     | Through
+    | Chain
+    | Attributed
 )
 
 
@@ -256,16 +302,15 @@ def children(term: Part) -> Iterator[Part]:
         case Alternatives():
             for _, branch in term.branches:
                 yield branch
-        case Optional() | Through():
+        case Optional() | Through() | Chain() | Attributed():
             yield term.inner
+            yield from term.fields.values() if isinstance(term, Attributed) else ()
         case Sequence():
             yield from term.items
         case Splat(term=Call() | Each() as inner):
             yield inner
         case Each():
             yield term.element
-        case _:
-            return
 
 
 def walk(term: Part) -> Iterator[Part]:
@@ -286,6 +331,8 @@ def optional_names(term: Optional) -> set[str]:
 
 def renamed(term: Term, name: str) -> Term:
     """Return a term that knows the name it was assigned to; what is bound to a name already keeps that."""
-    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall) and term.name is None:
+    if isinstance(term, Attributed):
+        return replace(term, inner=renamed(term.inner, name))
+    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall | Chain) and term.name is None:
         return replace(term, name=name)
     return term

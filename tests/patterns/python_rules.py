@@ -50,6 +50,40 @@ class _:
         return aten.permute_copy.default(aten.cat.default(xs, p[norm(d, xs[0])]), p)
 
 
+@ADDITIONS.rule("simplify.relu-over-chain")
+class _:
+    x: "f32 [*S]"
+
+    def match(x):
+        l = aten.relu.default(x)
+        v = chain(l, [aten.view_copy.default, aten.permute_copy.default], users=1)
+        return aten.relu.default(v)
+
+    def replace(x):
+        return along(v, aten.relu.default(x))
+
+
+LIMITS = PythonBook(
+    "limits",
+    attributes={"act": {"lo": "float", "hi": "float", "key": "L", "means": "aten.clamp.default(result, lo, hi)"}},
+)
+
+
+@LIMITS.rule("fuse.add-limits", where=["users(s) == 1", "no(s, act)"])
+class _:
+    x: "f32 [~S]"
+    y: "f32 [~S]"
+    lo: "float"
+    hi: "float"
+
+    def match(x, y, lo, hi):
+        s = aten.add.Tensor(x, y)
+        return aten.hardtanh.default(s, lo, hi)
+
+    def replace(x, y, lo, hi):
+        return aten.add.Tensor(x, y) @ act(lo, hi)
+
+
 WRONG = PythonBook()
 
 

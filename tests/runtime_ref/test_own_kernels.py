@@ -271,6 +271,20 @@ def test_quantize_per_channel_and_choose_qparams() -> None:
     assert chosen.item() == pytest.approx(5.1 / 255)
 
 
+def test_quantization_as_torch_computes_it() -> None:
+    asm = Assembly()
+    x, q = asm.tensor([3]), asm.tensor([3], torch.int8)
+    affine = [asm.argument(value) for value in (0.5, 0, -128, 127, torch.int8)]
+    asm.call("quantized_decomposed::quantize_per_tensor.out", x, *affine, q, q)
+    file = asm.to_bytes([x], [q])
+    given = torch.tensor([1.0, math.inf, -math.inf])
+    results = [
+        runtime.load_program(file).load_method("forward").execute([given])[0].tolist()
+        for runtime in (Runtime(), Runtime(OperatorRegistry(eager_quantization=True)))
+    ]
+    assert results == [[2, -128, -128], [2, 127, -128]]
+
+
 def test_result_of_another_dtype_is_an_error() -> None:
     asm = Assembly()
     x, q = asm.tensor([5]), asm.tensor([5], torch.uint8)

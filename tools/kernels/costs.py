@@ -69,7 +69,7 @@ def main() -> int:
         "name": "official_host",
         "doc": f"Official runtime on a host, its portable and optimized kernels, float32; {platform.machine()}.",
         # Written by tools/kernels/conditions.py.
-        "registry": {"base": "official_host"},
+        "registry": {"base": ["official_host", "quantized"]},
         "kernels": dict(sorted(kernels.items())),
     }
     Target.model_validate(description)

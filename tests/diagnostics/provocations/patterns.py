@@ -36,6 +36,19 @@ def found(text: str) -> list[Diagnostic]:
     return parse_book(text, "book.yaml").found
 
 
+@provokes("EK289")
+def chain_of_convolutions(_: Path) -> object:
+    line = "v = chain(aten.relu.default(x), [aten.mm.default])\n    return aten.relu.default(v)"
+    return found(RULE.replace("return aten.relu.default(x)", line))
+
+
+@provokes("EK299")
+def attribute_that_is_lost(_: Path) -> object:
+    head = "rulebook: 1\nattributes:\n  act: {lo: float, key: LIMIT, means: 'aten.clamp.default(result, lo, None)'}\n"
+    text = RULE.replace("rulebook: 1\n", head).replace("relu.default(x)", "relu.default(x) @ act(lo)")
+    return found(text.replace('{x: "f32 [*S]"}', '{x: "f32 [*S]", lo: float}'))
+
+
 @provokes("EK201")
 def repeated_key(_: Path) -> object:
     return found("rulebook: 1\nrules: []\nrules: []\n")
