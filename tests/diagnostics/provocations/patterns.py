@@ -198,7 +198,7 @@ def condition_on_a_size_that_varies(_: Path) -> object:
 
 @provokes("EK229")
 def table_of_what_is_not_there(_: Path) -> object:
-    return found(RULE.replace("rules:", "tables: {twins: {aten.relu.default: aten.rellu.default}}\nrules:"))
+    return found(RULE.replace("rules:", "tables: {variants: {aten.relu.default: aten.rellu.default}}\nrules:"))
 
 
 @provokes("EK230")

@@ -11,7 +11,7 @@ from exirkit.patterns.checking.witnesses import rule_text_hash
 
 HEAD = """rulebook: 1
 tables:
-  twins: {aten.exp.default: aten.exp2.default, aten.log.default: aten.log2.default}
+  variants: {aten.exp.default: aten.exp2.default, aten.log.default: aten.log2.default}
   swapped: {aten.le.Tensor: aten.ge.Tensor, aten.lt.Tensor: aten.gt.Tensor}
   limits: {aten.relu.default: [0, null], aten.relu6.default: [0, 6]}
   wide: {i8: i32, i16: i64}
