@@ -556,7 +556,7 @@ class RuleTrials:
         names = self._names(sample, number, unless)
         if chosen == "special" and not self.rule.rule.equiv.is_exact:
             names.update({name: _without_overflow(names[name]) for name in sample.values})
-        self._choose_operators(names, rng)
+        self._choose_operators(names, number, rng)
         if chosen == "normal" and number % 4 == 0 and not self.rule.rule.equiv.is_exact:
             names.update({name: self._magnified(name, names[name]) for name in sample.values})
         # What a guard is for may be just that: without it tensors without elements come in.
@@ -725,10 +725,15 @@ class RuleTrials:
             self._samplers[unless] = sampler
         return self._samplers[unless]
 
-    def _choose_operators(self, names: dict[str, Any], rng: random.Random) -> None:
+    def _operator(self, variable: OperatorVariable, number: int, rng: random.Random) -> Any:
+        """Return an operator; a rule with tables gets all of them in turn, so that each row is tried equally often."""
+        operators = variable.operators()
+        return operators[number % len(operators)] if self.rule.tables else rng.choice(operators)
+
+    def _choose_operators(self, names: dict[str, Any], number: int, rng: random.Random) -> None:
         for name, variable in self.rule.variables.items():
             if isinstance(variable, OperatorVariable) and name not in names:
-                names[name] = rng.choice(variable.operators())
+                names[name] = self._operator(variable, number, rng)
 
     def _profile(self) -> str:
         declared = self.rule.rule.verify.values or self.rule.rule.equiv.values

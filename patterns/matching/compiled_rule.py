@@ -189,6 +189,7 @@ class CompiledRule:
         forms: Other forms of the operators of the pattern that are matched as well.
         height: Calls on the longest way from a root down.
         specificity: How much the pattern asks for: of two rules of one priority the higher one goes first.
+        tables: Those of its book that it names.
         attributes: Attributes that its book declares, by name.
     """
 
@@ -205,6 +206,7 @@ class CompiledRule:
     forms: Mapping[Operator, Forms] | None = field(default=None, compare=False)
     height: int = 1
     specificity: int = 0
+    tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict, compare=False)
     attributes: Mapping[str, Attribute] = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -293,7 +295,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     """
     before = len(scope.found)
     variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
-    scope = Scope(scope.table, variables, symbols, scope.macros, scope.found, scope.attributes)
+    scope = replace(scope, variables=variables, symbols=symbols)
     pattern = PatternParser(texts.match, scope, reads_in_place=rule.dialect.source == "any").parse()
     if pattern is None:
         return None
@@ -345,8 +347,16 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         forms=forms,
         height=max(_height(root) for root in pattern.roots),
         specificity=_specificity(pattern) + len(guards),
+        tables=_named_tables(rule, scope.tables),
         attributes=scope.attributes,
     )
+
+
+def _named_tables(rule: Rule, tables: Mapping[str, Mapping[Any, Any]]) -> dict[str, Mapping[Any, Any]]:
+    written = [rule.let, *(guard.expr for guard in rule.where)]
+    written += [text for case in rule.cases for text in (case.when, case.let, case.replace)]
+    words = set(re.findall(r"\w+", " ".join(text for text in written if text)))
+    return {name: rows for name, rows in tables.items() if name in words}
 
 
 def usable_forms(

@@ -201,6 +201,11 @@ def condition_on_a_size_that_varies(_: Path) -> object:
     return [one for rule in verdict.rules for one in rule.found if one.code == "EK228"]
 
 
+@provokes("EK229")
+def table_of_what_is_not_there(_: Path) -> object:
+    return found(RULE.replace("rules:", "tables: {variants: {aten.relu.default: aten.rellu.default}}\nrules:"))
+
+
 @provokes("EK230")
 def schema_without_types(_: Path) -> object:
     return found(RULE + "ops:\n  my.relu: {schema: '(x) -> Tensor', define: 'return aten.relu.default(x)'}\n")
