@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import torch
+
 from exirkit.patterns.operators.arguments import default_of
+from exirkit.patterns.operators.links import drawn_link
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import attributed_terms
+from exirkit.patterns.syntax.chains import key_of
 from exirkit.patterns.syntax.comprehensions import own_terms
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
@@ -18,6 +23,7 @@ from exirkit.patterns.syntax.terms import (
     Anything,
     Attributed,
     Call,
+    Chain,
     Computed,
     Each,
     Element,
@@ -51,6 +57,7 @@ class Shape:
         present: Whether the optional call is there, by the identity of the `opt`.
         passes: How many calls are looked through, by the identity of the `thru`, and which operator.
         opened: Values of arguments that the pattern leaves open, by the identity of the call and name.
+        chains: How many links a chain has, and the seed of their arguments, by the identity of the `chain`.
         carried: Attributes, with their fields, that calls have without the pattern's naming them, by identity.
     """
 
@@ -59,6 +66,7 @@ class Shape:
     passes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     text: str = ""
     opened: Mapping[tuple[int, str], Any] = field(default_factory=dict)
+    chains: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     carried: Mapping[int, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
 
@@ -202,6 +210,7 @@ class PatternRun:
             Optional: self._optional,
             Through: self._through,
             Attributed: self._attributed,
+            Chain: self._chain,
         }
         if type(term) not in compute:
             raise CannotRunError("`_` stands where an argument is needed")
@@ -216,6 +225,25 @@ class PatternRun:
         except (ExpressionError, UndecidedError) as error:
             raise CannotRunError(f"`{term.text}` cannot be computed: {error}") from None
         return list(value) if isinstance(value, tuple) else value
+
+    def _chain(self, term: Chain) -> Any:
+        """Return the last value of a chain; its links are drawn when it is computed for the first time."""
+        value = self.value(term.inner)
+        key = key_of(term.name or "")
+        if key in self.names:
+            for link in self.names[key]:
+                value = link.called(value, self.builder)
+            return value
+        count, seed = self.shape.chains.get(id(term), (0, 0))
+        rng, links = random.Random(seed), []
+        for _ in range(count):
+            link = drawn_link(rng.choice(term.ops), value, rng) if isinstance(value, torch.Tensor) else None
+            if link is None:
+                break
+            links.append(link)
+            value = link.called(value, self.builder)
+        self.names[key] = tuple(links)
+        return value
 
     def _give(self, term: Attributed, name: str) -> None:
         """Make the value of a tensor one that its attribute can have given."""

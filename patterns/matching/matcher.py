@@ -27,6 +27,7 @@ from exirkit.patterns.matching.calls import (
     compile_splat,
     compile_through,
 )
+from exirkit.patterns.matching.chains import compile_chain
 from exirkit.patterns.matching.comprehensions import compile_element_name
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import behind
@@ -36,6 +37,7 @@ from exirkit.patterns.syntax.terms import (
     Anything,
     Attributed,
     Call,
+    Chain,
     Computed,
     Element,
     Item,
@@ -112,12 +114,8 @@ class PatternCompiler:
                 return self._literal(term, then)
             case Computed():
                 return self._computed(term, then)
-            case ListTerm():
-                return compile_list(self, term, then)
-            case Through():
-                return compile_through(self, term, then)
-            case Element():
-                return compile_element_name(self, term, then)
+        if type(term) in _OTHERS:
+            return _OTHERS[type(term)](self, term, then)
         raise AssertionError(f"no such term: {term}")
 
     def splat(self, splat: Splat, then: Then) -> Matcher:
@@ -301,6 +299,14 @@ _CALLS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
     Alternatives: compile_alternatives,
     Optional: compile_optional,
     Attributed: compile_attributed,
+    Chain: compile_chain,
+}
+"""Terms that may have names."""
+
+_OTHERS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
+    ListTerm: compile_list,
+    Through: compile_through,
+    Element: compile_element_name,
 }
 
 
@@ -475,7 +481,7 @@ def _way_up(root: Term, known: tuple[set[int], set[str]], forms: Mapping[Operato
             return term, above[::-1]
         step = [*above, _step_of(term, forms)] if isinstance(term, Call | Item | OperatorCall) else above
         pending += [
-            (child, step) for child in children(term) if not isinstance(term, Through | Alternatives | Optional)
+            (child, step) for child in children(term) if not isinstance(term, Through | Chain | Alternatives | Optional)
         ]
     raise UnconnectedError
 

@@ -199,6 +199,24 @@ class Through:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Any number of calls with one tensor argument, of the given operators, on a value: `v = chain(l, [ops])`.
+
+    Attributes:
+        inner: Where it begins.
+        ops: Operators of the links.
+        is_private: Nothing else uses the values in between, the first one included.
+        name: Name of the last of them.
+    """
+
+    inner: Term
+    ops: tuple[Operator, ...]
+    is_private: bool = False
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
 class Attributed:
     """A call, or a tensor, with an attribute: `y @ act(lo, hi)`.
 
@@ -238,6 +256,7 @@ Term: TypeAlias = (
     | Alternatives
     | Optional
     | Through
+    | Chain
     | Attributed
 )
 
@@ -283,7 +302,7 @@ def children(term: Part) -> Iterator[Part]:
         case Alternatives():
             for _, branch in term.branches:
                 yield branch
-        case Optional() | Through() | Attributed():
+        case Optional() | Through() | Chain() | Attributed():
             yield term.inner
             yield from term.fields.values() if isinstance(term, Attributed) else ()
         case Sequence():
@@ -314,6 +333,6 @@ def renamed(term: Term, name: str) -> Term:
     """Return a term that knows the name it was assigned to; what is bound to a name already keeps that."""
     if isinstance(term, Attributed):
         return replace(term, inner=renamed(term.inner, name))
-    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall) and term.name is None:
+    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall | Chain) and term.name is None:
         return replace(term, name=name)
     return term

@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 from tests.official.bridge_models import exported
+from tests.official.migrated_worker import MODELS
 from tests.official.other_backends import OTHERS
 from tests.official.quantized_models import quantized
 from torch.export import ExportedProgram
@@ -78,6 +79,31 @@ def lower_quantized(request: Header) -> Reply:
         "eager": [one.tolist() for one in (eager if isinstance(eager, tuple) else (eager,))],
     }
     return answer, [bytes(mine.to_executorch().buffer), bytes(other.to_executorch().buffer)]
+
+
+def lower_with_books(request: Header) -> Reply:
+    """Lower a model with XNNPACK's own passes, and with the chain of books in place of them."""
+    ours, bridge = importlib.import_module("exirkit"), importlib.import_module("exirkit.bridge")
+    kind, name = request["kind"], request["model"]
+    if kind == "quantized":
+        program, inputs = quantized(name)
+    elif kind == "small":
+        torch.manual_seed(3)
+        module, inputs = MODELS[name]()
+        program = torch.export.export(module.eval(), inputs)
+    else:
+        program, inputs = exported(name), ()
+    made = [
+        ours.to_edge_transform_and_lower(program, partitioner=[bridge.OfficialPartitioner(partitioner(), chain=chain)])
+        for chain in (None, "xnnpack")
+    ]
+    before, after = (payloads(one.exported_program()) for one in made)
+    answer = {
+        "delegates": len(before),
+        "same": [one == other for one, other in zip(before, after, strict=True)],
+        "inputs": [one.tolist() for one in inputs],
+    }
+    return answer, [bytes(one.to_executorch().buffer) for one in made]
 
 
 def lower_int4(request: Header) -> Reply:
@@ -237,6 +263,8 @@ def provoke(request: Header) -> Reply:
         if request["code"] == "EK768":
             config = importlib.import_module("exirkit.fuzz").CampaignConfig
             bridge.AgainstBench(config(against=("torch:relu",), oracles=("dialect-agreement",)))
+        if request["code"] == "EK780":
+            importlib.import_module("exirkit.bridge.chains").check_chain("CoreMLBackend", "xnnpack")
         if request["code"] == "EK754":
             return plan({"methods": {"forward": "choosing"}, "policy": "policy: 1\npools: [{name: sram}]\n"})
         # What others have imported is not to be in the message.
@@ -251,6 +279,7 @@ ANSWERS = {
     "compare": compare,
     "lower": lower,
     "lower_for": lower_for,
+    "lower_with_books": lower_with_books,
     "check_damaged": check_damaged,
     "lower_int4": lower_int4,
     "lower_quantized": lower_quantized,

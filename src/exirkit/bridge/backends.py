@@ -12,6 +12,7 @@ from exirkit.ir import CompileSpec, Diagnostic, UsageError
 from exirkit.passes import BackendDetails, PreprocessResult, stored_data
 from exirkit.program import cheap_tracing
 
+from .chains import chain_of, replacing_passes, run_chain
 from .known_defects import check_known_defects
 from .operators import official_program
 
@@ -46,12 +47,13 @@ def official_backend(backend_id: str) -> type[BackendDetails]:
         }
         for program in (one for programs in edge_programs.values() for one in programs):
             check_known_defects(backend_id, program)
-        with cheap_tracing():
+        with cheap_tracing(), replacing_passes(backend_id):
             made = theirs.preprocess_multimethod(edge_programs, given)
         return {name: [_result(one) for one in results] for name, results in made.items()}
 
     def copy_exported_program_for_preprocess(exported_program: ExportedProgram) -> ExportedProgram:
-        return official_program(exported_program)
+        chain = chain_of(exported_program)
+        return official_program(exported_program if chain is None else run_chain(exported_program, chain))
 
     return type(
         backend_id,

@@ -13,6 +13,7 @@ from exirkit.ir import CompileSpec, ContractError, Diagnostic, OpOverload, calle
 from exirkit.passes import DelegationSpec, Partitioner, PartitionResult
 
 from .backends import official_backend
+from .chains import CHAIN_KEY, check_chain
 from .operators import official_program
 
 
@@ -21,11 +22,14 @@ class OfficialPartitioner(Partitioner):
 
     Args:
         partitioner: The partitioner, such as `XnnpackPartitioner()`.
+        chain: Pipeline of books that runs on each partition in place of the backend's own passes: `xnnpack`, which
+            comes with exirkit, or the path of a file. Only XNNPACK's passes can be replaced.
     """
 
-    def __init__(self, partitioner: AnyOfficialPartitioner) -> None:
+    def __init__(self, partitioner: AnyOfficialPartitioner, *, chain: str | None = None) -> None:
         super().__init__(getattr(partitioner, "spec", None))
         self._partitioner = partitioner
+        self._chain = chain
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Let it tag a copy with official operators, and copy all metadata that it sets on the nodes.
@@ -35,6 +39,7 @@ class OfficialPartitioner(Partitioner):
 
         Raises:
             ContractError: EK742, it changed the graph.
+            UsageError: EK780, there is a chain, and the backend is not XNNPACK.
         """
         theirs = official_program(exported_program)
         result = self._partitioner.partition(theirs)
@@ -52,7 +57,18 @@ class OfficialPartitioner(Partitioner):
             for node, noted in zip(module.graph.nodes, other.graph.nodes, strict=True):
                 _copy_metadata(node, noted)
         specs = {tag: _delegation_spec(spec) for tag, spec in result.partition_tags.items()}
+        if self._chain is not None:
+            self._note_chain(mine, specs)
         return PartitionResult(exported_program, specs)
+
+    def _note_chain(self, modules: list[GraphModule], specs: dict[str, DelegationSpec]) -> None:
+        """Note the chain on the nodes of partitions, with which it comes to the backend."""
+        assert self._chain is not None
+        for backend_id in sorted({spec.backend_id for spec in specs.values()}):
+            check_chain(backend_id, self._chain)
+        for node in (one for module in modules for one in module.graph.nodes):
+            if node.meta.get("delegation_tag") in specs:
+                node.meta[CHAIN_KEY] = self._chain
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
         """Return what it returns: it examines ATen operators, which are those of torch."""

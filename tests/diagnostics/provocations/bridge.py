@@ -11,7 +11,7 @@ from tests.official.bridge_process import ask_bridge
 
 from exirkit import Diagnostic
 
-NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK753", "EK754", "EK755", "EK756", "EK766", "EK767", "EK768"}
+NEEDING_EXECUTORCH |= {"EK447", "EK751", "EK753", "EK754", "EK755", "EK756", "EK766", "EK767", "EK768", "EK780"}
 
 
 def found(code: str) -> list[Diagnostic]:
@@ -65,3 +65,8 @@ def function_without_a_model(_: Path) -> list[Diagnostic]:
 @provokes("EK768")
 def oracle_of_another_campaign(_: Path) -> list[Diagnostic]:
     return found("EK768")
+
+
+@provokes("EK780")
+def chain_for_another_backend(_: Path) -> list[Diagnostic]:
+    return found("EK780")
