@@ -48,7 +48,7 @@ def observe(
         target: `MODULE:CLASS`, as for `exirkit fuzz --against`.
         seeds: How many programs; models are the first of them.
         models: `MODULE:FACTORY` of models.
-        progress: Told where it is.
+        progress: Called with what is being done.
 
     Raises:
         ModelError: EK863, there is no such pass.

@@ -108,14 +108,14 @@ def port_pass(
     exact: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> PortedBook:
-    """Start a book from a pass: run it on programs, look at what it changes, and generalise over that.
+    """Start a book from a pass: run it on programs, examine what it changes, and generalise over that.
 
     Args:
         target: `MODULE:CLASS`, as for `exirkit fuzz --against`.
         seeds: How many programs.
         models: `MODULE:FACTORY` of models, which come first.
         exact: Keep the literals that nothing decides as they were seen, instead of marking them.
-        progress: Told where it is.
+        progress: Called with what is being done.
 
     Raises:
         ModelError: EK863, there is no such pass.
