@@ -15,6 +15,7 @@ from exirkit.ir import (
     Diagnostic,
     ProgramInterface,
     has_trait,
+    is_quantization,
     named_arguments,
     operator_name,
     stored_tensor,
@@ -143,6 +144,10 @@ def quantization_of(node: Node, stored: dict[Node, torch.Tensor | None]) -> Quan
 
 
 def _is_quantized(node: Node) -> bool:
+    return is_quantization(node.target) and _has_parameters(node)
+
+
+def _has_parameters(node: Node) -> bool:
     return has_trait(node.target, "quantize") or has_trait(node.target, "dequantize")
 
 

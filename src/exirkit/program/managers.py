@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.emit import EmitterOutput, Program, PteImage, data_file, emit_program, lay_out, print_program, write_file
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, ModelError, UsageError
+from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, ModelError, UsageError, widens
 from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
@@ -259,7 +259,7 @@ class MethodLowering:
     ) -> ExportedProgram:
         settings: dict[str, Any] = {"target": target, "share-results": share_results}
         if level == 2:
-            settings["widen-weights"] = widen_weights
+            settings["widen-weights"] = widen_weights and any(map(widens, program.graph.nodes))
         if allowed < math.inf:
             settings["scratch-room"] = _room(allowed, frozenset(program.graph_signature.user_inputs))
         return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
