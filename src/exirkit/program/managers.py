@@ -16,7 +16,17 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.emit import EmitterOutput, Program, PteImage, data_file, emit_program, lay_out, print_program, write_file
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, ModelError, UsageError, widens
+from exirkit.ir import (
+    ATTRIBUTE_KEYS,
+    ContractError,
+    Diagnostic,
+    DiagnosticError,
+    Location,
+    ModelError,
+    UsageError,
+    locate,
+    widens,
+)
 from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
@@ -564,7 +574,10 @@ class EdgeProgramManager(_Methods):
             if planner.share_mutable_buffers:
                 reject_readers_of_shared_buffers({name: programs[name] for name in names})
         quantization = {name: check_quantization(program) for name, program in programs.items()}
-        _raise_all(ModelError, {name: _errors(found) for name, found in quantization.items()})
+        _raise_all(
+            ModelError,
+            {name: [*_attributes(programs[name]), *_errors(found)] for name, found in quantization.items()},
+        )
         findings = {name: pipeline.leading_findings(programs[name], settings[name]) for name in programs}
         _raise_all(ModelError, findings)
         lowered: dict[str, ExportedProgram] = {}
@@ -577,6 +590,15 @@ class EdgeProgramManager(_Methods):
         for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
+
+
+def _attributes(program: ExportedProgram) -> list[Diagnostic]:
+    """Return a finding for each call with attributes: kernels do not know of them."""
+    return [
+        Diagnostic.of("EK726", f"%{node.name} has the attribute {', '.join(keys)}", location=locate(node))
+        for node in program.graph.nodes
+        if (keys := node.meta.get(ATTRIBUTE_KEYS))
+    ]
 
 
 def _errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -9,6 +9,7 @@ import torch
 from tests.diagnostics.programs import exported
 from tests.diagnostics.provocation import provokes
 
+from exirkit import ApplyRules, to_edge
 from exirkit.ir import Diagnostic, GraphEditor, copy_program
 from exirkit.patterns import (
     RuleEngine,
@@ -16,6 +17,7 @@ from exirkit.patterns import (
     bisect_rewrites,
     check_book,
     explain_rule,
+    load_book,
     parse_book,
     predicate,
     read_witnesses,
@@ -162,3 +164,9 @@ def witness_that_shows_nothing(scratch: Path) -> object:
 def file_of_witnesses_that_is_none(scratch: Path) -> object:
     (scratch / "book.json").write_text('{"witnesses": 2}')
     return read_witnesses(scratch / "book.json")
+
+
+@provokes("EK726")
+def attribute_outside_of_a_delegate(_: Path) -> None:
+    program = to_edge(exported(lambda x: torch.nn.functional.relu6(x + x), torch.ones(2)))
+    program.transform([ApplyRules(load_book("backends/xnnpack"))]).to_executorch()
