@@ -240,7 +240,6 @@ _FOR_ARM = [
     _edge(_ARM, "DecomposeAddSubAlphaPass", lambda x, y: torch.add(x, y, alpha=3), _x(3, 4), _x(3, 4)),
     _edge(_ARM, "RewriteBoolBitwiseToLogicalPass", torch.bitwise_and, _BITS, _BITS),
     _edge(_ARM, "RewriteBoolBitwiseToLogicalPass", torch.bitwise_not, _BITS),
-    _edge(_ARM, "RewriteBoolToFp32CastViaInt8Pass", lambda x: x.to(torch.float32), _BITS),
     _edge(_ARM, "RewriteLeLtToGeGtPass", torch.le, _x(3, 4), _x(3, 4, seed=1)),
     _edge(_ARM, "ConvertPermuteSingletonToViewPass", lambda x: x.permute(0, 2, 1), _x(3, 1, 4)),
     _edge(_ARM, "DecomposeFlipPass", lambda x: torch.flip(x, (0, 1)), _x(3, 4)),
