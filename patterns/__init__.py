@@ -32,7 +32,7 @@ from .books.shipped import (
     is_shipped,
     shipped_books,
 )
-from .books.traces import TracedLiteral, TracedRule, trace_rule
+from .books.traces import TracedLiteral, TracedRule, size_names, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
@@ -68,7 +68,7 @@ from .matching.compiled_rule import CompiledRule
 from .matching.standalone_patterns import StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
-from .operators.defined import book_of_operator
+from .operators.defined import beside_other_libraries, book_of_operator
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .propagation.account import NodeAccount, account_of_node
@@ -153,6 +153,7 @@ __all__ = [
     "backend_books",
     "backend_chain_text",
     "backend_classes",
+    "beside_other_libraries",
     "bind_pattern_to_op",
     "bisect_rewrites",
     "book_from_rules",
@@ -201,6 +202,7 @@ __all__ = [
     "shipped_propagations",
     "shipped_targets",
     "shipped_witnesses",
+    "size_names",
     "solve",
     "stored_rule",
     "surrounding",

@@ -28,6 +28,7 @@ from .memory_plan import check_memory_plan as check_memory_plan
 from .memory_plan import check_method_memory as check_method_memory
 from .program_check import check_form as check_form
 from .program_check import check_program as check_program
+from .quantization import check_quantization as check_quantization
 from .recorded_values import check_layouts as check_layouts
 from .recorded_values import check_metadata as check_metadata
 from .signature import check_debug_handles as check_debug_handles

@@ -8,13 +8,14 @@ with the schemas that stand here, whether that library is loaded or not, and in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch.fx import Node
 
 from .catalogue import has_trait
-from .handles import DefinedOperator, define_operator, define_out_variant
+from .handles import DefinedOperator, define_operator, define_out_variant, underlying
 
 _LIBRARY = "quantized_decomposed"
 _RANGE = "int quant_min, int quant_max"
@@ -71,15 +72,26 @@ QUANTIZED_SCHEMAS: dict[str, str] = {}
 _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.uint16})
 
 
+@cache
+def _widening(target: Any) -> str:
+    return next((kind for kind in ("dequantize", "cast") if has_trait(target, kind)), "")
+
+
+@cache
+def is_quantization(target: Any) -> bool:
+    """Return whether a graph target is an operator that quantizes, dequantizes, or computes with quantized tensors."""
+    schema = getattr(underlying(target), "_schema", None)
+    return schema is not None and schema.name.partition("::")[0] in (_LIBRARY, "torchao")
+
+
 def widens(node: Node) -> bool:
     """Return whether a call makes wide numbers of narrow integers: it dequantizes, or casts 16 bits or fewer.
 
     A program that stores such a result loses what quantized weights are for.
     """
-    if has_trait(node.target, "dequantize"):
-        return True
-    if not has_trait(node.target, "cast"):
-        return False
+    kind = _widening(node.target)
+    if kind != "cast":
+        return kind == "dequantize"
     source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
     made = node.meta.get("val")
     if not isinstance(source, torch.Tensor) or not isinstance(made, torch.Tensor):

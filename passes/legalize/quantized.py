@@ -12,6 +12,7 @@ from exirkit.ir import (
     QUANTIZED_SCHEMAS,
     GraphEditor,
     dim_order_from_stride,
+    is_quantization,
     named_arguments,
     ops,
     split_arguments,
@@ -56,7 +57,7 @@ class LegalizeQuantized(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Rewrite the calls, in graph order."""
-        calls = [node for node in editor.graph.nodes if _operator(node)]
+        calls = [node for node in editor.graph.nodes if is_quantization(node.target) and _operator(node)]
         if not calls:
             return
         stored = StoredValues(editor.program)

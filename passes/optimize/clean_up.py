@@ -177,12 +177,17 @@ class MergeEqualNodes(ReportingPass[MergeReport]):
         constants = merging.names()
         first: dict[Hashable, Node] = {}
         for node in list(editor.graph.nodes):
-            key = merging.key(node)
+            key = merging.key(node) if self.may_merge(node) else None
             if key is not None and (leader := first.setdefault(key, node)) is not node:
                 merging.offer(node, leader)
         calls = merging.names()[len(constants) :]
         merging.finish()
         self.reports.append(MergeReport(calls, constants))
+
+    def may_merge(self, node: Node) -> bool:
+        """Return whether a call may be merged with equal ones; subclasses leave more alone."""
+        del node
+        return True
 
 
 class _Merging:

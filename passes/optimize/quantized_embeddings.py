@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, named_arguments, operator_name, ops
+from exirkit.ir import EdgeOpOverload, GraphEditor, called_graphs, is_quantization, named_arguments, operator_name, ops
 from exirkit.passes.analysis import StoredValues
 from exirkit.passes.contract import Pass
 
@@ -117,7 +117,7 @@ def packed(table: torch.Tensor, bits: int) -> torch.Tensor:
 
 def _table(node: Node) -> _Table | None:
     """Return the table that a node dequantizes for look-ups alone, if the kernels can read it."""
-    if not isinstance(node.target, EdgeOpOverload) or not node.users:
+    if not is_quantization(node.target) or not isinstance(node.target, EdgeOpOverload) or not node.users:
         return None
     name = operator_name(node.target)
     if name not in (_AFFINE, _PER_CHANNEL, _PER_GROUP):

@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from exirkit.ir import (
     Diagnostic,
@@ -23,6 +24,7 @@ from exirkit.ir import (
 )
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
 from exirkit.patterns.books.shipped import BACKENDS, backend_books, book_text, is_shipped, shipped_books
+from exirkit.patterns.books.tables import tables_of_book, with_tables
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
 from exirkit.patterns.operators.defined import define_operator, definition_of
 from exirkit.patterns.operators.table import OperatorTable, UnknownNameError, dotted_name, name_of
@@ -49,6 +51,7 @@ class LoadedBook:
         found: Diagnostics.
         source: The YAML behind it, if there is one.
         imported: Books that it names under `imports`.
+        tables: Its tables, with operators and dtypes instead of their names.
     """
 
     book: RuleBook | None
@@ -59,6 +62,7 @@ class LoadedBook:
     found: list[Diagnostic] = field(default_factory=list)
     source: YamlSource | None = None
     imported: list[LoadedBook] = field(default_factory=list)
+    tables: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
     @property
     def errors(self) -> list[Diagnostic]:
@@ -262,6 +266,8 @@ def compile_book(
             macros.update(one.book.macros)
             types.update(one.book.types)
     macros.update(book.macros)
+    rows = {key: each for one in loaded.imported if one.book is not None for key, each in one.book.tables.items()}
+    rows.update(book.tables)
     table = OperatorTable(operators)
     for name, definition in book.ops.items():
         text = source.text(("ops", name, "define"), definition.define) if source else SourceText(definition.define)
@@ -273,6 +279,10 @@ def compile_book(
             loaded.operators[name] = made
             table.defined[name] = made
     table.defined.update(loaded.operators)
+    tables = dict(pair for one in loaded.imported for pair in one.tables.items())
+    loaded.tables, wrong = tables_of_book(book, table, source)
+    loaded.found += wrong
+    tables.update(loaded.tables)
     _declare_attributes(loaded, book, Scope(table, macros=macros))
     seen: dict[str, SourceText] = {}
     for rule in book.rules:
@@ -290,8 +300,8 @@ def compile_book(
         if open_literals:
             loaded.found += [_named(one, rule.id) for one in open_literals]
             continue
-        rule = _with_types(rule, {**types, **book.types})
-        scope = Scope(table, macros=macros, attributes=loaded.attributes)
+        rule = with_tables(_with_types(rule, {**types, **book.types}), rows)
+        scope = Scope(table, macros=macros, tables=tables, attributes=loaded.attributes)
         compiled = compile_rule(rule, written, scope)
         loaded.found += [_named(one, rule.id) for one in scope.found]
         if compiled is not None:

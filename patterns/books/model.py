@@ -63,6 +63,10 @@ RuleId = Annotated[str, Field(pattern=r"^[A-Za-z_][^\x00-\x1f]*$", max_length=20
 OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$")]
 
 
+TableValue = bool | int | float | str | None
+TableRows = Annotated[dict[str, TableValue | tuple[TableValue, ...]], Field(min_length=1, max_length=500)]
+
+
 class Strict(BaseModel):
     """Base of everything that people write: unknown keys are errors."""
 
@@ -380,6 +384,7 @@ class RuleBook(Strict):
         libraries: Python modules that register operators; they are imported before names are looked up.
         types: Names for types of variables.
         macros: Named pattern expressions, `addc(t, c)` to its text.
+        tables: From operators, dtypes, numbers or strings to such, or to lists of them; rules range over them.
         ops: Operators with definitions.
         attributes: Metadata of calls with a meaning, by name.
         sets: Named selections of rules.
@@ -392,6 +397,7 @@ class RuleBook(Strict):
     libraries: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)], ...] = ()
     types: dict[Name, str] = {}
     macros: dict[str, ExpressionText] = {}
+    tables: dict[Name, TableRows] = {}
     traits: dict[str, dict[str, Any]] = {}
     ops: dict[OperatorName, OperatorDefinition] = {}
     attributes: dict[Name, AttributeDefinition] = {}

@@ -22,6 +22,7 @@ from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
 from exirkit.patterns.checking.pattern_execution import CannotRunError
 from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.relations import Relations, relations_of_book
+from exirkit.patterns.checking.table_trials import row_without_witness
 from exirkit.patterns.checking.trials import RAISED, Counterexample, PositiveReport, RuleTrials
 from exirkit.patterns.checking.varying_trials import varying_findings
 from exirkit.patterns.checking.witnesses import StoredRule, WitnessBook, replay, rule_text_hash
@@ -362,9 +363,11 @@ def _miss(bench: RuleTrials, verdict: RuleVerdict, stored: StoredRule | None, *,
 
 
 def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a guard or loop: nothing shows what it is for, or it is not what it is called."""
+    """Yield what is wrong with a guard, loop or row: nothing shows what it is for, or it is not what it is called."""
     if one.what == "loop" and one.witness is None:
         yield loop_without_witness(rule, one.text, is_tried=one.outcome != "not_run")
+    if one.what == "row" and one.witness is None:
+        yield from _about_row(rule, one, is_strict)
     if one.what != "guard" or any(skip.what.strip() == one.text.strip() for skip in rule.rule.verify.skip):
         return
     kinds = {guard.kind for guard in rule.guards if guard.text == one.text}
@@ -372,6 +375,16 @@ def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagn
         yield _severe(_without_witness(rule, one), is_strict)
     if one.witness is not None and not one.is_structural and "sound" not in kinds:
         yield _severe(_mislabelled(rule, one, min(kinds)), is_strict)
+
+
+def _about_row(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagnostic]:
+    """Yield that a row is not tried, or makes no difference, as one that only says what the target has."""
+    is_tried = one.outcome != "not_run"
+    found = row_without_witness(rule, one.text, is_tried=is_tried)
+    if not is_tried:
+        yield found
+    elif not any(skip.what.strip() == one.text for skip in rule.rule.verify.skip):
+        yield _severe(found, is_strict)
 
 
 def _severe(diagnostic: Diagnostic, is_strict: bool) -> Diagnostic:

@@ -18,6 +18,7 @@ from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import shapes_of, terms_on_way
 from exirkit.patterns.checking.pattern_programs import PatternInstance, instance_of, program_of, second_name
+from exirkit.patterns.checking.table_trials import Row, exchanged_rows, rows_of
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial, shown
 from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
@@ -31,7 +32,7 @@ from exirkit.patterns.syntax.terms import Attributed, Call, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
 from exirkit.patterns.types.tensors import TensorVariable
 
-Kind = Literal["guard", "literal", "default", "repeated", "loop", "attribute"]
+Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute"]
 
 _USERS = re.compile(r"\s*users\(\s*(\w+)\s*\)\s*==\s*1\s*")
 # Words that ask the program around a match, or the target; no values of a match decide what they say.
@@ -43,7 +44,7 @@ _OF_THE_GRAPH = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """A guard, a literal, a default that is left out, a variable that the pattern has more than once, or a loop.
+    """A guard, a literal, a default that is left out, a repeated variable, a loop, or a row of a table.
 
     Attributes:
         kind: Which of them.
@@ -54,6 +55,7 @@ class Part:
         users_of: Name of the value of which a guard demands that nothing else uses it.
         is_structural: It asks for something that no values can show.
         loop: The loop of a replacement.
+        row: The row of a table.
     """
 
     kind: Kind
@@ -64,6 +66,7 @@ class Part:
     users_of: str | None = None
     is_structural: bool = False
     loop: Loop | None = None
+    row: Row | None = None
 
 
 def parts_of(rule: CompiledRule) -> list[Part]:
@@ -73,6 +76,7 @@ def parts_of(rule: CompiledRule) -> list[Part]:
     parts += [Part("repeated", name) for name in repeated_variables(rule)]
     parts += _attributes(rule)
     parts += [Part("loop", text, loop=loop) for text, loop in loops_of(rule)]
+    parts += [Part("row", text, row=row) for text, row in rows_of(rule)]
     return parts
 
 
@@ -262,7 +266,7 @@ class NearMiss:
     """One part of a rule, and what happens without it.
 
     Attributes:
-        what: `guard`, `literal`, `default`, `repeated` or `loop`.
+        what: `guard`, `literal`, `default`, `repeated`, `loop` or `row`.
         text: The part.
         witness: Values for which the rule would be wrong without it, and how; None if none was found.
         problem: What differs for them.
@@ -312,7 +316,7 @@ class NearMisses:
         self.parts = parts_of(trials.rule)
 
     def all(self) -> Iterator[NearMiss]:
-        """Yield what became of every guard, literal, default, repeated variable and loop."""
+        """Yield what became of every guard, literal, default, repeated variable, loop and row."""
         for part in self.parts:
             yield self.search(part)
 
@@ -342,6 +346,8 @@ class NearMisses:
         """Return how many attempts to make, and how many trials to make them of."""
         if part.users_of is not None:
             return _PROGRAMS, _PROGRAMS * 10
+        if part.row is not None:
+            return _TRIALS, _GUARD_TRIALS
         if part.kind != "guard":
             return _TRIALS * 3, _TRIALS
         return (_TRIALS if self.rule.guards[part.index].kind == "sound" else _TRIALS_OF_LABELS), _GUARD_TRIALS
@@ -354,6 +360,8 @@ class NearMisses:
             return self._without_guard(part, number)
         if part.loop is not None:
             return self._with_fewer_turns(part.loop, number)
+        if part.row is not None:
+            return self._with_exchanged_row(part.row, number)
         return self._changed_pattern(part, number)
 
     def _with_another_user(self, part: Part, number: int, name: str) -> Iterator[Attempt]:
@@ -376,6 +384,13 @@ class NearMisses:
         if trial is not None:
             for instead, names in fewer_turns(self.trials, trial, loop):
                 yield Attempt(trial.names, instead, self._problem_with(trial, names))
+
+    def _with_exchanged_row(self, row: Row, number: int) -> Iterator[Attempt]:
+        trial, _ = self.trials.trial(number)
+        if trial is not None:
+            for instead, names in exchanged_rows(self.trials, trial, row):
+                problem = "no other row has another value" if names is None else self._problem_with(trial, names)
+                yield Attempt(trial.names, instead, problem)
 
     def _problem_with(self, trial: Trial, names: Mapping[str, Any]) -> str | None:
         """Return how the replacement over other names differs from the pattern."""

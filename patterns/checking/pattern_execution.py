@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import torch
+
 from exirkit.patterns.operators.arguments import default_of
+from exirkit.patterns.operators.links import drawn_link
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import attributed_terms
+from exirkit.patterns.syntax.chains import key_of
 from exirkit.patterns.syntax.comprehensions import own_terms
+from exirkit.patterns.syntax.every_user import USERS
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
@@ -18,9 +24,11 @@ from exirkit.patterns.syntax.terms import (
     Anything,
     Attributed,
     Call,
+    Chain,
     Computed,
     Each,
     Element,
+    EveryUser,
     Item,
     Literal,
     OperatorCall,
@@ -51,6 +59,7 @@ class Shape:
         present: Whether the optional call is there, by the identity of the `opt`.
         passes: How many calls are looked through, by the identity of the `thru`, and which operator.
         opened: Values of arguments that the pattern leaves open, by the identity of the call and name.
+        chains: How many links a chain has, and the seed of their arguments, by the identity of the `chain`.
         carried: Attributes, with their fields, that calls have without the pattern's naming them, by identity.
     """
 
@@ -59,6 +68,7 @@ class Shape:
     passes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     text: str = ""
     opened: Mapping[tuple[int, str], Any] = field(default_factory=dict)
+    chains: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     carried: Mapping[int, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
 
@@ -202,6 +212,8 @@ class PatternRun:
             Optional: self._optional,
             Through: self._through,
             Attributed: self._attributed,
+            Chain: self._chain,
+            EveryUser: self._every_user,
         }
         if type(term) not in compute:
             raise CannotRunError("`_` stands where an argument is needed")
@@ -216,6 +228,45 @@ class PatternRun:
         except (ExpressionError, UndecidedError) as error:
             raise CannotRunError(f"`{term.text}` cannot be computed: {error}") from None
         return list(value) if isinstance(value, tuple) else value
+
+    def _every_user(self, term: EveryUser) -> list[Any]:
+        """Return the results of all users of a value, of which there are one to three, or as many as a list has."""
+        value = self.value(term.of)
+        lists = [self.names[name] for name in term.lists]
+        count = len(lists[0]) if lists else self.names.get(USERS) or 1 + self.shape.chains.get(id(term), (1, 0))[0] % 3
+        if not count or any(len(one) != count for one in lists):
+            raise CannotRunError(f"{' and '.join(term.lists)} are empty or of different lengths")
+        self.names[USERS] = count
+        own = own_terms(term)
+        made: list[Any] = []
+        for index in range(count):
+            self.names[term.user] = value
+            self.names.update(zip(term.names, (one[index] for one in lists), strict=True))
+            for key in own & self._done.keys():
+                del self._done[key]
+            made.append(self.value(term.element))
+        for name in (term.user, *term.names):
+            self.names.pop(name, None)
+        return made
+
+    def _chain(self, term: Chain) -> Any:
+        """Return the last value of a chain; its links are drawn when it is computed for the first time."""
+        value = self.value(term.inner)
+        key = key_of(term.name or "")
+        if key in self.names:
+            for link in self.names[key]:
+                value = link.called(value, self.builder)
+            return value
+        count, seed = self.shape.chains.get(id(term), (0, 0))
+        rng, links = random.Random(seed), []
+        for _ in range(count):
+            link = drawn_link(rng.choice(term.ops), value, rng) if isinstance(value, torch.Tensor) else None
+            if link is None:
+                break
+            links.append(link)
+            value = link.called(value, self.builder)
+        self.names[key] = tuple(links)
+        return value
 
     def _give(self, term: Attributed, name: str) -> None:
         """Make the value of a tensor one that its attribute can have given."""

@@ -27,11 +27,13 @@ from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.syntax.attributes import Attribute
+from exirkit.patterns.syntax.chains import chains_of, shown_chains
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
 from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Anything,
     Call,
+    EveryUser,
     Literal,
     OperatorCall,
     Pattern,
@@ -485,6 +487,9 @@ class RuleTrials:
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
         self.open_arguments = open_arguments(rule.pattern)
+        # How many links a chain has, and how many users a value, is drawn alike.
+        self._chains = [id(one) for one in chains_of(rule.pattern.terms)]
+        self._chains += [id(one) for one in rule.pattern.roots if isinstance(one, EveryUser)]
 
     def positives(self, count: int) -> PositiveReport:
         """Try the rule on values that its types and guards admit."""
@@ -511,6 +516,7 @@ class RuleTrials:
             else:
                 opened = shown_values(self.open_arguments, dict(trial.shape.opened))
                 values = {**shown(self.rule, trial.names), **opened, **shown_attributes(self.rule, trial.shape)}
+                values |= shown_chains(self.rule.pattern.terms, trial.names)
                 report.counterexamples.append(Counterexample(trial.seed, problem, values))
         if report.passed and not has_elements and any(one.startswith(_RAISES) for one in report.rejected):
             common = next(one for one, _ in report.rejected.most_common() if one.startswith(_RAISES))
@@ -550,13 +556,18 @@ class RuleTrials:
         names = self._names(sample, number, unless)
         if chosen == "special" and not self.rule.rule.equiv.is_exact:
             names.update({name: _without_overflow(names[name]) for name in sample.values})
-        self._choose_operators(names, rng)
+        self._choose_operators(names, number, rng)
         if chosen == "normal" and number % 4 == 0 and not self.rule.rule.equiv.is_exact:
             names.update({name: self._magnified(name, names[name]) for name in sample.values})
         # What a guard is for may be just that: without it tensors without elements come in.
         if unless is None and is_undefined(self.rule, sample.values.values()):
             return None, "an operator that is not defined for empty tensors"
         shape = replace(shape, opened=least_values(self.open_arguments))
+        if self._chains:
+            lengths = random.Random(f"{self.rule.id}:{seed}:chains")
+            shape = replace(
+                shape, chains={one: (lengths.randint(0, 3), lengths.getrandbits(32)) for one in self._chains}
+            )
         if self.rule.attributes:
             shape = with_drawn_attributes(self.rule, shape, random.Random(f"{self.rule.id}:{seed}:attributes"), unless)
         trial = Trial(seed, shape, names)
@@ -714,10 +725,15 @@ class RuleTrials:
             self._samplers[unless] = sampler
         return self._samplers[unless]
 
-    def _choose_operators(self, names: dict[str, Any], rng: random.Random) -> None:
+    def _operator(self, variable: OperatorVariable, number: int, rng: random.Random) -> Any:
+        """Return an operator; a rule with tables gets all of them in turn, so that each row is tried equally often."""
+        operators = variable.operators()
+        return operators[number % len(operators)] if self.rule.tables else rng.choice(operators)
+
+    def _choose_operators(self, names: dict[str, Any], number: int, rng: random.Random) -> None:
         for name, variable in self.rule.variables.items():
             if isinstance(variable, OperatorVariable) and name not in names:
-                names[name] = rng.choice(variable.operators())
+                names[name] = self._operator(variable, number, rng)
 
     def _profile(self) -> str:
         declared = self.rule.rule.verify.values or self.rule.rule.equiv.values

@@ -116,10 +116,9 @@ def _with_imports(book: LoadedBook) -> list[LoadedBook]:
 def _context(book: LoadedBook) -> dict[str, Any]:
     if book.book is None:
         return {}
-    content: dict[str, Any] = book.book.model_dump(mode="json", include={"macros", "ops", "traits"})
-    # A book without attributes has the hash that it had before there were any.
-    attributes = book.book.model_dump(mode="json", include={"attributes"}) if book.book.attributes else {}
-    return {**content, **attributes}
+    # A book that does not use what came later has the hash that it had before.
+    later = {key for key in ("attributes", "tables") if getattr(book.book, key)}
+    return book.book.model_dump(mode="json", include={"macros", "ops", "traits", *later})
 
 
 def read_witnesses(path: str | Path) -> WitnessBook:

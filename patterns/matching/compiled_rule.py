@@ -21,13 +21,17 @@ from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
 from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
+from exirkit.patterns.syntax.chains import chains_of, key_of, unnamed_chains
+from exirkit.patterns.syntax.every_user import for_all_users
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
+    Chain,
     Each,
+    EveryUser,
     Operator,
     OperatorCall,
     Pattern,
@@ -185,6 +189,7 @@ class CompiledRule:
         forms: Other forms of the operators of the pattern that are matched as well.
         height: Calls on the longest way from a root down.
         specificity: How much the pattern asks for: of two rules of one priority the higher one goes first.
+        tables: Those of its book that it names.
         attributes: Attributes that its book declares, by name.
     """
 
@@ -201,6 +206,7 @@ class CompiledRule:
     forms: Mapping[Operator, Forms] | None = field(default=None, compare=False)
     height: int = 1
     specificity: int = 0
+    tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict, compare=False)
     attributes: Mapping[str, Attribute] = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -289,7 +295,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     """
     before = len(scope.found)
     variables, symbols = variables_of(rule.vars, texts.vars, texts.rule, scope)
-    scope = Scope(scope.table, variables, symbols, scope.macros, scope.found, scope.attributes)
+    scope = replace(scope, variables=variables, symbols=symbols)
     pattern = PatternParser(texts.match, scope, reads_in_place=rule.dialect.source == "any").parse()
     if pattern is None:
         return None
@@ -305,9 +311,15 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     guards = [guard if let is None else with_let(guard, let) for guard in guards]
     given |= set(rule.tune) | assigned
     cases = _cases(rule, texts, scope, given)
+    if isinstance(pattern.roots[0], EveryUser):
+        cases = [replace(case, replace=for_all_users(case.replace)) for case in cases]
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)
     check_attributes(rule, texts, scope, pattern, cases)
+    for chain in unnamed_chains(pattern.terms):
+        scope.complain(
+            texts.match, "EK289", "a chain without a name", chain.place, "write v = chain(...), and along(v, e)"
+        )
     check_varying(rule, texts.rule, scope)
     unless = [_unless(text, scope, variables) for text in texts.unless]
     if len(scope.found) > before:
@@ -335,8 +347,16 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         forms=forms,
         height=max(_height(root) for root in pattern.roots),
         specificity=_specificity(pattern) + len(guards),
+        tables=_named_tables(rule, scope.tables),
         attributes=scope.attributes,
     )
+
+
+def _named_tables(rule: Rule, tables: Mapping[str, Mapping[Any, Any]]) -> dict[str, Mapping[Any, Any]]:
+    written = [rule.let, *(guard.expr for guard in rule.where)]
+    written += [text for case in rule.cases for text in (case.when, case.let, case.replace)]
+    words = set(re.findall(r"\w+", " ".join(text for text in written if text)))
+    return {name: rows for name, rows in tables.items() if name in words}
 
 
 def usable_forms(
@@ -397,10 +417,11 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
     for term in pattern.terms:
         if isinstance(term, Variable | Splat) and term.name is not None:
             names.add(term.name)
-        elif isinstance(term, Each):
+        elif isinstance(term, Each | EveryUser):
             names |= set(term.lists)
         elif isinstance(term, OperatorCall):
             names |= {term.variable} | ({term.rest} if term.rest else set())
+    names |= {key_of(one.name) for one in chains_of(pattern.terms) if one.name is not None}
     names |= {f"{name}.alt" for name, term in pattern.named.items() if isinstance(term, Alternatives)}
     # A shape that only types mention is a word for the generator, and known wherever those types are.
     return names
@@ -449,7 +470,9 @@ def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: 
             continue
         line, offset = _find(text.value, name.partition(".")[0])
         base = name.partition(".")[0]
-        if name.endswith(".alt") and base in given:
+        if name.endswith(".links") and base in given:
+            message, hint = f"{base} is not a chain", f"{base} = chain(l, [ops]) has links"
+        elif name.endswith(".alt") and base in given:
             message, hint = f"{base} is no alternative", f"{base} = alt(tag=...) has a tag"
         elif name in scope.variables:
             message, hint = f"{name!r} is declared, but the pattern does not bind it", "use it in `match`"
@@ -540,9 +563,13 @@ def _unless(text: SourceText, scope: Scope, variables: Mapping[str, Any]) -> Cal
         return None
 
 
+_CHAIN = 4
+"""How many links of a chain a change may be away for a match to be sought again."""
+
+
 def _height(term: Any, seen: int = 0) -> int:
     below = [_height(child) for child in children(term)]
-    own = isinstance(term, Call | OperatorCall)
+    own = isinstance(term, Call | OperatorCall) + _CHAIN * isinstance(term, Chain)
     # What is looked through may be long; matches are sought again that far after a change.
     return own + max(below, default=0)
 

@@ -27,7 +27,9 @@ from exirkit.patterns.matching.calls import (
     compile_splat,
     compile_through,
 )
+from exirkit.patterns.matching.chains import compile_chain
 from exirkit.patterns.matching.comprehensions import compile_element_name
+from exirkit.patterns.matching.every_user import compile_every_user
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import behind
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare, truth
@@ -36,8 +38,10 @@ from exirkit.patterns.syntax.terms import (
     Anything,
     Attributed,
     Call,
+    Chain,
     Computed,
     Element,
+    EveryUser,
     Item,
     Literal,
     Operator,
@@ -112,12 +116,8 @@ class PatternCompiler:
                 return self._literal(term, then)
             case Computed():
                 return self._computed(term, then)
-            case ListTerm():
-                return compile_list(self, term, then)
-            case Through():
-                return compile_through(self, term, then)
-            case Element():
-                return compile_element_name(self, term, then)
+        if type(term) in _OTHERS:
+            return _OTHERS[type(term)](self, term, then)
         raise AssertionError(f"no such term: {term}")
 
     def splat(self, splat: Splat, then: Then) -> Matcher:
@@ -301,6 +301,14 @@ _CALLS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
     Alternatives: compile_alternatives,
     Optional: compile_optional,
     Attributed: compile_attributed,
+    Chain: compile_chain,
+}
+"""Terms that may have names."""
+
+_OTHERS: dict[type, Callable[[PatternCompiler, Any, Then], Matcher]] = {
+    ListTerm: compile_list,
+    Through: compile_through,
+    Element: compile_element_name,
 }
 
 
@@ -313,6 +321,8 @@ def compile_roots(compiler: PatternCompiler, then: Then) -> RootMatcher:
     """Return a closure that matches a pattern from the call behind its first root."""
     pattern = compiler.pattern
     first = pattern.roots[0]
+    if isinstance(first, EveryUser):
+        return compile_every_user(compiler, first, then)
     if pattern.is_variadic:
         return _variadic(compiler, first, then)
     chain = then
@@ -329,6 +339,8 @@ def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, F
             return _operators(term.op, forms)
         case Attributed():
             return anchors(term.inner, variables, forms)
+        case EveryUser():
+            return anchors(term.element, variables, forms)
         case Item():
             return _operators(term.base.op, forms)
         case Alternatives():
@@ -475,7 +487,7 @@ def _way_up(root: Term, known: tuple[set[int], set[str]], forms: Mapping[Operato
             return term, above[::-1]
         step = [*above, _step_of(term, forms)] if isinstance(term, Call | Item | OperatorCall) else above
         pending += [
-            (child, step) for child in children(term) if not isinstance(term, Through | Alternatives | Optional)
+            (child, step) for child in children(term) if not isinstance(term, Through | Chain | Alternatives | Optional)
         ]
     raise UnconnectedError
 

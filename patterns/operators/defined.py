@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -33,6 +35,22 @@ _KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}
 
 _FILES: dict[str, str] = {}
 """By qualified name: the book that defined it first."""
+
+
+_is_beside_others: ContextVar[bool] = ContextVar("is_beside_others", default=False)
+
+
+@contextmanager
+def beside_other_libraries() -> Iterator[None]:
+    """Let books define operators whose names other libraries have registered: in a namespace of their own.
+
+    A name in such a namespace is that of the book, with `_` and ten digits behind the namespace.
+    """
+    token = _is_beside_others.set(True)
+    try:
+        yield
+    finally:
+        _is_beside_others.reset(token)
 
 
 class TensorBuilder:
@@ -134,7 +152,13 @@ def _register(
     if known is not None:
         return known[1]
     namespace, _, base = qualified.partition("::")
-    if hasattr(getattr(torch.ops, namespace), base):
+    if hasattr(getattr(torch.ops, namespace), base) and _is_beside_others.get():
+        digest = hashlib.sha256(meaning.encode()).hexdigest()[:10]
+        namespace = f"{namespace}_{digest}"
+        qualified = f"{namespace}::{base}"
+        if qualified in _KEPT:
+            return _KEPT[qualified][1]
+    elif hasattr(getattr(torch.ops, namespace), base):
         scope.complain(place, "EK231", f"{qualified} is registered already, and not by a book", None, "rename it")
         return None
     return _made(namespace, base, qualified, meaning, definition, program, place, scope)

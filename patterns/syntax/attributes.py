@@ -271,6 +271,12 @@ def compile_read(node: ast.Call, compiler: ExpressionCompiler, calls: ProgramCal
     return read, attribute
 
 
+def compile_no(node: ast.Call, compiler: ExpressionCompiler, calls: ProgramCalls) -> Compiled:
+    """Compile `no(y, act)`: the call has no such attribute."""
+    read, _ = compile_read(node, compiler, calls)
+    return lambda names: read(names) is None
+
+
 def compile_field(node: ast.Attribute, compiler: ExpressionCompiler, calls: ProgramCalls) -> Compiled | None:
     """Compile `attr(y, act).lo`; None if it is another attribute of a value."""
     match node.value:

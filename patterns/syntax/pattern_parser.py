@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,9 @@ from exirkit.patterns.operators.arguments import bind_written, default_of, norma
 from exirkit.patterns.operators.in_place import functional_variant_of
 from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.attributes import parse_attributed
+from exirkit.patterns.syntax.chains import parse_chain
 from exirkit.patterns.syntax.comprehensions import is_valid_list, parse_each
+from exirkit.patterns.syntax.every_user import is_about_users, parse_every_user
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
 from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
@@ -215,6 +217,8 @@ class PatternParser:
             self._wrong("`return *results,` stands alone", part)
             return [], True
         try:
+            if is_about_users(part.value) and isinstance(part.value, ast.ListComp | ast.GeneratorExp):
+                return [parse_every_user(self, part.value)], True
             root = self.term(_whole_fan(part.value))
         except PatternError:
             return [], True
@@ -368,12 +372,8 @@ class PatternParser:
         dotted = dotted_name(node.func)
         if dotted is None:
             raise self.fail("an operator is called by its name", node)
-        if dotted == "alt":
-            return self._alternatives(node)
-        if dotted == "opt":
-            return self._optional(node)
-        if dotted == "thru":
-            return self._through(node)
+        if dotted in _FORMS:
+            return _FORMS[dotted](self, node)
         if isinstance(self.scope.variables.get(dotted), OperatorVariable):
             return self._operator_call(node, dotted)
         macro = self.scope.macro(dotted)
@@ -386,7 +386,7 @@ class PatternParser:
         except UnknownNameError as error:
             hint = error.hint
             if hint is None and "." not in dotted:
-                names = ["alt", "opt", "thru", *(text.partition("(")[0] for text in self.scope.macros)]
+                names = [*_FORMS, *(text.partition("(")[0] for text in self.scope.macros)]
                 close = difflib.get_close_matches(dotted, names, n=1)
                 hint = f"did you mean {close[0]}?" if close else None
             raise self.fail(error.message, node.func, code="EK213", hint=hint) from None
@@ -454,10 +454,15 @@ class PatternParser:
             dotted = dotted_name(each)
             if dotted is None:
                 raise self.fail("thru names operators", each)
-            ops += self._family(each, dotted)
+            ops += self.family(each, dotted)
         return Through(self.term(node.args[0]), tuple(ops), self.place(node))
 
-    def _family(self, node: ast.expr, dotted: str) -> list[Any]:
+    def family(self, node: ast.expr, dotted: str) -> list[Any]:
+        """Return an operator, or the operators of a family.
+
+        Raises:
+            PatternError: There is no such operator.
+        """
         if dotted in FAMILIES:
             return list(family_members((dotted,)))
         try:
@@ -500,6 +505,15 @@ class PatternParser:
         """Note an error at a piece of syntax; return what is to be raised."""
         self._wrong(message, node, code=code, hint=hint)
         return PatternError()
+
+
+_FORMS: dict[str, Callable[[PatternParser, ast.Call], Term]] = {
+    "alt": PatternParser._alternatives,
+    "opt": PatternParser._optional,
+    "thru": PatternParser._through,
+    "chain": parse_chain,
+}
+"""Calls that are not of operators."""
 
 
 def _whole_fan(node: ast.expr) -> ast.expr:

@@ -17,7 +17,8 @@ from exirkit.patterns.functions.registered import builder_named, builder_names, 
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
 from exirkit.patterns.operators.arguments import bind_written, normalised_literal
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
-from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_read, compile_written
+from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_no, compile_written
+from exirkit.patterns.syntax.chains import compile_along, compile_links
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
@@ -30,6 +31,7 @@ from exirkit.patterns.syntax.expressions import (
 )
 from exirkit.patterns.syntax.loops import Loop, LoopCompiler, Step
 from exirkit.patterns.syntax.replacement_words import BUILDER, REPLACEMENT_WORDS
+from exirkit.patterns.syntax.table_calls import compile_row_call, compile_table
 from exirkit.patterns.syntax.terms import Operator, Place
 from exirkit.patterns.types.scalars import OperatorVariable
 
@@ -63,6 +65,7 @@ class Scope:
         symbols: Names of sizes that the types bind, `N` and the `B` of `*B`.
         macros: Texts by signature `addc(t, c)`.
         found: Diagnostics so far.
+        tables: Tables of the book by name.
         attributes: Attributes that the book declares, by name.
     """
 
@@ -71,6 +74,7 @@ class Scope:
     symbols: frozenset[str] = frozenset()
     macros: Mapping[str, str] = field(default_factory=lambda: dict(MACROS))
     found: list[Diagnostic] = field(default_factory=list)
+    tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def macro(self, name: str) -> tuple[list[str], str] | None:
@@ -133,6 +137,7 @@ class ProgramCalls(CallCompiler):
     operators: list[Operator] = field(default_factory=list)
     uses_words: set[str] = field(default_factory=set)
     uses_builders: set[str] = field(default_factory=set)
+    uses_tables: set[str] = field(default_factory=set)
     writes: list[str] = field(default_factory=list)
 
     @property
@@ -145,6 +150,8 @@ class ProgramCalls(CallCompiler):
         """Compile the names of dtypes and formats."""
         if node.id == "none" and "none" not in self.scope.variables:
             return lambda names: None
+        if node.id in self.scope.tables and node.id not in self.scope.variables:
+            return compile_table(node.id, self)
         if node.id in self.scope.variables or node.id not in CONSTANTS:
             return None
         value = CONSTANTS[node.id]
@@ -187,11 +194,10 @@ class ProgramCalls(CallCompiler):
     def call(self, node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
         """Compile a call of a word, of an operator or of an operator variable."""
         dotted = dotted_name(node.func)
-        if dotted == "no":
-            has = compile_read(node, compiler, self)[0]
-            return lambda names: has(names) is None
         if dotted is None:
-            raise ExpressionError("this cannot be called", node)
+            return compile_row_call(node, self, compiler)
+        if dotted in _TERM_WORDS:
+            return _TERM_WORDS[dotted](node, compiler, self)
         if dotted == "target.has":
             dotted = "target_has"
         if dotted in ("all", "any", "sum", "max", "min", "prod") and len(node.args) == 1:
@@ -254,6 +260,14 @@ class ProgramCalls(CallCompiler):
             close = difflib.get_close_matches(dotted, list(WORDS), n=1) if "." not in dotted else []
             meant = error.hint or (f"did you mean {close[0]}?" if close else None)
             raise ExpressionError(error.message, node.func, meant) from None
+        return self.operator_call(node, op, dotted, compiler)
+
+    def operator_call(self, node: ast.Call, op: Operator, dotted: str, compiler: ExpressionCompiler) -> Compiled:
+        """Compile a call of a known operator.
+
+        Raises:
+            ExpressionError: The arguments are not those of its schema.
+        """
         written = bind_written(op, dotted, node, node.args)
         if written.is_open:
             raise ExpressionError("`...` has no meaning in a replacement", node)
@@ -302,6 +316,14 @@ class ProgramCalls(CallCompiler):
             raise ExpressionError(f"this macro takes {len(keys)} arguments: {', '.join(keys)}", node)
         given = dict(zip(keys, node.args, strict=True))
         return compiler.compile(_Substitution(given).visit(parse_expression(text)))
+
+
+_TERM_WORDS: dict[str, Callable[[ast.Call, ExpressionCompiler, ProgramCalls], Compiled]] = {
+    "along": compile_along,
+    "links": compile_links,
+    "no": compile_no,
+}
+"""Words that speak of a named term of the pattern and not of its value."""
 
 
 class _Substitution(ast.NodeTransformer):

@@ -199,6 +199,46 @@ class Through:
 
 
 @dataclass(frozen=True)
+class EveryUser:
+    """All users of a value, each of one form: `*[f(u, k) for u, k in zip(users(d), ks)]`.
+
+    Attributes:
+        element: What each of them is.
+        user: Name that stands for the value in it.
+        names: Names that stand for something else in every element.
+        lists: Variables that those are collected in, in the order of the users.
+        of: The value.
+        is_some: Users of other forms are left alone.
+    """
+
+    element: Term
+    user: str
+    names: tuple[str, ...]
+    lists: tuple[str, ...]
+    of: Term
+    is_some: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Any number of calls with one tensor argument, of the given operators, on a value: `v = chain(l, [ops])`.
+
+    Attributes:
+        inner: Where it begins.
+        ops: Operators of the links.
+        is_private: Nothing else uses the values in between, the first one included.
+        name: Name of the last of them.
+    """
+
+    inner: Term
+    ops: tuple[Operator, ...]
+    is_private: bool = False
+    name: str | None = None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
 class Attributed:
     """A call, or a tensor, with an attribute: `y @ act(lo, hi)`.
 
@@ -238,7 +278,9 @@ Term: TypeAlias = (
     | Alternatives
     | Optional
     | Through
+    | Chain
     | Attributed
+    | EveryUser
 )
 
 
@@ -283,15 +325,15 @@ def children(term: Part) -> Iterator[Part]:
         case Alternatives():
             for _, branch in term.branches:
                 yield branch
-        case Optional() | Through() | Attributed():
+        case Optional() | Through() | Chain() | Attributed():
             yield term.inner
             yield from term.fields.values() if isinstance(term, Attributed) else ()
         case Sequence():
             yield from term.items
         case Splat(term=Call() | Each() as inner):
             yield inner
-        case Each():
-            yield term.element
+        case Each() | EveryUser():
+            yield from (term.element, term.of) if isinstance(term, EveryUser) else (term.element,)
 
 
 def walk(term: Part) -> Iterator[Part]:
@@ -314,6 +356,6 @@ def renamed(term: Term, name: str) -> Term:
     """Return a term that knows the name it was assigned to; what is bound to a name already keeps that."""
     if isinstance(term, Attributed):
         return replace(term, inner=renamed(term.inner, name))
-    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall) and term.name is None:
+    if isinstance(term, Call | Item | Alternatives | Optional | OperatorCall | Chain) and term.name is None:
         return replace(term, name=name)
     return term

@@ -31,6 +31,7 @@ from exirkit.cli.commands.rule.books import RuleListReport
 from exirkit.cli.commands.rule.check import BookReport
 from exirkit.cli.commands.rule.explain import RuleExplainReport
 from exirkit.cli.commands.rule.from_trace import RuleTraceReport
+from exirkit.cli.commands.rule.port import RulePortReport
 from exirkit.cli.errors import FailureReport
 from exirkit.cli.program_file import InspectReport
 
@@ -58,6 +59,7 @@ DOCUMENTS: dict[str, type | set[str]] = {
     "rule explain": RuleExplainReport,
     "rule docs": {"ok", "output", "pages", "rules"},
     "rule from-trace": RuleTraceReport,
+    "rule port": RulePortReport,
     "rule list": RuleListReport,
     "rule builtins": {"builtins"},
 }

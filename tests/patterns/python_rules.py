@@ -50,6 +50,32 @@ class _:
         return aten.permute_copy.default(aten.cat.default(xs, p[norm(d, xs[0])]), p)
 
 
+@ADDITIONS.rule("simplify.relu-over-chain")
+class _:
+    x: "f32 [*S]"
+
+    def match(x):
+        l = aten.relu.default(x)
+        v = chain(l, [aten.view_copy.default, aten.permute_copy.default], users=1)
+        return aten.relu.default(v)
+
+    def replace(x):
+        return along(v, aten.relu.default(x))
+
+
+@ADDITIONS.rule("simplify.neg-of-every-user")
+class _:
+    x: "f32 [*S]"
+    ks: "floats"
+
+    def match(x, ks):
+        d = aten.neg.default(x)
+        return (*[aten.mul.Scalar(u, k) for u, k in zip(users(d), ks)],)
+
+    def replace(x, ks):
+        return (*[aten.mul.Scalar(x, -k) for k in ks],)
+
+
 LIMITS = PythonBook(
     "limits",
     attributes={"act": {"lo": "float", "hi": "float", "key": "L", "means": "aten.clamp.default(result, lo, hi)"}},

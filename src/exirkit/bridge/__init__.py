@@ -16,3 +16,4 @@ from .official_edge import officially_lowered as officially_lowered
 from .official_planners import official_planning_pass as official_planning_pass
 from .operators import official_program as official_program
 from .partitioners import OfficialPartitioner as OfficialPartitioner
+from .porting import port_pass as port_pass

@@ -6,7 +6,7 @@ A method is lowered as fast as its memory allows: optimized, lowered, planned, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from exirkit.emit import EmitterOutput, Program, PteImage, data_file, emit_program, lay_out, print_program, write_file
-from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, ModelError, UsageError
+from exirkit.ir import ContractError, Diagnostic, DiagnosticError, Location, ModelError, UsageError, widens
 from exirkit.passes import (
     EdgeCompileConfig,
     ExecutorchBackendConfig,
@@ -37,7 +37,7 @@ from exirkit.passes import (
     reject_readers_of_shared_buffers,
 )
 from exirkit.patterns import Target, read_target
-from exirkit.verifiers import KernelTable, check_edge_program, check_kernels
+from exirkit.verifiers import KernelTable, check_edge_program, check_kernels, check_quantization
 
 from .delegation import delegated_methods
 
@@ -259,7 +259,7 @@ class MethodLowering:
     ) -> ExportedProgram:
         settings: dict[str, Any] = {"target": target, "share-results": share_results}
         if level == 2:
-            settings["widen-weights"] = widen_weights
+            settings["widen-weights"] = widen_weights and any(map(widens, program.graph.nodes))
         if allowed < math.inf:
             settings["scratch-room"] = _room(allowed, frozenset(program.graph_signature.user_inputs))
         return Pipeline.shipped(f"optimize_{level}").run(program, settings=settings, progress=self._say).program
@@ -530,9 +530,9 @@ class EdgeProgramManager(_Methods):
             progress: Called with a line of text before each long step.
 
         Raises:
-            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, calls that no
-                kernel of the target takes (EK359, EK360), ... What can be known of all methods before work begins is
-                listed at once.
+            ModelError: A program cannot be lowered: unbounded sizes, operators without out variant, parameters of
+                quantized values that cannot be right (EK362 to EK370), calls that no kernel of the target takes (EK359,
+                EK360), ... What can be known of all methods before work begins is listed at once.
             ContractError: A pass or a planner broke its word.
             UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch.
         """
@@ -563,6 +563,8 @@ class EdgeProgramManager(_Methods):
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
                 reject_readers_of_shared_buffers({name: programs[name] for name in names})
+        quantization = {name: check_quantization(program) for name, program in programs.items()}
+        _raise_all(ModelError, {name: _errors(found) for name, found in quantization.items()})
         findings = {name: pipeline.leading_findings(programs[name], settings[name]) for name in programs}
         _raise_all(ModelError, findings)
         lowered: dict[str, ExportedProgram] = {}
@@ -575,6 +577,10 @@ class EdgeProgramManager(_Methods):
         for planner in _by_planner(planners):
             planner.run_multimethod()
         return ExecutorchProgramManager(lowered, self._config_methods, config)
+
+
+def _errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    return [one for one in findings if one.severity == "error"]
 
 
 def _with_quantized_embeddings(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:

@@ -36,6 +36,17 @@ def found(text: str) -> list[Diagnostic]:
     return parse_book(text, "book.yaml").found
 
 
+@provokes("EK288")
+def users_of_a_list(_: Path) -> object:
+    return found(RULE.replace("return aten.relu.default(x)", "return *[aten.relu.default(u) for u in users([x])]"))
+
+
+@provokes("EK289")
+def chain_of_convolutions(_: Path) -> object:
+    line = "v = chain(aten.relu.default(x), [aten.mm.default])\n    return aten.relu.default(v)"
+    return found(RULE.replace("return aten.relu.default(x)", line))
+
+
 @provokes("EK299")
 def attribute_that_is_lost(_: Path) -> object:
     head = "rulebook: 1\nattributes:\n  act: {lo: float, key: LIMIT, means: 'aten.clamp.default(result, lo, None)'}\n"
@@ -188,6 +199,11 @@ def condition_on_a_size_that_varies(_: Path) -> object:
     text = text.replace("return x\n", "return aten.clamp.default(x, 0.0)\n")
     verdict = check_book(parse_book(text, "book.yaml"), trials=5)
     return [one for rule in verdict.rules for one in rule.found if one.code == "EK228"]
+
+
+@provokes("EK229")
+def table_of_what_is_not_there(_: Path) -> object:
+    return found(RULE.replace("rules:", "tables: {variants: {aten.relu.default: aten.rellu.default}}\nrules:"))
 
 
 @provokes("EK230")

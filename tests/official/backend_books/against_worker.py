@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from exirkit.bridge import AgainstBench, compared_with_original
+from exirkit.bridge import AgainstBench, compared_with_original, port_pass
 from exirkit.fuzz import Attachment, CampaignConfig, load_bench, parse_program
 from exirkit.ir import DiagnosticError
 
@@ -109,6 +109,10 @@ def main() -> None:
             "model": error_of(against=(f"{TOYS}:Idle",), models=(f"{TOYS}:scaled",)),
             "factory": error_of(against=(f"{TOYS}:scaled",)),
         }
+        ported = {
+            name: port_pass(f"{TOYS}:{name}", seeds=5, models=(f"{TOYS}:negations",))
+            for name in ("TwiceNegated", "KeepsAlpha", "Idle")
+        }
         chain = AgainstBench(CampaignConfig(against=("backends/exir",)))
         document = {
             "found": found,
@@ -122,6 +126,8 @@ def main() -> None:
             "errors": errors,
             "classes": [one.name for one in chain.comparisons],
             "left out": chain.left_out,
+            "ported": {name: one.text for name, one in ported.items()},
+            "undecided": {name: [rule.undecided for rule in one.rules] for name, one in ported.items()},
         }
     json.dump(document, sys.stdout)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from exirkit.patterns import check_book, parse_book
 
 pytestmark = pytest.mark.executorch
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,3 +86,29 @@ def test_name_of_a_book_stands_for_the_classes_of_its_table(answer: Any) -> None
     assert "PruneEmptyTensorsPass" in answer["classes"]
     assert answer["left out"]
     assert not set(answer["classes"]) & set(answer["left out"])
+
+
+def test_pass_becomes_a_rule_that_is_accepted(answer: Any) -> None:
+    book = parse_book(answer["ported"]["TwiceNegated"], "ported.yaml")
+    (rule,) = book.require_valid().rules
+    assert str(rule.rule.match).strip() == "return aten.neg.default(aten.neg.default(x0))"
+    assert str(rule.rule.replace).strip() == "return x0"
+    # No other dtype was seen.
+    assert rule.rule.vars["x0"].startswith("f32 ")
+    assert check_book(book).is_accepted
+
+
+def test_what_observation_cannot_decide_is_marked(answer: Any) -> None:
+    text = answer["ported"]["KeepsAlpha"]
+    assert answer["undecided"]["KeepsAlpha"] == [["new_add_alpha"]]
+    assert "sub_alpha varies: 2, 3" in text
+    assert "DECIDE(new_add_alpha, -" in text
+    decided = re.sub(r"DECIDE\(new_add_alpha, -?\d+\)", "0 - sub_alpha", text)
+    assert check_book(parse_book(decided, "ported.yaml")).is_accepted
+    # What was seen once is not what is right for all.
+    kept = re.sub(r"DECIDE\(new_add_alpha, (-?\d+)\)", r"\1", text)
+    assert not check_book(parse_book(kept, "ported.yaml")).is_accepted
+
+
+def test_pass_that_changes_nothing_gives_no_rule(answer: Any) -> None:
+    assert "rules:" not in answer["ported"]["Idle"]

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import ExportPass
+from torch.fx.passes.infra.pass_base import PassResult
 
 # Named by campaigns.
-__all__ = ["ForgetsAlpha", "Idle", "KeepsAlpha", "NeedsScale", "Stops", "models", "scaled"]
+__all__ = ["ForgetsAlpha", "Idle", "KeepsAlpha", "NeedsScale", "Stops", "TwiceNegated", "models", "negations", "scaled"]
 
 NEG, SUB, ADD = ops.edge.aten.neg.default, ops.edge.aten.sub.Tensor, ops.edge.aten.add.Tensor
 
@@ -69,4 +70,38 @@ def models() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
     return {
         "difference": (Difference(), (torch.ones(2, 3), torch.ones(2, 3))),
         "linear": (torch.nn.Linear(3, 2), (torch.ones(4, 3),)),
+    }
+
+
+class TwiceNegated(ExportPass):  # type: ignore[misc]
+    """neg(neg(x)) becomes x, for float32 only."""
+
+    def call(self, graph_module: torch.fx.GraphModule) -> PassResult:
+        for node in list(graph_module.graph.find_nodes(op="call_function", target=NEG)):
+            inner = node.args[0]
+            if inner.target is NEG and node.meta["val"].dtype is torch.float32:
+                node.replace_all_uses_with(inner.args[0])
+        graph_module.graph.eliminate_dead_code()
+        graph_module.recompile()
+        return PassResult(graph_module, True)
+
+
+def negations() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
+    """Return models with negations of negations, of several dtypes, forms and permutations."""
+
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = torch.neg(torch.neg(torch.relu(x)))
+            return y + 1, torch.sub(x, y, alpha=2)
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.sub(x, y, alpha=3)
+
+    return {
+        "matrix": (Twice(), (torch.rand(2, 3),)),
+        "vector": (Twice(), (torch.rand(5),)),
+        "doubles": (Twice(), (torch.rand(4, dtype=torch.float64),)),
+        "scaled": (Scaled(), (torch.rand(4, 2), torch.rand(4, 2))),
+        "vectors": (Scaled(), (torch.rand(7), torch.rand(7))),
     }

@@ -22,11 +22,9 @@ from exirkit.fuzz import (
     features_of,
     generate_with_pattern,
     pattern_features,
-    place_pipelines,
     policy_of,
     program_text,
     reduce,
-    rules_of_book,
     rules_of_pipeline,
     skeleton,
     why_idle,
@@ -78,8 +76,7 @@ class AgainstBench:
     def __init__(self, config: CampaignConfig) -> None:
         self._config = config
         self._oracles = _oracles(config)
-        rules = [one for file in config.rules for one in rules_of_book(attached_path(file))]
-        pipelines = tuple(place_pipelines([attached_path(one) for one in config.pipelines]))
+        rules, pipelines = (list(map(attached_path, files)) for files in (config.rules, config.pipelines))
         self.comparisons, self.left_out = comparisons_of(config.against, rules, pipelines)
         if not self.comparisons:
             message = f"{', '.join(config.against)} gives no pass that can be made"
@@ -114,7 +111,7 @@ class AgainstBench:
     def check(self, case: _Case) -> Checked:
         """Run the passes and the rules, and compare."""
         comparison = self.comparisons[case.program.number]
-        outcome = differences(self._subject(case.program), comparison, self._oracles)
+        outcome = differences(self.subject(case.program), comparison, self._oracles)
         features = {f"fires:{name}" for name, count in outcome.fired.items() if count}
         features |= {f"changes:{comparison.name}"} if outcome.theirs_changed else set()
         features |= {f"failed:{comparison.name}"} if outcome.found else set()
@@ -161,7 +158,8 @@ class AgainstBench:
         """Return why a rule never fired, as far as that is known."""
         return why_idle(self._rules[name]) if name in self._rules else []
 
-    def _subject(self, case: AgainstCase) -> Subject:
+    def subject(self, case: AgainstCase) -> Subject:
+        """Return a case as programs and inputs."""
         if case.program is not None:
             return GeneratedSubject(case.program)
         programs: Mapping[str, ExportedProgram] = {"forward": self._models[str(case.model)]}

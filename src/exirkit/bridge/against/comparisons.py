@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from torch.export import ExportedProgram
 
 from exirkit.bridge.incoming import edge_from_official
-from exirkit.fuzz import Policy, shipped_operators
+from exirkit.fuzz import Policy, place_pipelines, rules_of_book, shipped_operators
 from exirkit.ir import Diagnostic, ModelError, UsageError
 from exirkit.passes import ApplyRules, Pipeline
 from exirkit.patterns import (
@@ -20,6 +20,7 @@ from exirkit.patterns import (
     CompiledRule,
     backend_books,
     backend_classes,
+    beside_other_libraries,
     load_book,
     shipped_books,
 )
@@ -124,16 +125,16 @@ class Comparison:
 
 
 def comparisons_of(
-    against: Sequence[str], rules: Iterable[CompiledRule], pipelines: Sequence[Pipeline]
+    against: Sequence[str], rules: Sequence[str] = (), pipelines: Sequence[str] = ()
 ) -> tuple[list[Comparison], dict[str, str]]:
     """Return what is to be compared, and by the name of a class why it is left out.
 
     Args:
         against: `MODULE:CLASS` for each pass of a chain; or the name of a backend's book alone: each class of its table
             that rules do the work of, beside these rules.
-        rules: What to compare with; if there is neither a rule nor a pipeline, the rules that the tables of backends
+        rules: Books to compare with; if there is neither a rule nor a pipeline, the rules that the tables of backends
             name for the class.
-        pipelines: Likewise.
+        pipelines: Files of pipelines, or names of backends' books, likewise.
 
     Raises:
         ModelError: EK863, there is no such module or class.
@@ -142,27 +143,33 @@ def comparisons_of(
     books = [one for one in against if one in backend_books()]
     if not books:
         originals = tuple(original_pass(one) for one in against)
-        chosen = tuple(rules)
-        if not chosen and not pipelines:
+        with beside_other_libraries():
+            chosen = tuple(rule for book in rules for rule in rules_of_book(book))
+            placed = tuple(place_pipelines(pipelines))
+        if not chosen and not placed:
             chosen = tuple(rule for one in originals for rule in _rules_of_table(one.target))
         if len({one.dialect for one in originals}) > 1:
             raise UsageError(Diagnostic(code="EK766", message="the passes of a chain run on different dialects"))
-        return [Comparison(originals, chosen, tuple(pipelines))], {}
+        return [Comparison(originals, chosen, placed)], {}
     if len(against) > 1:
         message = f"{books[0]} stands for all classes of its table, and is compared alone"
         raise UsageError(Diagnostic(code="EK766", message=message))
-    found, left_out = [], {}
+    made: dict[str, OriginalPass] = {}
+    left_out = {}
     for entry in backend_classes(books[0]).entries:
-        target = f"{_module_of(books[0], entry)}:{entry.name}"
+        if not entry.rules:
+            left_out[entry.name] = entry.remark or f"done by {', '.join(entry.passes)}"
+            continue
         try:
-            original = original_pass(target)
+            made[entry.name] = original_pass(f"{_module_of(books[0], entry)}:{entry.name}")
         except (ModelError, UsageError) as error:
             left_out[entry.name] = error.diagnostics[0].message
-            continue
-        if entry.rules:
-            found.append(Comparison((original,), tuple(_rule(one) for one in entry.rules)))
-        else:
-            left_out[entry.name] = entry.remark or f"done by {', '.join(entry.passes)}"
+    # All modules are imported before any book is read: operators of a target are registered once.
+    found = [
+        Comparison((made[entry.name],), tuple(_rule(one) for one in entry.rules))
+        for entry in backend_classes(books[0]).entries
+        if entry.name in made
+    ]
     return found, left_out
 
 
@@ -184,8 +191,9 @@ _KNOWN: dict[str, CompiledRule] = {}
 
 def _rule(name: str) -> CompiledRule:
     if not _KNOWN:
-        for book in (*shipped_books(), *backend_books()):
-            _KNOWN.update({one.id: one for one in load_book(book).require_valid().rules})
+        with beside_other_libraries():
+            for book in (*shipped_books(), *backend_books()):
+                _KNOWN.update({one.id: one for one in load_book(book).require_valid().rules})
     return _KNOWN[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from .absent_tools import install_absent_tools
 # Names of constructors' arguments that stand for the program.
 _PROGRAM = frozenset({"exported_program", "edge_program", "program", "ep"})
 _MODULE = frozenset({"graph_module", "gm"})
+
+# Kernels of a target's operators for the processor that this runs on, by package.
+_KERNELS = {"executorch.backends.cadence.": "executorch.backends.cadence.aot.ref_implementations"}
 
 Dialect = Literal["edge", "aten"]
 
@@ -99,6 +103,9 @@ def original_pass(name: str) -> OriginalPass:
         )
     install_absent_tools()
     found = load_object(target)
+    for package, kernels in _KERNELS.items():
+        if target.startswith(package):
+            importlib.import_module(kernels)
     factory, takes_program = _factory(found, target)
     return OriginalPass(target, "aten" if dialect == "aten" else "edge", factory, takes_program)
 

@@ -75,11 +75,20 @@ class RemoveGraphAssertsPass(PassBase):
 
 
 class CSEPass(ExportPass):
-    """Make one node of calls of one operator with the same arguments."""
+    """Make one node of calls of one ATen operator, or of one function of Python, with the same arguments.
+
+    Calls of other libraries stay: partitioners want a dequantize operator of its own for each call that it belongs to.
+    """
 
     def call(self, graph_module: GraphModule) -> PassResult:
         """Merge the calls of a graph."""
-        return _rewritten(graph_module, MergeEqualNodes())
+        return _rewritten(graph_module, _MergeAten())
+
+
+class _MergeAten(MergeEqualNodes):
+    def may_merge(self, node: Node) -> bool:
+        schema = getattr(node.target, "_schema", None)
+        return schema is None or schema.name.startswith("aten::")
 
 
 def _rewritten(graph_module: GraphModule, one: Any) -> PassResult:

@@ -10,6 +10,7 @@ from .books import builtins, docs, list_rules, schema, words
 from .check import check
 from .explain import explain
 from .from_trace import from_trace
+from .port import port
 
 rule_app = typer.Typer(rich_markup_mode=None, help="Check and examine rule books.", no_args_is_help=True)
 rule_app.command()(check)
@@ -18,6 +19,7 @@ rule_app.command("list")(list_rules)
 rule_app.command()(schema)
 rule_app.command()(docs)
 rule_app.command("from-trace")(from_trace)
+rule_app.command()(port)
 rule_app.command()(builtins)
 rule_app.command(hidden=True)(words)
 
