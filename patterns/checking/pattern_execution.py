@@ -16,6 +16,7 @@ from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import attributed_terms
 from exirkit.patterns.syntax.chains import key_of
 from exirkit.patterns.syntax.comprehensions import own_terms
+from exirkit.patterns.syntax.every_user import USERS
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import (
@@ -27,6 +28,7 @@ from exirkit.patterns.syntax.terms import (
     Computed,
     Each,
     Element,
+    EveryUser,
     Item,
     Literal,
     OperatorCall,
@@ -211,6 +213,7 @@ class PatternRun:
             Through: self._through,
             Attributed: self._attributed,
             Chain: self._chain,
+            EveryUser: self._every_user,
         }
         if type(term) not in compute:
             raise CannotRunError("`_` stands where an argument is needed")
@@ -225,6 +228,26 @@ class PatternRun:
         except (ExpressionError, UndecidedError) as error:
             raise CannotRunError(f"`{term.text}` cannot be computed: {error}") from None
         return list(value) if isinstance(value, tuple) else value
+
+    def _every_user(self, term: EveryUser) -> list[Any]:
+        """Return the results of all users of a value, of which there are one to three, or as many as a list has."""
+        value = self.value(term.of)
+        lists = [self.names[name] for name in term.lists]
+        count = len(lists[0]) if lists else self.names.get(USERS) or 1 + self.shape.chains.get(id(term), (1, 0))[0] % 3
+        if not count or any(len(one) != count for one in lists):
+            raise CannotRunError(f"{' and '.join(term.lists)} are empty or of different lengths")
+        self.names[USERS] = count
+        own = own_terms(term)
+        made: list[Any] = []
+        for index in range(count):
+            self.names[term.user] = value
+            self.names.update(zip(term.names, (one[index] for one in lists), strict=True))
+            for key in own & self._done.keys():
+                del self._done[key]
+            made.append(self.value(term.element))
+        for name in (term.user, *term.names):
+            self.names.pop(name, None)
+        return made
 
     def _chain(self, term: Chain) -> Any:
         """Return the last value of a chain; its links are drawn when it is computed for the first time."""

@@ -33,6 +33,7 @@ from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Anything,
     Call,
+    EveryUser,
     Literal,
     OperatorCall,
     Pattern,
@@ -486,7 +487,9 @@ class RuleTrials:
         self.shapes = list(shapes_of(rule.pattern))
         self.profile = self._profile()
         self.open_arguments = open_arguments(rule.pattern)
+        # How many links a chain has, and how many users a value, is drawn alike.
         self._chains = [id(one) for one in chains_of(rule.pattern.terms)]
+        self._chains += [id(one) for one in rule.pattern.roots if isinstance(one, EveryUser)]
 
     def positives(self, count: int) -> PositiveReport:
         """Try the rule on values that its types and guards admit."""

@@ -22,6 +22,7 @@ from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
 from exirkit.patterns.syntax.chains import chains_of, key_of, unnamed_chains
+from exirkit.patterns.syntax.every_user import for_all_users
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
@@ -30,6 +31,7 @@ from exirkit.patterns.syntax.terms import (
     Call,
     Chain,
     Each,
+    EveryUser,
     Operator,
     OperatorCall,
     Pattern,
@@ -309,6 +311,8 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     guards = [guard if let is None else with_let(guard, let) for guard in guards]
     given |= set(rule.tune) | assigned
     cases = _cases(rule, texts, scope, given)
+    if isinstance(pattern.roots[0], EveryUser):
+        cases = [replace(case, replace=for_all_users(case.replace)) for case in cases]
     _check_used(rule, texts, scope, pattern)
     _check_keep(rule, texts, scope, pattern)
     check_attributes(rule, texts, scope, pattern, cases)
@@ -413,7 +417,7 @@ def given_names(pattern: Pattern, variables: Mapping[str, Any]) -> set[str]:
     for term in pattern.terms:
         if isinstance(term, Variable | Splat) and term.name is not None:
             names.add(term.name)
-        elif isinstance(term, Each):
+        elif isinstance(term, Each | EveryUser):
             names |= set(term.lists)
         elif isinstance(term, OperatorCall):
             names |= {term.variable} | ({term.rest} if term.rest else set())

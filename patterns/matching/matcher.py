@@ -29,6 +29,7 @@ from exirkit.patterns.matching.calls import (
 )
 from exirkit.patterns.matching.chains import compile_chain
 from exirkit.patterns.matching.comprehensions import compile_element_name
+from exirkit.patterns.matching.every_user import compile_every_user
 from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
 from exirkit.patterns.operators.arguments import behind
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare, truth
@@ -40,6 +41,7 @@ from exirkit.patterns.syntax.terms import (
     Chain,
     Computed,
     Element,
+    EveryUser,
     Item,
     Literal,
     Operator,
@@ -319,6 +321,8 @@ def compile_roots(compiler: PatternCompiler, then: Then) -> RootMatcher:
     """Return a closure that matches a pattern from the call behind its first root."""
     pattern = compiler.pattern
     first = pattern.roots[0]
+    if isinstance(first, EveryUser):
+        return compile_every_user(compiler, first, then)
     if pattern.is_variadic:
         return _variadic(compiler, first, then)
     chain = then
@@ -335,6 +339,8 @@ def anchors(term: Term, variables: Mapping[str, Any], forms: Mapping[Operator, F
             return _operators(term.op, forms)
         case Attributed():
             return anchors(term.inner, variables, forms)
+        case EveryUser():
+            return anchors(term.element, variables, forms)
         case Item():
             return _operators(term.base.op, forms)
         case Alternatives():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exirkit.patterns.syntax.terms import (
     Alternatives,
@@ -12,6 +12,7 @@ from exirkit.patterns.syntax.terms import (
     Call,
     Each,
     Element,
+    EveryUser,
     OperatorCall,
     Optional,
     Part,
@@ -48,20 +49,49 @@ def parse_each(parser: PatternParser, node: ast.ListComp | ast.GeneratorExp) -> 
             hint="what holds for each goes into `where`: `all(rank(x) == 2 for x in xs)`; elements before and after the"
             " others are `[*before, *[... for x in xs], *rest]`",
         )  # fmt: skip
-    names = _names(parser, loop.target)
-    lists = _lists(parser, loop.iter, len(names))
-    place = parser.place(loop.target)
-    kinds = [getattr(parser.scope.variables[one], "element", None) for one in lists]
+    names = names_of(parser, loop.target)
+    lists = lists_of(parser, _lists(parser, loop.iter), loop.iter, len(names))
+    return Each(element_of(parser, node, names, lists), names, lists, parser.place(node))
+
+
+def element_of(
+    parser: PatternParser,
+    node: ast.ListComp | ast.GeneratorExp,
+    names: tuple[str, ...],
+    lists: tuple[str, ...],
+    *,
+    first_is_tensor: bool = False,
+) -> Any:
+    """Return the term of an element.
+
+    Args:
+        parser: Of the pattern.
+        node: The comprehension.
+        names: Names that stand for something else in every element.
+        lists: Variables that they run over.
+        first_is_tensor: The first name stands for a tensor, and runs over none of them.
+
+    Raises:
+        PatternError: It is not one that a comprehension can have.
+    """
+    place = parser.place(node.generators[0].target)
+    kinds: list[Any] = ["tensor"] if first_is_tensor else []
+    kinds += [getattr(parser.scope.variables[one], "element", None) for one in lists]
     elements = {
         name: Element(name, kind if isinstance(kind, str) else "tensor", place)
         for name, kind in zip(names, kinds, strict=True)
     }
     element = parser.term_with(node.elt, elements)
     _check(parser, node, element, names)
-    return Each(element, names, lists, parser.place(node))
+    return element
 
 
-def _names(parser: PatternParser, target: ast.expr) -> tuple[str, ...]:
+def names_of(parser: PatternParser, target: ast.expr) -> tuple[str, ...]:
+    """Return the names of a comprehension.
+
+    Raises:
+        PatternError: They are not names, or mean something else already.
+    """
     parts = target.elts if isinstance(target, ast.Tuple) else [target]
     names = [part.id for part in parts if isinstance(part, ast.Name)]
     if len(names) != len(parts) or len(set(names)) != len(names):
@@ -74,16 +104,27 @@ def _names(parser: PatternParser, target: ast.expr) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _lists(parser: PatternParser, source: ast.expr, count: int) -> tuple[str, ...]:
+def _lists(parser: PatternParser, source: ast.expr) -> list[ast.expr]:
     match source:
         case ast.Name():
-            parts: list[ast.expr] = [source]
+            return [source]
         case ast.Call(func=ast.Name(id="zip"), args=args, keywords=[]) if args:
-            parts = args
-        case _:
-            raise parser.fail(
-                "a comprehension in a pattern runs over a variable, or `zip` of several", source, hint=_FORM
-            )
+            return list(args)
+    raise parser.fail("a comprehension in a pattern runs over a variable, or `zip` of several", source, hint=_FORM)
+
+
+def lists_of(parser: PatternParser, parts: Sequence[ast.expr], source: ast.expr, count: int) -> tuple[str, ...]:
+    """Return the variables that a comprehension runs over.
+
+    Args:
+        parser: Of the pattern.
+        parts: As they are written.
+        source: All of them.
+        count: How many names there are for their elements.
+
+    Raises:
+        PatternError: They are not lists, or others than there are names.
+    """
     if len(parts) != count:
         raise parser.fail(f"{count} names for the elements of {len(parts)} lists", source)
     lists: list[str] = []
@@ -124,12 +165,12 @@ def _check(parser: PatternParser, node: ast.ListComp | ast.GeneratorExp, element
         raise parser.fail(f"the element does not use {missing[0]!r}", node.elt)
 
 
-def comprehensions(parts: Iterable[Part]) -> Iterator[Each]:
+def comprehensions(parts: Iterable[Part]) -> Iterator[Each | EveryUser]:
     """Yield the comprehensions among terms."""
-    return (part for part in parts if isinstance(part, Each))
+    return (part for part in parts if isinstance(part, Each | EveryUser))
 
 
-def own_terms(each: Each) -> frozenset[int]:
+def own_terms(each: Each | EveryUser) -> frozenset[int]:
     """Return the identities of the terms that are matched for every element again: those without a name."""
     own: set[int] = set()
     pending: list[Part] = [each.element]

@@ -17,6 +17,7 @@ from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameErr
 from exirkit.patterns.syntax.attributes import parse_attributed
 from exirkit.patterns.syntax.chains import parse_chain
 from exirkit.patterns.syntax.comprehensions import is_valid_list, parse_each
+from exirkit.patterns.syntax.every_user import is_about_users, parse_every_user
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
 from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
@@ -216,6 +217,8 @@ class PatternParser:
             self._wrong("`return *results,` stands alone", part)
             return [], True
         try:
+            if is_about_users(part.value) and isinstance(part.value, ast.ListComp | ast.GeneratorExp):
+                return [parse_every_user(self, part.value)], True
             root = self.term(_whole_fan(part.value))
         except PatternError:
             return [], True

@@ -199,6 +199,28 @@ class Through:
 
 
 @dataclass(frozen=True)
+class EveryUser:
+    """All users of a value, each of one form: `*[f(u, k) for u, k in zip(users(d), ks)]`.
+
+    Attributes:
+        element: What each of them is.
+        user: Name that stands for the value in it.
+        names: Names that stand for something else in every element.
+        lists: Variables that those are collected in, in the order of the users.
+        of: The value.
+        is_some: Users of other forms are left alone.
+    """
+
+    element: Term
+    user: str
+    names: tuple[str, ...]
+    lists: tuple[str, ...]
+    of: Term
+    is_some: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
 class Chain:
     """Any number of calls with one tensor argument, of the given operators, on a value: `v = chain(l, [ops])`.
 
@@ -258,6 +280,7 @@ Term: TypeAlias = (
     | Through
     | Chain
     | Attributed
+    | EveryUser
 )
 
 
@@ -309,8 +332,8 @@ def children(term: Part) -> Iterator[Part]:
             yield from term.items
         case Splat(term=Call() | Each() as inner):
             yield inner
-        case Each():
-            yield term.element
+        case Each() | EveryUser():
+            yield from (term.element, term.of) if isinstance(term, EveryUser) else (term.element,)
 
 
 def walk(term: Part) -> Iterator[Part]:

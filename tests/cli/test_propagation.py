@@ -50,6 +50,44 @@ def test_explain(invoke: Invoke, model: str) -> None:
     assert "chosen by cost" in method["nodes"][0]["message"]
 
 
+BRANCH = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 3, 3, 3))
+
+    def forward(self, x):
+        def one(x, weight):
+            return torch.relu(torch.conv2d(x, weight)).amax((2, 3))
+
+        def other(x, weight):
+            return torch.conv2d(x, weight).sin().amax((2, 3))
+
+        return torch.cond(x.sum() > 0, one, other, (x, self.weight))
+
+
+def make():
+    return Model().eval().requires_grad_(False), (torch.randn(1, 3, 6, 5),)
+"""
+
+
+def test_branches_are_explained(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "branching.py").write_text(BRANCH)
+    target = f"{tmp_path / 'branching.py'}:make"
+    arguments = ("propagation", "explain", target, "--propagation", "layout.channels-last", "--json")
+    methods = {one["name"]: one for one in json.loads(invoke(*arguments).stdout)["methods"]}
+    assert set(methods) == {"forward", "forward.true_graph_0", "forward.false_graph_0"}
+    assert methods.pop("forward")["conversions"] == []
+    for one in methods.values():
+        assert [each["wanted"] for each in one["conversions"]] == ["nhwc"]
+        assert one["cost"] == 3 * 6 * 5
+    asked = json.loads(invoke(*arguments, "--node", "aten_relu_default").stdout)["methods"]
+    assert {one["name"]: len(one["nodes"]) for one in asked}["forward.true_graph_0"] == 1
+    assert sum(len(one["nodes"]) for one in asked) == 1
+
+
 def test_errors(invoke: Invoke, model: str, tmp_path: Path) -> None:
     done = invoke(
         "propagation", "explain", model, "--propagation", "layout.channels-last", "--node", "aten_relu_defalt"

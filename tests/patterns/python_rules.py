@@ -63,6 +63,19 @@ class _:
         return along(v, aten.relu.default(x))
 
 
+@ADDITIONS.rule("simplify.neg-of-every-user")
+class _:
+    x: "f32 [*S]"
+    ks: "floats"
+
+    def match(x, ks):
+        d = aten.neg.default(x)
+        return (*[aten.mul.Scalar(u, k) for u, k in zip(users(d), ks)],)
+
+    def replace(x, ks):
+        return (*[aten.mul.Scalar(x, -k) for k in ks],)
+
+
 LIMITS = PythonBook(
     "limits",
     attributes={"act": {"lo": "float", "hi": "float", "key": "L", "means": "aten.clamp.default(result, lo, hi)"}},

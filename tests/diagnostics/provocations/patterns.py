@@ -36,6 +36,11 @@ def found(text: str) -> list[Diagnostic]:
     return parse_book(text, "book.yaml").found
 
 
+@provokes("EK288")
+def users_of_a_list(_: Path) -> object:
+    return found(RULE.replace("return aten.relu.default(x)", "return *[aten.relu.default(u) for u in users([x])]"))
+
+
 @provokes("EK289")
 def chain_of_convolutions(_: Path) -> object:
     line = "v = chain(aten.relu.default(x), [aten.mm.default])\n    return aten.relu.default(v)"

@@ -195,12 +195,15 @@ def explain(
 ) -> None:
     """Show what a propagation chooses in the Edge program of a model, or why for one node.
 
+    Branches and bodies of control flow are chosen for on their own, and shown behind the method that calls them.
+
     For a node: the row that speaks of it, what its neighbours want, what is converted for it, and what everything would
     cost if its value were another one.
     """
     source = parse_source(target)
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
+            from exirkit.ir import called_graphs
             from exirkit.passes import convertible_inputs
             from exirkit.patterns import account_of_node, load_propagation, problem_of, solve
             from exirkit.program import to_edge
@@ -213,14 +216,19 @@ def explain(
         methods, known, accounts = [], [], []
         for name in names:
             program = edge.exported_program(name)
-            problem = problem_of(made, program.graph, convertible_inputs(program))
-            solution, around = solve(problem), solve(problem, "local")
-            nodes = {one.name: one for one in program.graph.nodes}
-            known += list(nodes)
-            found = nodes.get((node or "").removeprefix("%"))
-            asked = [] if found is None else [account_of_node(solution, found)]
-            accounts += asked
-            methods.append(_values(name, solution, around, asked))
+            paths = {id(module): path for path, module in program.graph_module.named_modules()}
+            for module in called_graphs(program.graph_module):
+                is_body = module is not program.graph_module
+                stored = {} if is_body else convertible_inputs(program)
+                problem = problem_of(made, module.graph, stored)
+                solution, around = solve(problem), solve(problem, "local")
+                nodes = {one.name: one for one in module.graph.nodes}
+                known += list(nodes)
+                found = nodes.get((node or "").removeprefix("%"))
+                asked = [] if found is None else [account_of_node(solution, found)]
+                accounts += asked
+                shown = f"{name}.{paths[id(module)]}" if is_body else name
+                methods.append(_values(shown, solution, around, asked))
     if node is not None and not accounts:
         raise unknown_name("the model has no node", node.removeprefix("%"), known)
     report = PropagationExplainReport(target, made.model.id, methods)
