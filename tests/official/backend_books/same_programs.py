@@ -260,7 +260,7 @@ _FOR_ARM = [
 ]
 
 _FOR_NXP = [
-    _exported(_NXP, "DecomposeSplitToSlicesPass", lambda x: torch.split(x, (1, 2, 1), 1), _x(3, 4)),
+    _exported(_NXP, "DecomposeSplitToSlicesPass", lambda x: torch.split(x, [1, 2, 1], 1), _x(3, 4)),
     _exported(_NXP, "AddBatchSizeFor3DInputPool2DOps", lambda x: F.avg_pool2d(x, 2), _x(2, 4, 4)),
     _exported(_NXP, "ConvertDivToMulPass", lambda x: x / 4.0, _x(3, 4)),
 ]
