@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -57,11 +58,8 @@ def here(case: Case, entry: BackendClass, exported: Any) -> tuple[Any, Any, Any]
     import exirkit
     from exirkit.passes import ApplyRules
     from exirkit.passes.contract import RegisteredPass, shipped_passes
-    from exirkit.patterns import backend_books, load_book, shipped_books
 
-    rules = [
-        one for name in (*shipped_books(), *backend_books()) for one in load_book(name).rules if one.id in entry.rules
-    ]
+    rules = [one for one in _rules() if one.id in entry.rules]
     if not case.is_edge:
         done = ApplyRules(rules)(exported).exported_program
         return _operators(exported.graph_module), _operators(done.graph_module), done.module()(*case.inputs)
@@ -72,6 +70,13 @@ def here(case: Case, entry: BackendClass, exported: Any) -> tuple[Any, Any, Any]
     before = _operators(edge.exported_program().graph_module)
     program = edge.transform([*([ApplyRules(rules)] if rules else []), *passes]).exported_program()
     return before, _operators(program.graph_module), program.module()(*case.inputs)
+
+
+@cache
+def _rules() -> list[Any]:
+    from exirkit.patterns import backend_books, load_book, shipped_books
+
+    return [one for name in (*shipped_books(), *backend_books()) for one in load_book(name).rules]
 
 
 def _arguments(program: Any, inputs: tuple[Any, ...]) -> list[Any]:

@@ -212,4 +212,57 @@ _FOR_QUALCOMM = [
     _exported(_QUALCOMM, "ReplaceArangeArgs", lambda x: x + torch.arange(4, dtype=torch.float32), _x(3, 4)),
 ]
 
-CASES: list[Case] = [*_FOR_CORTEX_M, *_FOR_QUALCOMM]
+_ARM = "backends/arm"
+_NXP = "backends/nxp"
+_BITS = _x(3, 4) > 0
+
+
+def _before_quantising(official: Any, program: Any) -> Any:
+    return official(tfa_pass=True)
+
+
+_FOR_ARM = [
+    _edge(_ARM, "ConvertToClampPass", torch.relu, _x(3, 4)),
+    _edge(_ARM, "DecomposeAcoshPass", torch.acosh, _x(3, 4).abs() + 1.5),
+    _edge(_ARM, "DecomposeAtanhPass", torch.atanh, _SMALL),
+    _edge(_ARM, "DecomposeAsinhPass", torch.asinh, _x(3, 4)),
+    _edge(_ARM, "DecomposeCoshPass", torch.cosh, _x(3, 4)),
+    _edge(_ARM, "DecomposeSinhPass", torch.sinh, _x(3, 4)),
+    _edge(_ARM, "DecomposeExpm1Pass", torch.expm1, _x(3, 4)),
+    _edge(_ARM, "DecomposeLeakyReLUPass", lambda x: F.leaky_relu(x, 0.2), _x(3, 4)),
+    _edge(_ARM, "DecomposeNotEqualPass", torch.ne, _i(3, 4), _i(3, 4)),
+    _edge(_ARM, "DecomposeProdPass", lambda x: torch.prod(x, 1), _x(3, 4)),
+    _edge(_ARM, "DecomposeSignPass", torch.sign, _x(3, 4)),
+    _edge(_ARM, "DecomposeSqrtPass", torch.sqrt, _x(3, 4).abs()),
+    _edge(_ARM, "DecomposeTanPass", torch.tan, _SMALL),
+    _edge(_ARM, "DecomposeRoundPass", torch.round, 3 * _x(3, 4)),
+    _edge(_ARM, "DecomposeRemainderPass", torch.remainder, _x(3, 4), _x(3, 4, seed=1)),
+    _edge(_ARM, "DecomposeAddSubAlphaPass", lambda x, y: torch.add(x, y, alpha=3), _x(3, 4), _x(3, 4)),
+    _edge(_ARM, "RewriteBoolBitwiseToLogicalPass", torch.bitwise_and, _BITS, _BITS),
+    _edge(_ARM, "RewriteBoolBitwiseToLogicalPass", torch.bitwise_not, _BITS),
+    _edge(_ARM, "RewriteLeLtToGeGtPass", torch.le, _x(3, 4), _x(3, 4, seed=1)),
+    _edge(_ARM, "ConvertPermuteSingletonToViewPass", lambda x: x.permute(0, 2, 1), _x(3, 1, 4)),
+    _edge(_ARM, "DecomposeFlipPass", lambda x: torch.flip(x, (0, 1)), _x(3, 4)),
+    _exported(_ARM, "DecomposeLogitPass", lambda x: torch.logit(x), _x(3, 4).sigmoid(), make=_before_quantising),
+    _exported(_ARM, "DecomposeTrilPass", lambda x: torch.tril(x, 1), _x(3, 4), make=_before_quantising),
+    _exported(_ARM, "DecomposeFloorDividePass", torch.floor_divide, _x(3, 4), _x(3, 4), make=_before_quantising),
+    _exported(_ARM, "ConvertEluFamilyToEluPass", F.selu, _x(3, 4), make=_before_quantising),
+    _exported(_ARM, "ConvertEluFamilyToEluPass", lambda x: F.celu(x, 2.0), _x(3, 4), make=_before_quantising),
+    _exported(
+        _ARM,
+        "DecomposeLinalgVectorNormPass",
+        lambda x: torch.linalg.vector_norm(x, 2, (1,)),
+        _x(3, 4),
+        make=_before_quantising,
+    ),
+    _exported(_ARM, "DecomposeCosineSimilarityPass", F.cosine_similarity, _x(3, 4), _x(3, 4), make=_before_quantising),
+    _edge(_ARM, "DecomposeAsStridedCopyPass", lambda x: torch.as_strided_copy(x, (4, 3), (3, 1)), _x(3, 4)),
+]
+
+_FOR_NXP = [
+    _exported(_NXP, "DecomposeSplitToSlicesPass", lambda x: torch.split(x, [1, 2, 1], 1), _x(3, 4)),
+    _exported(_NXP, "AddBatchSizeFor3DInputPool2DOps", lambda x: F.avg_pool2d(x, 2), _x(2, 4, 4)),
+    _exported(_NXP, "ConvertDivToMulPass", lambda x: x / 4.0, _x(3, 4)),
+]
+
+CASES: list[Case] = [*_FOR_CORTEX_M, *_FOR_QUALCOMM, *_FOR_ARM, *_FOR_NXP]

@@ -13,6 +13,7 @@ NUMBERS = {
     "backends/cadence": 88,
     "backends/cortex_m": 12,
     "backends/exir": 38,
+    "backends/nxp": 21,
     "backends/qualcomm": 69,
     "backends/transforms": 39,
     "backends/xnnpack": 16,

@@ -191,7 +191,8 @@ def _decided(rule_id: str, site: Site, decisions: dict[str, str]) -> TracedRule:
             return _traced(rule_id, site, decisions)
         except UsageError as error:
             name = error.diagnostics[0].message.partition(" ")[0]
-            if error.diagnostics[0].code != "EK265" or name not in decisions:
+            # A trace that is impossible for another reason names no decision first.
+            if name not in decisions:
                 raise
             del decisions[name]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 from exirkit.ir import (
     CALL_DELEGATE,
@@ -278,11 +277,18 @@ class ConstraintBasedSymShapeEvalPass(PassBase):
         """Bound the sizes of all specs, in place."""
         for module in called_graphs(graph_module):
             for node in module.graph.nodes:
-                for spec in tree_leaves(node.meta.get("spec")):
-                    if isinstance(spec, TensorSpec):
-                        spec.shape = [*eval_shape_upper_bound(spec.shape)]
-                        spec.stride = [*eval_shape_upper_bound(spec.stride)]
+                for spec in _specs_in(node.meta.get("spec")):
+                    spec.shape = [*eval_shape_upper_bound(spec.shape)]
+                    spec.stride = [*eval_shape_upper_bound(spec.stride)]
         return PassResult(graph_module, True)
+
+
+def _specs_in(noted: Any) -> Iterator[TensorSpec]:
+    if isinstance(noted, TensorSpec):
+        yield noted
+    elif isinstance(noted, list | tuple):
+        for one in noted:
+            yield from _specs_in(one)
 
 
 def make_alloc_node(graph_module: GraphModule, val: Any, tensor_meta: Any = None) -> Node:
