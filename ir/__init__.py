@@ -241,6 +241,7 @@ from .torch_internals import has_kernel as has_kernel
 from .torch_internals import is_composite as is_composite
 from .torch_internals import keep_composites as keep_composites
 from .torch_internals import lazy_graph_module as lazy_graph_module
+from .torch_internals import make_fx as make_fx
 from .torch_internals import parse_schema as parse_schema
 from .torch_internals import pytree as pytree
 from .torch_internals import qualified_name as qualified_name

@@ -54,6 +54,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx._lazy_graph_module import _make_graph_module
 from torch.fx._lazy_graph_module import _use_lazy_graph_module as use_lazy_graph_module
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.sym_node import SymNode
 
 # Symbolic sizes: the environment that knows their ranges, where unbacked ones come from, and what is raised.
@@ -134,6 +135,7 @@ __all__ = [
     "is_impure",
     "keep_composites",
     "lazy_graph_module",
+    "make_fx",
     "numbered_name",
     "parse_schema",
     "pytree",

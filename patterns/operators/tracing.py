@@ -11,9 +11,16 @@ from typing import Any, Protocol
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from exirkit.ir import FakeTensorMode, OpOverload, ShapeEnvGuardError, get_decompositions, no_new_guards, value_of
+from exirkit.ir import (
+    FakeTensorMode,
+    OpOverload,
+    ShapeEnvGuardError,
+    get_decompositions,
+    make_fx,
+    no_new_guards,
+    value_of,
+)
 from exirkit.patterns.syntax.expressions import SYMBOLIC, ExpressionError, UndecidedError
 from exirkit.patterns.syntax.terms import Operator
 
