@@ -172,6 +172,7 @@ from .operators.handles import underlying as underlying
 from .operators.handles import view as view
 from .operators.quantized import QUANTIZED_SCHEMAS as QUANTIZED_SCHEMAS
 from .operators.quantized import is_quantization as is_quantization
+from .operators.quantized import quantization_kind as quantization_kind
 from .operators.quantized import widens as widens
 from .plugins import find_plugins as find_plugins
 from .plugins import load_plugin as load_plugin

@@ -14,10 +14,9 @@ from torch.fx import Node
 from exirkit.ir import (
     Diagnostic,
     ProgramInterface,
-    has_trait,
-    is_quantization,
     named_arguments,
     operator_name,
+    quantization_kind,
     stored_tensor,
     underlying,
 )
@@ -137,18 +136,14 @@ def quantization_of(node: Node, stored: dict[Node, torch.Tensor | None]) -> Quan
     if any(type(given.get(name)) is not int for name in ("quant_min", "quant_max")):
         return None
     return Quantization(
-        node, given["input"], has_trait(node.target, "quantize"), _numbers(scale, torch.float64, stored),
+        node, given["input"], quantization_kind(node.target) == "quantize", _numbers(scale, torch.float64, stored),
         _numbers(0 if zero is None else zero, torch.int64, stored), given.get("axis"), given["quant_min"],
         given["quant_max"], given["dtype"], given,
     )  # fmt: skip
 
 
 def _is_quantized(node: Node) -> bool:
-    return is_quantization(node.target) and _has_parameters(node)
-
-
-def _has_parameters(node: Node) -> bool:
-    return has_trait(node.target, "quantize") or has_trait(node.target, "dequantize")
+    return bool(quantization_kind(node.target))
 
 
 def _numbers(given: Any, dtype: torch.dtype, stored: dict[Node, torch.Tensor | None]) -> Numbers:

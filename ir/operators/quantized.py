@@ -73,8 +73,16 @@ _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.uint16})
 
 
 @cache
+def quantization_kind(target: Any) -> str:
+    """Return `quantize` or `dequantize` for an operator of `quantized_decomposed` that does so, else nothing."""
+    schema = getattr(underlying(target), "_schema", None)
+    library, _, name = ("", "", "") if schema is None else schema.name.partition("::")
+    return str(name).partition("_")[0] if library == _LIBRARY and "quantize_per_" in name else ""
+
+
+@cache
 def _widening(target: Any) -> str:
-    return next((kind for kind in ("dequantize", "cast") if has_trait(target, kind)), "")
+    return "cast" if has_trait(target, "cast") else quantization_kind(target)
 
 
 @cache
