@@ -7,6 +7,7 @@ with the schemas that stand here, whether that library is loaded or not, and in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -69,6 +70,8 @@ QUANTIZED_SCHEMAS: dict[str, str] = {}
 """Schemas of operators that write their results into given tensors, by the names of those that return them."""
 
 
+# A few wide numbers cost nothing, and conditions of rules ask for them.
+_SMALL_NBYTES = 1024
 _NARROW = frozenset({torch.int8, torch.uint8, torch.int16, torch.uint16})
 
 
@@ -95,16 +98,21 @@ def is_quantization(target: Any) -> bool:
 def widens(node: Node) -> bool:
     """Return whether a call makes wide numbers of narrow integers: it dequantizes, or casts 16 bits or fewer.
 
-    A program that stores such a result loses what quantized weights are for.
+    A program that stores such a result loses what quantized weights are for. Results of a few numbers do not count.
     """
     kind = _widening(node.target)
-    if kind != "cast":
-        return kind == "dequantize"
-    source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
-    made = node.meta.get("val")
-    if not isinstance(source, torch.Tensor) or not isinstance(made, torch.Tensor):
+    made = node.meta.get("val") if kind in ("cast", "dequantize") else None
+    if not isinstance(made, torch.Tensor) or _is_small(made):
         return False
+    source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], Node) else None
+    if kind == "dequantize" or not isinstance(source, torch.Tensor):
+        return kind == "dequantize"
     return source.dtype in _NARROW and made.dtype.itemsize > source.dtype.itemsize
+
+
+def _is_small(value: torch.Tensor) -> bool:
+    sizes = list(value.shape)
+    return all(type(size) is int for size in sizes) and math.prod(sizes) * value.dtype.itemsize <= _SMALL_NBYTES
 
 
 def _give_out(name: str, out_schema: str) -> None:

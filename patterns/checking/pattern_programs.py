@@ -170,6 +170,10 @@ def _inputs_of(program: ExportedProgram) -> list[Node]:
     return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in given]
 
 
+def _are_tensors(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(one, torch.Tensor) for one in values)
+
+
 class PatternModule(torch.nn.Module):
     """Computes a pattern; constants of the rule are stored, its other tensors are inputs."""
 
@@ -189,6 +193,13 @@ class PatternModule(torch.nn.Module):
                 self.register_parameter(attribute, torch.nn.Parameter(value, requires_grad=False))
             else:
                 self.register_buffer(attribute, value)
+        # Tensors that a module holds without a name are lifted by torch.export, which mixes up their order.
+        named = {*kinds, *trials.rule.pattern.named}
+        lists = {name: value for name, value in trial.names.items() if isinstance(value, list) and name not in named}
+        self.lists = {name: len(value) for name, value in lists.items() if _are_tensors(value)}
+        for name in self.lists:
+            for place, value in enumerate(lists[name]):
+                self.register_buffer(f"item_{name}_{place}", value)
 
     def given(self, values: Sequence[torch.Tensor]) -> dict[str, Any]:
         """Return what the variables and sizes of the rule stand for."""
@@ -196,6 +207,8 @@ class PatternModule(torch.nn.Module):
         names = {key: value for key, value in self.trial.names.items() if key not in named}
         names.update(zip(self.inputs, values, strict=True))
         names.update({name: getattr(self, attribute) for name, attribute in self.stored.items()})
+        for name, length in self.lists.items():
+            names[name] = [getattr(self, f"item_{name}_{place}") for place in range(length)]
         return names
 
     def forward(self, *values: torch.Tensor) -> tuple[Any, ...]:
