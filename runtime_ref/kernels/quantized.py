@@ -17,6 +17,7 @@ from exirkit.ir import parse_schema
 from exirkit.runtime_ref.interpreter.values import StepFailure
 
 from .kernel import Kernel, make_kernel
+from .own import write_result
 
 _REAL: Final = (torch.float32, torch.float16, torch.float64)
 _NUMBERS: Final = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32)
@@ -52,12 +53,6 @@ def _check_result(out: torch.Tensor, dtype: torch.dtype | None) -> None:
         raise StepFailure("EK653", f"the kernel gives {dtype}, its out argument is {out.dtype}")
 
 
-def _written(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    if out.shape != result.shape:
-        out.resize_(result.shape)
-    return out.copy_(result)
-
-
 # Quantize
 
 
@@ -81,7 +76,7 @@ def _quantize(
     rounded = torch.round(inverse * values.to(torch.float32)) + zero_point.to(torch.float32)
     fits = (rounded >= -_END_OF_INT64) & (rounded < _END_OF_INT64)
     whole = torch.where(fits, rounded, 0.0).to(torch.int64)
-    return _written(torch.where(fits, whole, _LEAST_INT64).clamp(low, high).to(out.dtype), out)
+    return write_result(torch.where(fits, whole, _LEAST_INT64).clamp(low, high).to(out.dtype), out)
 
 
 def _one(number: float, dtype: torch.dtype) -> torch.Tensor:
@@ -185,7 +180,7 @@ def _dequantize(
     _require_dtype(numbers, _NUMBERS, "the input")
     _require_dtype(out, _REAL, "the result")
     difference = numbers.to(torch.int32) - zero_point.to(torch.int32)
-    return _written((difference.to(torch.float32) * scale.to(torch.float32)).to(out.dtype), out)
+    return write_result((difference.to(torch.float32) * scale.to(torch.float32)).to(out.dtype), out)
 
 
 def _dequantize_per_tensor(
@@ -319,7 +314,7 @@ def _choose_qparams(
     _require_dtype(values, (torch.float32,), "the input")
     _require(values.numel() > 0, "the input has no elements", "one at least")
     found = _parameters_of(values.reshape(1, -1), low, high)
-    return _written(found[0].reshape(1), scale_out), _written(found[1].reshape(1), zero_point_out)
+    return write_result(found[0].reshape(1), scale_out), write_result(found[1].reshape(1), zero_point_out)
 
 
 def _choose_per_token(
@@ -329,7 +324,7 @@ def _choose_per_token(
     rows = values.reshape(-1, values.shape[-1])
     found = _parameters_of(rows, -128, 127)
     sizes = (*values.shape[:-1], 1)
-    return _written(found[0].reshape(sizes), scale_out), _written(found[1].reshape(sizes), zero_point_out)
+    return write_result(found[0].reshape(sizes), scale_out), write_result(found[1].reshape(sizes), zero_point_out)
 
 
 def _parameters_of(rows: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -380,7 +375,7 @@ def _embedding(
     if zero_points is not None:
         numbers = numbers - zero_points.reshape(-1, groups)[rows].unsqueeze(-1).to(torch.float32)
     wide = numbers * scales.reshape(-1, groups)[rows].unsqueeze(-1).to(torch.float32)
-    return _written(wide.flatten(-2).to(out.dtype), out)
+    return write_result(wide.flatten(-2).to(out.dtype), out)
 
 
 def _unpacked(bits: int, table: torch.Tensor) -> torch.Tensor:
@@ -428,7 +423,7 @@ def _mixed_linear(
         factors = zip(values[:, part].T, weight[:, part].to(values.dtype).T, strict=True)
         sums = _summed((left.unsqueeze(1) * right for left, right in factors), made)
         made = made + sums * groups[:, group]
-    return _written(made, out)
+    return write_result(made, out)
 
 
 def _check_product(values: torch.Tensor, weight: torch.Tensor, zero_points: torch.Tensor | None) -> None:
@@ -458,7 +453,7 @@ def _mixed_mm(
     _check_product(values, weight, zero_points)
     factors = zip(values.T, weight.to(values.dtype), scales, strict=True)
     made = torch.empty(values.shape[0], weight.shape[1], dtype=out.dtype)
-    return _written(_summed((left.unsqueeze(1) * right * scale for left, right, scale in factors), made), out)
+    return write_result(_summed((left.unsqueeze(1) * right * scale for left, right, scale in factors), made), out)
 
 
 _RANGE: Final = "int quant_min, int quant_max"
