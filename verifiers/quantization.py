@@ -90,10 +90,11 @@ def _same(one: Numbers, other: Numbers) -> bool:
 def check_quantization(program: ExportedProgram) -> list[Diagnostic]:
     """Check the parameters of quantize and dequantize calls, and of what stands between them.
 
-    Errors are what no runtime computes as it is meant: EK362 to EK370. Warnings are what runs, and is hardly meant:
-    stored integers outside of the limits (EK371), a value that is read with other parameters than it was made with
-    (EK372), a bias whose scale is not the product of those of input and weight (EK373), sums that 32 bits do not hold
-    (EK374), and a change of parameters around an operator that only moves elements (EK375).
+    Errors are what no runtime computes as it is meant: EK362 to EK370; of EK365 where the kernel ends the process.
+    Warnings are what runs, and is hardly meant: stored integers outside of the limits (EK371), a value read with
+    other parameters than it was made with (EK372), a bias whose scale is not the product of those of input and weight
+    (EK373), sums that 32 bits do not hold (EK374), and a change of parameters around an operator that only moves
+    elements (EK375).
 
     Args:
         program: Program in the ATen or Edge dialect.
@@ -189,7 +190,10 @@ def _parameters(graph: ProgramGraph, one: Quantization) -> Iterator[Diagnostic]:
         outside = (one.zero_points < one.low) | (one.zero_points > one.high)
         if bool(outside.any()):
             message = f"the zero point {one.zero_points[outside].flatten()[0].item()} lies outside of the limits"
-            yield graph.finding("EK365", one.node, message, expected=f"{one.low} to {one.high}")
+            found = graph.finding("EK365", one.node, message, expected=f"{one.low} to {one.high}")
+            # Other kernels compute with it.
+            is_error = not one.is_quantize and one.axis is not None and one.dtype is torch.int8
+            yield found if is_error else found.model_copy(update={"severity": "warning"})
 
 
 def _sizes(graph: ProgramGraph, one: Quantization) -> Iterator[Diagnostic]:
@@ -232,8 +236,8 @@ def _stored_integers(
 def _edges(graph: ProgramGraph, one: Quantization, stored: dict[Node, torch.Tensor | None]) -> Iterator[Diagnostic]:
     """Yield what is wrong between a call and the one whose value it gets, directly or moved."""
     source, moved = one.source, False
-    while operator_name(source.target) in _MOVERS and isinstance(source.args[0], Node):
-        source, moved = source.args[0], True
+    while operator_name(source.target) in _MOVERS and source.all_input_nodes:
+        source, moved = source.all_input_nodes[0], True
     before = quantization_of(source, stored)
     if before is None or before.is_quantize == one.is_quantize or before.axis is not None or one.axis is not None:
         return
@@ -282,8 +286,8 @@ def _bias(
 
 
 def _dequantized(value: Any, calls: dict[Node, Quantization]) -> Quantization | None:
-    while isinstance(value, Node) and operator_name(value.target) in _MOVERS:
-        value = value.args[0]
+    while isinstance(value, Node) and operator_name(value.target) in _MOVERS and value.all_input_nodes:
+        value = value.all_input_nodes[0]
     return calls.get(value) if isinstance(value, Node) else None
 
 

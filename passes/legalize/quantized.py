@@ -64,6 +64,9 @@ class LegalizeQuantized(Pass):
         made: dict[tuple[Node, torch.dtype], Node] = {}
         for node in calls:
             self._legalize(EdgeCalls(editor, node), editor, stored, made)
+        unused = [source for source in dict.fromkeys(source for source, _ in made) if not source.users]
+        if unused:
+            editor.remove_inputs(unused)
 
     def _legalize(
         self, calls: EdgeCalls, editor: GraphEditor, stored: StoredValues, made: dict[tuple[Node, torch.dtype], Node]

@@ -70,7 +70,7 @@ class FuseQuantizedEmbeddings(Pass):
 
     def _fuse(self, editor: GraphEditor, stored: StoredValues, source: Node, table: _Table) -> None:
         weight, zeros = stored.tensor(table.weight), None
-        if weight is None:
+        if weight is None or not _is_within(weight, table):
             return
         if table.zero_points is not None:
             zeros = stored.tensor(table.zero_points)
@@ -97,6 +97,14 @@ def has_quantized_embeddings(program: ExportedProgram) -> bool:
     """Return whether `fuse-quantized-embeddings` may change an Edge program; few programs need it."""
     graphs = [module.graph for module in called_graphs(program.graph_module)]
     return any(_table(node) is not None for graph in graphs for node in graph.nodes)
+
+
+def _is_within(weight: torch.Tensor, table: _Table) -> bool:
+    """Whether a table holds only what its limits promise: dequantizing reads more, packing would lose it."""
+    if table.bits == 8 or not weight.numel():
+        return True
+    least, greatest = torch.aminmax(weight)
+    return table.low <= int(least) and int(greatest) <= table.high
 
 
 def packed(table: torch.Tensor, bits: int) -> torch.Tensor:
@@ -137,7 +145,7 @@ def _table(node: Node) -> _Table | None:
     bits = _LIMITS.get(limits, 0)  # type: ignore[arg-type]
     if not bits or stored.shape[1] * bits % 8 or not _are_sizes_known(stored, scales):
         return None
-    return _Table(weight, scales, zeros, bits, *limits)  # type: ignore[arg-type]
+    return _Table(weight, scales, zeros, bits, int(given["quant_min"]), int(given["quant_max"]))
 
 
 def _is_by_row(name: str, given: dict[str, Any], stored: torch.Tensor) -> bool:

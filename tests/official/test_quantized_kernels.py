@@ -207,6 +207,9 @@ def test_choice_of_parameters(official_runtime: OfficialRuntime) -> None:
     rows[3] = 0.0
     outs = torch.empty(len(rows), 1, dtype=torch.float64), torch.empty(len(rows), 1, dtype=torch.int64)
     Call("choose_qparams_per_token_asymmetric.out", [rows, torch.int8], *outs).agree(official_runtime)
+    Call("choose_qparams_per_token_asymmetric.out", [rows[:1000], torch.uint8], *(one[:1000] for one in outs)).agree(
+        official_runtime
+    )
     ranges = [
         [0.0, 0.0],
         [1e-7, 0.0],

@@ -607,7 +607,7 @@ def _errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 def _with_quantized_embeddings(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
     """Return a program whose look-ups in quantized tables are done by the kernels for that, if the target has them."""
-    has_kernels = kernels is None or kernels.has("quantized_decomposed::embedding_byte.out")
+    has_kernels = kernels is not None and kernels.has("quantized_decomposed::embedding_byte.out")
     if not has_kernels or not has_quantized_embeddings(program):
         return program
     return apply_user_passes(program, [FuseQuantizedEmbeddings()])

@@ -42,6 +42,20 @@ class Table(torch.nn.Module):
         return torch.nn.functional.linear(rows, wide) if self.reads_twice else rows
 
 
+class ByRow(Table):
+    """A table with one scale a row, which a kernel can make wide as a whole."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(bits, COLUMNS)
+        self.scales, self.zeros = self.scales.flatten(), self.zeros.flatten()
+
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        wide = torch.ops.quantized_decomposed.dequantize_per_channel(
+            self.weight, self.scales, self.zeros, 0, *self.given[:2], torch.int8
+        )
+        return torch.nn.functional.embedding(indices, wide)
+
+
 def calls(model: torch.nn.Module, indices: torch.Tensor, level: int) -> tuple[list[str], bytes]:
     """Return the operators of a lowered model, and its file."""
     register_quantized_decomposed()
@@ -84,6 +98,24 @@ def test_other_limits_stay() -> None:
     model.given = (-8, 8, 32)
     exported = torch.export.export(model, (torch.tensor([3, 4]),))
     assert not has_quantized_embeddings(to_edge(exported).exported_program())
+
+
+def test_a_table_beyond_its_limits_is_not_packed() -> None:
+    model, indices = ByRow(4), torch.tensor([0, 1])
+    assert "quantized_decomposed.embedding_4bit.out" in calls(model, indices, 1)[0]
+    model.weight[0, 0] = 8
+    found, file = calls(model, indices, 1)
+    assert not [name for name in found if "embedding_4bit" in name]
+    (mine,) = Runtime.get().load_program(file).load_method("forward").execute([indices])
+    assert torch.equal(mine, model(indices))
+
+
+def test_a_target_without_the_kernels_looks_rows_up_in_floats() -> None:
+    register_quantized_decomposed()
+    exported = torch.export.export(ByRow(4), (torch.tensor([3, 4]),))
+    program = to_edge(exported).to_executorch(ExecutorchBackendConfig(target="any"))
+    names = {operator_name(node.target) for node in program.exported_program().graph.nodes}
+    assert "aten.embedding.out" in names
 
 
 def test_packing() -> None:
