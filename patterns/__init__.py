@@ -65,7 +65,7 @@ from .functions.graph import GraphFacts
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
-from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .matching.standalone_patterns import PatternMatch, StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
@@ -112,6 +112,7 @@ __all__ = [
     "OperatorDefinition",
     "OperatorTable",
     "PatternInstance",
+    "PatternMatch",
     "Problem",
     "ProgramFacts",
     "ProgramNotation",
