@@ -1,4 +1,4 @@
-"""Rules about quantized values, taken apart: `x: "q8 [*S]"` becomes integers and parameters, one rule for each scheme.
+"""Rules about quantized values, decomposed: `x: "q8 [*S]"` becomes integers and parameters, one rule for each scheme.
 
 A variable of such a type stands for the value that a dequantize call gives. In the rules that are made of it, `x` is
 that call, and the name `x_q` is its integers, `x_scale`, `x_zero`, `x_lo`, `x_hi`, `x_dtype` and `x_axis` are its
@@ -318,7 +318,7 @@ def _field_names(written: str, values: Mapping[str, _Value]) -> str:
     """Return a type in which `x.dtype` and the like are the names of variables."""
     for name in values:
         written = re.sub(rf"(?<![\w.]){re.escape(name)}\.({'|'.join(FIELDS)})\b", rf"{name}_\1", written)
-        # What was said of the value holds for its integers.
+        # Types about the value are about its integers.
         written = re.sub(rf"(?<![\w.*~]){re.escape(name)}(?![\w.])", f"{name}_q", written)
     return written
 

@@ -1,6 +1,6 @@
 """Types about quantized values: integers with a scale and a zero point, and each of these parameters alone.
 
-`x: "q8 [*S]"` in a rule stands for a dequantized value. Before a rule is compiled, such a variable is taken apart into
+`x: "q8 [*S]"` in a rule stands for a dequantized value. Before a rule is compiled, such a variable is decomposed into
 its integers and its parameters (`exirkit.patterns.books.quantized_variables`), whose types are here as well.
 """
 
@@ -127,7 +127,7 @@ class QuantizedVariable(Variable):
         return _INTEGERS[self.word]
 
     def decide(self, value: Any, names: Mapping[str, Any]) -> bool | None:
-        """Return False: a variable of this kind is taken apart before anything is matched."""
+        """Return False: a variable of this kind is decomposed before anything is matched."""
         return False
 
 
