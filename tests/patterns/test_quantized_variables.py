@@ -142,7 +142,7 @@ def test_wrong_uses(change: tuple[str, str], code: str, message: str) -> None:
     assert message in found[0].message
 
 
-def test_a_place_in_a_rule_that_is_taken_apart() -> None:
+def test_a_place_in_a_rule_that_is_decomposed() -> None:
     text = PERMUTED.replace("return dequantized", "|\n    y = x.q\n    return dequantizzed")
     (one,) = book(text, TYPE="q8", AXIS="0").found[:1]
     assert one.location is not None
