@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import Diagnostic, SourceText, split_arguments, without_machine_libraries
+from exirkit.ir import Diagnostic, SourceText, split_arguments
 from exirkit.patterns.books.model import Equivalence
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.operators.defined import TensorBuilder
@@ -27,9 +27,6 @@ from .declaration import Propagation, Transfer
 from .draws import FAILURES, Tensors, drawn_calls, first_line
 from .fitting import fits, results_in, row_for, slots_of, with_tensors
 from .model import SAME
-
-TRIALS = 24
-"""Squares of one operator and value that are tried."""
 
 _LEAST = 6
 _DRAWS = 1_500
@@ -54,30 +51,8 @@ class RowVerdict:
     trials: int
 
 
-@dataclass
-class PropagationVerdict:
-    """What is known of a propagation before any graph is seen.
-
-    Attributes:
-        id: Its name.
-        file: Its file.
-        rows: Its rows, in order.
-        found: What is wrong.
-    """
-
-    id: str
-    file: str
-    rows: list[RowVerdict] = field(default_factory=list)
-    found: list[Diagnostic] = field(default_factory=list)
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.found
-
-
-def check_propagation(made: Propagation, *, seed: int = 0, trials: int = TRIALS) -> PropagationVerdict:
-    """Try a propagation.
+def check_squares(made: Propagation, seed: int, trials: int) -> tuple[list[RowVerdict], list[Diagnostic]]:
+    """Try the conversions and all rows of a propagation.
 
     Args:
         made: The propagation.
@@ -85,26 +60,20 @@ def check_propagation(made: Propagation, *, seed: int = 0, trials: int = TRIALS)
         trials: Squares of one operator and value.
 
     Returns:
-        What is wrong with its form (then nothing is tried) or was found by trials: EK292, a row is not a commuting
-        square; EK293, it cannot be tried; EK294, conversions do not undo each other, or a recorded value is not what
-        they make; EK295, a cost is not a whole number.
+        What is known of each row, and what is wrong: EK292, a row is not a commuting square; EK293, it cannot be tried;
+        EK294, conversions do not undo each other, or a recorded value is not what they make; EK295, a cost is not a
+        whole number.
     """
-    verdict = PropagationVerdict(made.model.id, made.source.file, found=list(made.found))
-    if verdict.found:
-        return verdict
-    # Kernels of the machine's libraries round by memory order, more than the comparison allows.
-    with torch.no_grad(), without_machine_libraries():
-        verdict.found += _conversions(made, seed)
-        # Squares are made with the conversions.
-        if not verdict.found:
-            for row in made.rows:
-                passed = 0
-                for op in row.ops:
-                    trial = _RowTrial(made, row, op, seed, trials)
-                    passed += trial.run()
-                    verdict.found += trial.found
-                verdict.rows.append(RowVerdict(row.number, row.place(), len(row.ops), passed))
-    return verdict
+    found, verdicts = _conversions(made, seed), []
+    # Squares are made with the conversions.
+    for row in () if found else made.rows:
+        passed = 0
+        for op in row.ops:
+            trial = _RowTrial(made, row, op, seed, trials)
+            passed += trial.run()
+            found += trial.found
+        verdicts.append(RowVerdict(row.number, row.place(), len(row.ops), passed))
+    return verdicts, found
 
 
 def converted(made: Propagation, tensor: Any, one: str, other: str) -> Any:
@@ -263,7 +232,7 @@ class _RowTrial:
     def _try(self, named: dict[str, Any], passed: dict[str, int]) -> bool:
         """Try the squares of one call; return whether all of them commuted."""
         try:
-            result = _called(self.op, named)
+            result = called(self.op, named)
         except FAILURES as error:
             self.left[f"{name_of(self.op)} raises: {first_line(error)}"] += 1
             return True
@@ -308,7 +277,7 @@ class _RowTrial:
             if self.row.call is not None:
                 found = results_in(self.row.call.run(names, TensorBuilder()))
             else:
-                found = results_in(_called(self.op, given))
+                found = results_in(called(self.op, given))
         except (ExpressionError, *FAILURES) as error:
             return f"the call of converted arguments raises: {first_line(error)}"
         return disagreement(wanted, found, _contract(self.made))
@@ -343,7 +312,8 @@ class _RowTrial:
         return self.row.text
 
 
-def _called(op: Operator, named: Mapping[str, Any]) -> Any:
+def called(op: Operator, named: Mapping[str, Any]) -> Any:
+    """Return the results of a call whose arguments have names."""
     args, kwargs = split_arguments(op, named)
     return op(*args, **kwargs)
 
