@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch.fx import Node
 
 from exirkit.ir import document_schema, or_one, schema_text
@@ -312,6 +312,19 @@ class Rule(Strict):
         if isinstance(given.get("vars"), dict):
             given["vars"] = {name: "bool" if text is bool else text for name, text in given["vars"].items()}
         return given
+
+    _origin: str | None = PrivateAttr(default=None)
+
+    @property
+    def origin(self) -> str:
+        """Id of the rule of the book that it was made of, or its own."""
+        return self._origin or self.id
+
+    def with_origin(self, origin: str) -> Rule:
+        """Return the rule as one that was made of another rule of its book."""
+        made = self.model_copy()
+        made._origin = origin
+        return made
 
     @property
     def family(self) -> str:

@@ -107,7 +107,7 @@ class AssignmentMaker:
     def _plain(self, cell: Cell) -> Sample | None:
         for _ in range(_MOST_TRIES):
             draw = Draw(self.sampler.ordered, self.sampler.problem, self.rng, "normal", MAX_ELEMENTS)
-            draw.may_alias = False
+            draw.may_alias = draw.has_values = False
             sample = self.sampler.drawn(draw, cell, _on_meta)
             if sample is not None:
                 return sample

@@ -254,7 +254,7 @@ def check_book(
     """
     verdict = BookVerdict(book.file, list(book.found))
     wanted = None if only is None else set(only)
-    rules = [rule for rule in book.rules if wanted is None or rule.id in wanted]
+    rules = [rule for rule in book.rules if wanted is None or rule.is_named_in(wanted)]
     for number, rule in enumerate(rules, 1):
         if progress is not None:
             progress(rule.id, number, len(rules))

@@ -214,6 +214,10 @@ class CompiledRule:
         """Its id."""
         return self.rule.id
 
+    def is_named_in(self, ids: Iterable[str]) -> bool:
+        """Whether ids name the rule, or the rule of its book that it was made of."""
+        return self.id in ids or self.rule.origin in ids
+
     def case_for(self, names: Mapping[str, Any]) -> CompiledCase:
         """Return the replacement that is taken: the first whose condition holds.
 

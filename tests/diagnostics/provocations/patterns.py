@@ -36,6 +36,17 @@ def found(text: str) -> list[Diagnostic]:
     return parse_book(text, "book.yaml").found
 
 
+@provokes("EK276")
+def zero_point_that_is_misspelt(_: Path) -> object:
+    return found(RULE.replace("f32 [*S]", "q8 [*S]").replace("return x\n", "return dequantized(x.q, x, zero=x.zer)\n"))
+
+
+@provokes("EK277")
+def quantized_like_a_tensor(_: Path) -> object:
+    text = RULE.replace('{x: "f32 [*S]"}', '{x: "f32 [*S]", r: "q8 params [*S]"}')
+    return found(text.replace("aten.relu.default(x)", "quantized(aten.relu.default(x), x)"))
+
+
 @provokes("EK288")
 def users_of_a_list(_: Path) -> object:
     return found(RULE.replace("return aten.relu.default(x)", "return *[aten.relu.default(u) for u in users([x])]"))
