@@ -27,8 +27,8 @@ class BackendClass(BaseModel):
         extent: How much of its work is done here: the `same`, more (`wider`), a part (`narrower`), `nothing`.
         rules: Ids of the rules that do it, of the package's book or of a general one.
         passes: Names of exirkit's passes that do it.
-        expressible: If nothing is done of its work, what would say it: `rules`, a `propagation`, `neither` of them; `done`
-            if nothing is left to do here; `base` if the class rewrites nothing itself.
+        expressible: If nothing is done of its work, what would say it: `rules`, a `propagation`, `neither` of them;
+            `done` if nothing is left to do here; `base` if the class rewrites nothing itself.
         remark: In what it differs, or what is in the way.
     """
 

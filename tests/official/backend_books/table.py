@@ -150,8 +150,8 @@ def _coverage(every: Sequence[PackageClasses]) -> str:
     rows += [[meaning, str(counts[kind])] for kind, meaning in _EXPRESSIBLE.items()]
     text = f"""
 Of {len(entries)} classes that rewrite programs, in these packages and those without a book ({bases} more are bases,
-settings and checks), {done} have their work done, all of it or a part. {said} are expressible, {said / len(entries):.1%}:
-those, and what the entries of the others say that would express them.
+settings and checks), {done} have their work done, all of it or a part.
+{said} are expressible, {said / len(entries):.1%}: those, and what the entries of the others say that would express them.
 
 """
     return text + _table(["what expresses the work of a class", "classes"], rows)
