@@ -301,7 +301,7 @@ def compile_book(
         if open_literals:
             loaded.found += [_named(one, rule.id) for one in open_literals]
             continue
-        made = expanded(with_tables(_with_types(rule, {**types, **book.types}), rows), written)
+        made = expanded(with_tables(_with_types(rule, {**types, **book.types}), rows), written, table)
         loaded.found += [_named(one, rule.id) for one in made.found]
         for variant, texts_of_variant in made.rules:
             scope = Scope(table, macros=macros, tables=tables, attributes=loaded.attributes)

@@ -255,6 +255,8 @@ class Rule(Strict):
         opaque: Registered predicates and builders that the rule uses are beyond static analysis; said for the reader.
         varying: Sizes of `vars` that may vary at run time: the rule must apply then, and is tried on programs in which
             they do.
+        quantized: Operands, and `result`, with how they are quantized in a variant of the rule that is derived: `any`,
+            `per_tensor`, `per_channel(0 -> 1)`.
     """
 
     id: RuleId
@@ -282,6 +284,7 @@ class Rule(Strict):
     tune: dict[Name, Annotated[tuple[int, ...], Field(min_length=1, max_length=20)]] = {}
     recursive: bool = False
     varying: tuple[Name, ...] = ()
+    quantized: dict[Name, Annotated[str, Field(min_length=1, max_length=200)]] = {}
     equiv: Equivalence = Equivalence()
     verify: Verification = Verification()
 

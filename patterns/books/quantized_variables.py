@@ -18,7 +18,9 @@ from typing import Any
 
 from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.books.model import Rule
+from exirkit.patterns.books.quantized_variants import quantized_variant
 from exirkit.patterns.matching.compiled_rule import CaseTexts, RuleTexts
+from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
 from exirkit.patterns.syntax.programs import place_of
 from exirkit.patterns.types.parser import parse_variable
@@ -48,13 +50,24 @@ class Expansion:
     found: list[Diagnostic] = field(default_factory=list)
 
 
-def expanded(rule: Rule, texts: RuleTexts) -> Expansion:
+def expanded(rule: Rule, texts: RuleTexts, table: OperatorTable) -> Expansion:
     """Return the rules without quantized variables that a rule stands for; the rule itself if it has none.
 
     Args:
         rule: As it was written, with types of its own book spelled out.
         texts: Its texts with places.
+        table: Operators of its book.
     """
+    made = _in_all_schemes(rule, texts)
+    if rule.quantized and not made.found:
+        variant = quantized_variant(rule, texts, table)
+        more = Expansion(found=[variant]) if isinstance(variant, Diagnostic) else _in_all_schemes(*variant)
+        made.rules += more.rules
+        made.found += more.found
+    return made
+
+
+def _in_all_schemes(rule: Rule, texts: RuleTexts) -> Expansion:
     variables, found = _quantized_variables(rule, texts)
     if found:
         return Expansion(found=found)
@@ -235,7 +248,7 @@ class _Expander:
             "replace": _replacement(rule, cases),
             "keep": (*rule.keep, *(name for name in used if name not in rule.keep)),
         }
-        one = rule.model_copy(update=changed).with_origin(rule.id)
+        one = rule.model_copy(update=changed).with_origin(rule.origin)
         written = RuleTexts(
             rule=replace(texts.rule, value=rule_id),
             match=replace(texts.match, value=match),

@@ -175,3 +175,70 @@ def test_parameters_belong_together() -> None:
         assert bool((scale > 0).all())
         ends |= {int(one) for one in zero} & {limits.min, limits.max}
     assert ends >= {-128, 127, 0, 255}
+
+
+BATCHED = """  vars: {a: "f32 [M, K]", b: "const f32 [K, N]"}
+  match: return aten.mm.default(a, b)
+  replace: |
+    w = aten.view_copy.default(b, [1, K, N])
+    return aten.view_copy.default(aten.bmm.default(aten.view_copy.default(a, [1, M, K]), w), [M, N])
+  quantized: {QUANTIZED}
+  equiv: {rtol: 1.0e-5, why: other kernels sum in another order}
+"""
+
+
+class Product(torch.nn.Module):
+    w: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("w", torch.arange(-6, 6, dtype=torch.int8).view(4, 3))
+        self.register_buffer("scales", torch.tensor([0.5, 0.25, 2.0]))
+        self.register_buffer("zeros", torch.tensor([0, 0, 1]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        w = Q.dequantize_per_channel.default(self.w, self.scales, self.zeros, 1, -128, 127, torch.int8)
+        return Q.quantize_per_tensor.default(x @ w, 0.5, -3, -128, 127, torch.int8)
+
+
+def test_a_variant_moves_integers() -> None:
+    loaded = book(BATCHED, QUANTIZED="b: per_channel(1 -> 2), result: per_tensor").require_valid()
+    assert [one.id for one in loaded.rules] == ["it", "it[quantized][tensor]", "it[quantized][tensors]"]
+    assert {one.rule.origin for one in loaded.rules} == {"it"}
+    editor = GraphEditor(torch.export.export(Product(), (torch.randn(2, 4),)))
+    report = RuleEngine(loaded.rules[1:]).run(editor)
+    assert report.applied == {"it[quantized][tensor]": 1}
+    x = torch.randn(2, 4)
+    assert int((editor.program.module()(x).int() - Product()(x).int()).abs().max()) <= 1
+    views = [node.meta["val"].dtype for node in editor.program.graph.nodes if "view" in str(node.target)]
+    assert sorted(map(str, views)) == ["torch.float32", "torch.int8", "torch.int8"]
+
+
+@pytest.mark.parametrize(
+    ("quantized", "is_right"),
+    [
+        ("b: per_channel(1 -> 2), result: any", True),
+        ("a: any, b: per_tensor", True),
+        ("b: per_channel(1 -> 1)", False),
+        ("b: per_channel(0 -> 2), result: any", False),
+    ],
+)
+def test_the_dim_of_a_variant_is_tried(quantized: str, is_right: bool) -> None:
+    verdict = check_book(book(BATCHED, QUANTIZED=quantized), trials=40, is_strict=True)
+    assert verdict.is_accepted == is_right, [one.message for rule in verdict.rules for one in rule.found]
+
+
+@pytest.mark.parametrize(
+    ("quantized", "change", "code"),
+    [
+        ("c: any", None, "EK278"),
+        ("b: per_row", None, "EK278"),
+        ("result: per_channel(0 -> 0)", None, "EK278"),
+        ("b: any", ("const f32 [K, N]", "const f32 [K, N] | none"), "EK278"),
+        ("b: any", ("  match", "  let: c = b * 2\n  match"), "EK278"),
+        ("b: any", ("w = aten.view_copy.default(b, [1, K, N])", "w = aten.unsqueeze_copy.default(a @ b, 0)"), "EK221"),
+        ("result: any", ("return aten.mm.default(a, b)", "return aten.mm.default(a, b), aten.exp.default(b)"), "EK278"),
+    ],
+)
+def test_variants_that_there_are_not(quantized: str, change: tuple[str, str] | None, code: str) -> None:
+    assert code in codes(book(BATCHED.replace(*change) if change else BATCHED, QUANTIZED=quantized))

@@ -47,6 +47,16 @@ def quantized_like_a_tensor(_: Path) -> object:
     return found(text.replace("aten.relu.default(x)", "quantized(aten.relu.default(x), x)"))
 
 
+@provokes("EK278")
+def result_per_channel(_: Path) -> object:
+    return found(f"{RULE}  quantized: {{x: any, result: per_channel(0 -> 1)}}\n")
+
+
+@provokes("EK279")
+def variant_that_moves_nothing(_: Path) -> object:
+    return found(f"{RULE}  quantized: {{x: any}}\n")
+
+
 @provokes("EK288")
 def users_of_a_list(_: Path) -> object:
     return found(RULE.replace("return aten.relu.default(x)", "return *[aten.relu.default(u) for u in users([x])]"))
