@@ -151,7 +151,7 @@ def _coverage(every: Sequence[PackageClasses]) -> str:
     text = f"""
 Of {len(entries)} classes that rewrite programs, in these packages and those without a book ({bases} more are bases,
 settings and checks), {done} have their work done, all of it or a part.
-{said} are expressible, {said / len(entries):.1%}: those, and what the entries of the others say that would express them.
+{said} are expressible, {said / len(entries):.1%}: those, and the ones whose entries say what would express them.
 
 """
     return text + _table(["what expresses the work of a class", "classes"], rows)
