@@ -143,7 +143,7 @@ def _coverage(every: Sequence[PackageClasses]) -> str:
     """Say what share of the classes that rewrite programs is done or can be said."""
     entries = [one for classes in every for one in classes.entries if one.expressible != "base"]
     done = sum(one.extent != "nothing" for one in entries)
-    counts = Counter(one.expressible for one in entries if one.expressible is not None)
+    counts: Counter[str] = Counter(one.expressible for one in entries if one.expressible is not None)
     said = len(entries) - counts["neither"]
     bases = sum(len(classes.entries) for classes in every) - len(entries)
     rows = [["done by rules or passes, all of it or a part", str(done)]]
