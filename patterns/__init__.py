@@ -2,7 +2,13 @@
 
 from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
 
-from .books.backend_classes import BackendClass, BackendClasses, backend_classes
+from .books.backend_classes import (
+    BackendClass,
+    BackendClasses,
+    PackageClasses,
+    backend_classes,
+    other_backend_classes,
+)
 from .books.bound_patterns import bind_pattern_to_op, bound_book
 from .books.loading import (
     LoadedBook,
@@ -124,6 +130,7 @@ __all__ = [
     "NodeExplanation",
     "OperatorDefinition",
     "OperatorTable",
+    "PackageClasses",
     "PatternInstance",
     "Problem",
     "ProgramFacts",
@@ -199,6 +206,7 @@ __all__ = [
     "normalized_arguments",
     "notation_of",
     "operators_with",
+    "other_backend_classes",
     "parse_analysis",
     "parse_book",
     "parse_propagation",

@@ -26,6 +26,7 @@ from exirkit.patterns.propagation.fixpoint import tell_ranges
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import Variable
+from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.tensors import TensorVariable
 
 Kind = Literal["input", "parameter", "buffer", "constant"]
@@ -86,7 +87,8 @@ def instance_of(trials: RuleTrials, trial: Trial) -> PatternInstance:
     for name, variable in trials.rule.variables.items():
         value = names.get(name)
         if isinstance(variable, TensorVariable) and isinstance(value, torch.Tensor):
-            kinds[name] = _kind(variable, value)
+            is_stored = trials.rule.pattern.kind == "stored" and name == root_name(trials.rule.pattern)
+            kinds[name] = "buffer" if is_stored else _kind(variable, value)
     return PatternInstance(trials.rule, names, trial.shape, kinds)
 
 

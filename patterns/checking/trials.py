@@ -22,6 +22,7 @@ from exirkit.patterns.checking.attribute_trials import (
 )
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
+from exirkit.patterns.checking.stored_limits import with_limit
 from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
 from exirkit.patterns.functions.words import tensor_facts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
@@ -31,8 +32,8 @@ from exirkit.patterns.operators.table import name_of, traits_of
 from exirkit.patterns.propagation.domains import RANGES
 from exirkit.patterns.syntax.attributes import Attribute
 from exirkit.patterns.syntax.chains import chains_of, shown_chains
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
-from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Anything,
     Call,
@@ -45,6 +46,7 @@ from exirkit.patterns.syntax.terms import (
     children,
     walk,
 )
+from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.literals import Literal as LiteralValue
 from exirkit.patterns.types.literals import Reference
@@ -601,6 +603,9 @@ class RuleTrials:
         for index, repairs in self._repairs.items():
             for repair in repairs if index != unless else ():
                 repair(names)
+        if self.rule.pattern.kind == "stored" and number % 2 == 0:
+            root = root_name(self.rule.pattern)
+            names[root] = with_limit(names[root], random.Random(f"{self.rule.id}:{self.seed}:{number}:limit"))
         return names
 
     def _against_guards(self, names: Mapping[str, Any], unless: int | None) -> str | None:

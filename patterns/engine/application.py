@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import (
@@ -36,14 +37,14 @@ from exirkit.patterns.engine.run_time_numbers import RunTimeNumbers
 from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.matching.attributes import carriers, depend_on_each_other, unsaid_attribute
-from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
+from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
 from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.attributes import Attribute
+from exirkit.patterns.syntax.constant_names import FACTS, ConstantNames
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
-from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
 
 Stored = Callable[[Node], torch.Tensor | None]
@@ -134,6 +135,7 @@ class GraphBuilder:
         lifts_numbers: Numbers given for tensors become constants, as in Edge.
         name: Wish for the names of constants.
         sizes: Where sizes that vary can be read: tensors by symbol.
+        store_as: How tensors are stored that a replacement says to store, as a kind of input, and whether it persists.
 
     Attributes:
         made: New calls, in order.
@@ -150,6 +152,7 @@ class GraphBuilder:
         lifts_numbers: bool,
         name: str,
         sizes: Sequence[Node] = (),
+        store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True),
     ) -> None:
         self.editor = editor
         self.before = before
@@ -157,6 +160,7 @@ class GraphBuilder:
         self.wrap = wrap
         self.lifts_numbers = lifts_numbers
         self.name = name
+        self.store_as = store_as
         self.made: list[Node] = []
         self.constants: list[Node] = []
         self._numbers = RunTimeNumbers(self._make, wrap(torch.ops.aten.sym_size.int), sizes)
@@ -190,6 +194,10 @@ class GraphBuilder:
         """Return the node of one result of a call."""
         known = next((u for u in node.users if u.target is operator.getitem and u.args[1] == index), None)
         return known if known is not None else self._make(operator.getitem, (node, index), {})
+
+    def store(self, tensor: torch.Tensor) -> Node:
+        """Store a tensor as what it replaces is stored: as a parameter, a buffer or a constant."""
+        return self._constant(tensor, self.store_as)
 
     def node_of(self, value: Any, like: Any = None) -> Node:
         """Return the node of a result of the replacement.
@@ -252,11 +260,18 @@ class GraphBuilder:
         self.made.append(node)
         return node
 
-    def _constant(self, tensor: torch.Tensor) -> Node:
+    def _constant(
+        self, tensor: torch.Tensor, store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True)
+    ) -> Node:
         known = self._tensors.get(id(tensor))
         if known is not None:
             return known[1]
-        node = self.editor.add_constant(tensor, name=self.name, origins=self.origins)
+        kind, is_persistent = store_as
+        if kind is InputKind.PARAMETER and not (tensor.is_floating_point() or tensor.is_complex()):
+            kind = InputKind.BUFFER
+        node = self.editor.add_constant(
+            tensor, name=self.name, origins=self.origins, kind=kind, persistent=is_persistent
+        )
         self._tensors[id(tensor)] = (tensor, node)
         self.constants.append(node)
         return node
@@ -309,11 +324,13 @@ class Applied:
         made: New calls.
         replacements: Values that the users of the roots use now.
         removed: How many calls are gone.
+        stored: New stored tensors.
     """
 
     made: list[Node] = field(default_factory=list)
     replacements: list[Node] = field(default_factory=list)
     removed: int = 0
+    stored: list[Node] = field(default_factory=list)
 
 
 class RuleApplication:
@@ -408,8 +425,9 @@ class RuleApplication:
             origins,
             wrap=self._wrap,
             lifts_numbers=self.is_edge,
-            name=f"_{rule.id.replace('.', '_').replace('-', '_')}_constant",
+            name=_name_of_constants(rule, state),
             sizes=[one for one in names.values() if isinstance(one, Node)],
+            store_as=self._stored_as(rule, state),
         )
         # An operator of which nothing is left to compute gives its results in the order of the roots.
         results = case.replace.run(names, builder)
@@ -441,17 +459,27 @@ class RuleApplication:
         self._sweep(state, builder, done)
         return done
 
+    def _stored_as(self, rule: CompiledRule, state: State) -> tuple[InputKind, bool]:
+        root = state.roots[0]
+        constants = self.facts.constants
+        is_about_stored = rule.pattern.kind == "stored" and root is not None
+        return constants.stored_as(root) if is_about_stored and root is not None else (InputKind.CONSTANT_TENSOR, True)
+
     def _sweep(self, state: State, builder: GraphBuilder, done: Applied) -> None:
         """Take out what nothing uses any more, new nodes that were not needed as well."""
         for node in [*(root for root in state.roots if root is not None), *state.nodes]:
             self._take_out(node)
         for node in reversed(builder.made):
             self.editor.erase_unused(node)
+        gone = [node for node in state.nodes if node.op == "placeholder" and not node.users]
+        if gone:
+            self.editor.remove_inputs(gone)
         done.removed = sum(node._erased for node in state.nodes)
         done.made = [node for node in builder.made if not node._erased]
         unused = [node for node in builder.constants if not node._erased and not node.users]
         if unused:
             self.editor.remove_inputs(unused)
+        done.stored = [node for node in builder.constants if not node._erased]
 
     def _take_out(self, node: Node) -> None:
         """Erase a replaced call that nothing uses, random ones as well: the rule answers for what they drew."""
@@ -502,7 +530,8 @@ class RuleApplication:
     def _place(self, roots: Sequence[Node], state: State) -> Node:
         """Return the node in front of which the replacement can stand: before any user, behind all inputs."""
         if len(roots) == 1:
-            return roots[0]
+            # Calls stand behind all inputs of the program.
+            return roots[0] if roots[0].op != "placeholder" else min(roots[0].users)
         last = max(roots)
         users = [user for root in roots for user in root.users if user not in state.nodes]
         first_user = min(users, default=last)
@@ -537,6 +566,8 @@ class RuleApplication:
         for call, memory in writes_by_memory(self.editor.graph):
             if call in inside:
                 continue
+            if memory.op == "placeholder" and memory in inside:
+                raise RejectedError(f"%{call.name} writes to the tensor")
             if memory in read and first < call < last:
                 raise RejectedError(f"%{call.name} writes to what the match reads, before its result is there")
             if any(root < call and memory_of(new) is memory and memory in read for root, new in pairs):
@@ -569,6 +600,13 @@ def _carry(rule: CompiledRule, state: State, pairs: Sequence[tuple[Node, Node]],
             if new not in builder.made:
                 raise RejectedError(f"there is no new call that attribute {name} could go to")
             builder.put_attribute(new, attribute, fields or {})
+
+
+def _name_of_constants(rule: CompiledRule, state: State) -> str:
+    root = state.roots[0]
+    if rule.pattern.kind != "calls" and root is not None:
+        return root.name
+    return f"_{rule.id.replace('.', '_').replace('-', '_')}_constant"
 
 
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:

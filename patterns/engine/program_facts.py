@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -107,6 +107,11 @@ class ConstantValues:
     def is_stored(self, node: Node) -> bool:
         """Whether the program stores the tensor."""
         return self._kind(node) in STORED_KINDS
+
+    def stored_as(self, node: Node) -> tuple[InputKind, bool]:
+        """Return how the program stores a tensor: kind of input, and whether it is part of the state dict."""
+        spec = self._spec(node)
+        return (InputKind.CONSTANT_TENSOR, True) if spec is None else (spec.kind, spec.persistent is not False)
 
     def is_mutable(self, node: Node) -> bool:
         """Whether the program writes to a buffer or input."""
@@ -262,6 +267,16 @@ RULE_KEY = "rewritten_by"
 """Entry of `node.meta`: ids of the rules that made a node, the first one first."""
 
 
+_OF_STORED: dict[str, Callable[[ConstantValues, Node], bool]] = {
+    "const": lambda constants, node: constants.is_constant(node),
+    "param": lambda constants, node: constants.is_parameter(node),
+    "buffer": lambda constants, node: constants.is_buffer(node),
+    "stored": lambda constants, node: constants.is_stored(node),
+    "mutable": lambda constants, node: constants.is_mutable(node),
+}
+"""Kinds of values about which the constants of the program say all."""
+
+
 class ProgramFacts:
     """Facts of one program.
 
@@ -305,15 +320,10 @@ class ProgramFacts:
         if not isinstance(x, Node):
             return False
         constants = self.constants
+        asked = _OF_STORED.get(kind)
+        if asked is not None:
+            return asked(constants, x)
         match kind:
-            case "const":
-                return constants.is_constant(x)
-            case "param":
-                return constants.is_parameter(x)
-            case "buffer":
-                return constants.is_buffer(x)
-            case "mutable":
-                return constants.is_mutable(x)
             case "shared":
                 return constants.is_shared(x) or len(x.users) > 1
             case "output":

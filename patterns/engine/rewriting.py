@@ -29,7 +29,7 @@ from exirkit.ir import (
 from exirkit.patterns.engine.application import RejectedError, RuleApplication, is_wanted
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.predicate_tree import PredicateTree
+from exirkit.patterns.matching.predicate_tree import PredicateTree, TreeNode
 from exirkit.patterns.operators.in_place import calls_by_target, make_functional, writes
 from exirkit.patterns.operators.targets import Target
 
@@ -37,6 +37,8 @@ from .cost_choice import CostChoice, Room
 from .program_facts import ProgramFacts
 
 _LONGEST_CYCLE = 12
+STORED = "stored"
+"""What stored tensors are to the tree of rules, as the operator is of a call."""
 _BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"
 
 
@@ -85,6 +87,7 @@ class RuleEngine:
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(sorted(rules, key=lambda one: (-one.rule.priority, -one.specificity, one.id)))
         self.tree = PredicateTree([(rule.anchors, rule.pattern.roots[0], rule.forms) for rule in self.rules])
+        self.replaces_stored = any(rule.pattern.kind == STORED for rule in self.rules)
         self.names_writing = any(rule.names_writing for rule in self.rules)
         self.height = max((rule.height for rule in self.rules), default=1)
 
@@ -215,7 +218,7 @@ class _Run:
 
     def run(self) -> None:
         stored = self._stored_in_use()
-        agenda: list[Node] = [node for node in reversed(self.editor.graph.nodes) if node.op == "call_function"]
+        agenda: list[Node] = [node for node in reversed(self.editor.graph.nodes) if self._root_of(node) is not None]
         while agenda and not self.report.is_limited:
             changed = self._sweep(agenda)
             if self.options.strategy == "sweep":
@@ -246,7 +249,7 @@ class _Run:
         tree = self.engine.tree
         composites = self.application.composites
         for node in agenda:
-            root = None if node._erased else tree.root_of(node.target)
+            root = None if node._erased else self._root_of(node)
             if root is None or not is_wanted(node):
                 continue
             # What is found here again is not to be visited a second time in this sweep.
@@ -267,6 +270,13 @@ class _Run:
             if self.report.is_limited:
                 break
         return changed
+
+    def _root_of(self, node: Node) -> TreeNode | None:
+        """Return where to ask which rules may match at a node; None where none can."""
+        if node.op == "call_function":
+            return self.engine.tree.root_of(node.target)
+        is_stored = node.op == "placeholder" and self.engine.replaces_stored and not self.graph
+        return self.engine.tree.root_of(STORED) if is_stored else None
 
     def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, None] | None:
         """Apply the rule that gains most at a node, if one gains anything."""
@@ -302,8 +312,8 @@ class _Run:
         if self.history is not None and mark is not None:
             self.history.push(mark)
         self._note(rule, node, before, done.made, state.names, elapsed)
-        self._check_end(rule, node, state.nodes, done.made, done.removed)
-        return self._dirty(done.made, done.replacements, inputs)
+        self._check_end(rule, node, state.nodes, [*done.made, *done.stored], done.removed)
+        return self._dirty([*done.made, *done.stored], done.replacements, inputs)
 
     def _was_made_by(self, rule: str, node: Node | None) -> bool:
         """Return whether a node is a result of a rule, or was made of one."""
@@ -320,8 +330,8 @@ class _Run:
     ) -> dict[Node, None]:
         """Return what may match now and did not before: calls up to the height of the tallest pattern away."""
         dirty: dict[Node, None] = dict.fromkeys(made)
+        dirty.update(dict.fromkeys(one for one in inputs if one.op == "placeholder"))
         reached: dict[Node, None] = dict.fromkeys([*made, *replacements, *(one for one in inputs if not one._erased)])
-        tree = self.engine.tree
         for _ in range(self.engine.height):
             following: dict[Node, None] = {}
             for node in reached:
@@ -332,7 +342,7 @@ class _Run:
                     if user not in dirty:
                         following[user] = None
             reached = following
-        return {node: None for node in dirty if not node._erased and tree.root_of(node.target) is not None}
+        return {node: None for node in dirty if not node._erased and self._root_of(node) is not None}
 
     def _note(
         self,

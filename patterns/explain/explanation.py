@@ -420,7 +420,7 @@ def _explained(
     explainer = _Explainer(rule, editor, rules, options or RewriteOptions())
     operators = tuple(sorted(rule.anchor_names))
     if node is not None:
-        one = explainer.explain(_node_of(editor, node))
+        one = explainer.explain(_node_of(editor, node, rule.pattern.kind))
         return RuleExplanation(rule.id, operators, 1, int(one.fires), (one,))
     starts = [one for one in editor.graph.nodes if explainer.can_start(one)]
     found = [explainer.explain(one) for one in starts]
@@ -450,6 +450,8 @@ class _Explainer:
 
     def can_start(self, node: Node) -> bool:
         """Whether the operator of a node is one at which a match starts."""
+        if self.rule.pattern.kind != "calls":
+            return node.op == "placeholder" and self.facts.is_kind(node, self.rule.pattern.kind)
         anchors = self.rule.anchors
         return node.op == "call_function" and (not anchors or underlying(node.target) in anchors)
 
@@ -511,15 +513,18 @@ def _hint(starts: Sequence[str]) -> str | None:
     return f"a match starts at the call that is replaced: see {', '.join(f'%{one}' for one in starts[:3])}"
 
 
-def _node_of(editor: GraphEditor, name: str) -> Node:
+_PLACES = {"calls": "calls", "stored": "tensors that the program stores"}
+
+
+def _node_of(editor: GraphEditor, name: str, kind: str) -> Node:
     name = name.removeprefix("%")
     names: dict[str, Node] = {node.name: node for node in editor.graph.nodes}
-    if name in names and names[name].op == "call_function":
+    if name in names and names[name].op == ("call_function" if kind == "calls" else "placeholder"):
         return names[name]
     calls = [key for key, node in names.items() if node.op == "call_function"]
     close = [key for key in calls if name and name in key] or difflib.get_close_matches(name, calls, n=1)
     if name in names:
-        message = f"%{name} is no call: rules match at calls"
+        message = f"%{name} is not where the rule starts to match: that is at {_PLACES[kind]}"
         close = [user.name for user in names[name].users if user.op == "call_function"][:3]
         hint = f"it is used by {', '.join(f'%{one}' for one in close)}" if close else None
     else:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from exirkit.ir import Diagnostic, ModelError, SourceText, YamlPath, YamlSource, value_of
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import Operator
 
 from .compilation import DeclarationCompiler, DrawnCall, Expression

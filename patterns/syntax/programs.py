@@ -19,6 +19,7 @@ from exirkit.patterns.operators.arguments import bind_written, normalised_litera
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_no, compile_written
 from exirkit.patterns.syntax.chains import compile_along, compile_links
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
@@ -117,8 +118,6 @@ def place_of(node: ast.AST | None) -> Place:
 
 # These three register words.
 _REGISTERED = (graph, tensors)
-
-FACTS = "$facts"
 
 
 @dataclass

@@ -1,15 +1,16 @@
-"""What only replacements can call, besides operators and builders: `scalar(n, f32)` and `traced(call)`."""
+"""What only replacements can call, besides operators and builders: `scalar`, `traced` and `stored`."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 
 from exirkit.patterns.operators.table import UnknownNameError, dotted_name
 from exirkit.patterns.operators.tracing import Decomposer, has_decomposition
+from exirkit.patterns.syntax.constant_names import ConstantNames
 from exirkit.patterns.syntax.expressions import (
     SYMBOLIC,
     Compiled,
@@ -44,6 +45,38 @@ def _scalar(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -
         return torch.tensor(value, dtype=kind)
 
     return build
+
+
+@runtime_checkable
+class StoringBuilder(Protocol):
+    """A builder that can store tensors in the program."""
+
+    def store(self, tensor: torch.Tensor) -> Any:
+        """Return what stands for a stored tensor."""
+        ...
+
+
+def _stored(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `stored(cast(c, i32))`: a tensor that is computed while a program is lowered, and stored in it."""
+    if len(node.args) != 1 or node.keywords:
+        raise ExpressionError("stored takes a tensor that is computed from constants: stored(cast(c, i32))", node)
+    operators = len(calls.operators)
+    compute = compiler.compile(node.args[0])
+    if len(calls.operators) > operators:
+        raise ExpressionError(
+            "what is stored is computed while the program is lowered, by words and not by operators",
+            node.args[0],
+            "words that compute tensors are cast, reshape, permute, full, concat ...",
+        )
+
+    def store(names: Names) -> Any:
+        value = compute(ConstantNames(names))
+        if not isinstance(value, torch.Tensor):
+            raise ExpressionError(f"stored takes a tensor, not {type(value).__name__}", node)
+        builder = names[BUILDER]
+        return builder.store(value) if isinstance(builder, StoringBuilder) else value
+
+    return store
 
 
 def _traced(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
@@ -87,5 +120,6 @@ def _named_operators(node: ast.expr, calls: ProgramCalls) -> tuple[Any, ...]:
 
 REPLACEMENT_WORDS: dict[str, Callable[[ast.Call, ProgramCalls, ExpressionCompiler], Compiled]] = {
     "scalar": _scalar,
+    "stored": _stored,
     "traced": _traced,
 }

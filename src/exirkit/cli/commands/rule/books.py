@@ -73,8 +73,12 @@ def _listed(name: str, book: LoadedBook) -> list[ListedRule]:
 
     if book.book is None:
         raise ModelError(book.found)
-    operators = {one.id: sorted(one.anchor_names) for one in book.rules}
-    return [ListedRule(name, rule.id, rule.family, rule.doc, operators.get(rule.id, [])) for rule in book.book.rules]
+    operators: dict[str, set[str]] = {}
+    for one in book.rules:
+        operators.setdefault(one.rule.origin, set()).update(one.anchor_names)
+    return [
+        ListedRule(name, rule.id, rule.family, rule.doc, sorted(operators.get(rule.id, ()))) for rule in book.book.rules
+    ]
 
 
 def builtins(json: Json = False) -> None:
