@@ -164,7 +164,7 @@ class InferenceModel(Strict):
         doc: What it is for.
         values: What can be known: `ranges`, between which numbers the elements lie.
         widen: How often what a loop carries may grow before it has no end in the direction in which it grows.
-        stored_nbytes: Stored tensors up to this size are looked at; of larger ones nothing is known.
+        stored_nbytes: Stored tensors up to this size are read; of larger ones nothing is known.
         ops: Operators that rows may name, with their definitions, as in rule books.
         transfer: What calls make of it. Of results of calls without a row nothing is known but their dtype.
         draw: How trials make calls of an operator, where schema and types do not say enough.
