@@ -433,6 +433,14 @@ class TrialFacts:
         found = range_of_elements(x)
         return RANGES.weaker(found, x, random.Random(f"{self.rule.id}:{found}"))
 
+    def grid(self, x: Any) -> Any:
+        """Raise an error: values that are drawn are of no grid.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("trials of rules draw tensors of no grid")
+
     def target_has(self, capability: str) -> bool:
         """Assume that the target can do it."""
         return True

@@ -35,7 +35,7 @@ from exirkit.patterns.operators.arguments import canonical_arguments, is_remark
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
 from exirkit.patterns.propagation.fixpoint import InferredValues
-from exirkit.patterns.propagation.loading import ELEMENT_RANGES, load_inference
+from exirkit.patterns.propagation.loading import ELEMENT_RANGES, GRIDS, load_inference
 
 # Which values are known while a program is lowered, and what they are
 
@@ -395,19 +395,39 @@ class ProgramFacts:
             return found if isinstance(found, Range) else widest(value_of(x).dtype)
         return range_of_elements(x)
 
+    def grid(self, x: Any) -> Any:
+        """Return with which parameters the elements of a tensor are quantised without a loss.
+
+        Raises:
+            TypeError: None are known.
+        """
+        found = self._grids.of(x) if isinstance(x, Node) else None
+        if found is None:
+            raise TypeError("no grid is known of the tensor")
+        return found
+
     @cached_property
     def _ranges(self) -> InferredValues:
-        """What is known of the graph; of a body of control flow, what its call and the rounds before it hand it."""
+        return self._inferred(ELEMENT_RANGES)
+
+    @cached_property
+    def _grids(self) -> InferredValues:
+        return self._inferred(GRIDS)
+
+    def _inferred(self, name: str) -> InferredValues:
+        """Return what is known of the graph; of a body of control flow, what its call hands it."""
+        inference = load_inference(name)
         if self._outer is None:
-            return InferredValues(load_inference(ELEMENT_RANGES), stored=self._stored)
+            return InferredValues(inference, stored=self._stored)
+        around = self._outer._ranges if name == ELEMENT_RANGES else self._outer._grids
         bodies = [
             body
             for node in self._outer.editor.graph.nodes
             if control_flow_call(node) is not None
-            for body in self._outer._ranges.bodies(node)
+            for body in around.bodies(node)
             if body.graph is self.editor.graph
         ]
-        return bodies[0] if len(bodies) == 1 else InferredValues(load_inference(ELEMENT_RANGES))
+        return bodies[0] if len(bodies) == 1 else InferredValues(inference)
 
     def _stored(self, node: Node) -> torch.Tensor | None:
         return self.constants.value(node) if self.constants.is_stored(node) else None

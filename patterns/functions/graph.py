@@ -61,6 +61,10 @@ class GraphFacts(Protocol):
         """What is known of the elements of a tensor."""
         ...
 
+    def grid(self, x: Any) -> Any:
+        """With which parameters the elements of a tensor are quantised without a loss."""
+        ...
+
     def target_has(self, capability: str) -> bool:
         """Whether the target can do something."""
         ...

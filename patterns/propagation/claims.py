@@ -13,9 +13,9 @@ from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.terms import Operator
 
 from .draws import FAILURES, drawn_calls, first_line
-from .fitting import results_in, slots_of, with_tensors
+from .fitting import results_in, slots_of
 from .inference import Claim, Inference
-from .squares import RowVerdict, called, shown
+from .squares import RowVerdict, called, shown, with_elements
 
 _DRAWS = 1_500
 _NOTHING = 300
@@ -56,22 +56,13 @@ class ClaimTrial:
             if isinstance(named, str):
                 self.left[named] += 1
                 continue
-            done = self._try(self._with_elements(named, rng), rng)
+            done = self._try(with_elements(self.inference, self.op, named, rng), rng)
             if done is None:
                 return passed
             passed += done
         if passed < min(_LEAST, self.trials):
             self._open()
         return passed
-
-    def _with_elements(self, named: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-        domain = self.inference.domain
-        tensors = {
-            (slot.name, slot.index): domain.drawn(slot.tensor, rng)
-            for slot in slots_of(self.op, named)
-            if isinstance(slot.name, str)
-        }
-        return with_tensors(named, tensors)
 
     def _try(self, named: dict[str, Any], rng: random.Random) -> bool | None:
         """Try one call: None if the claim is wrong, otherwise whether the row spoke of it."""

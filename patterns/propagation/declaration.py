@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import torch
@@ -17,10 +19,12 @@ from exirkit.ir import (
     did_you_mean,
 )
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.programs import Program
 from exirkit.patterns.syntax.terms import Operator
 
 from .compilation import DeclarationCompiler, DrawnCall, Expression
+from .inference import Answers, Inference
 from .model import SAME, PropagationModel, TransferRow
 
 
@@ -87,6 +91,8 @@ class Propagation:
         conversions: Programs by pair of values.
         cost: Cost of converting `x`.
         found: What is wrong.
+        uses: The analysis that infers what is asked of tensors.
+        facts: Returns what is known of a tensor, or of a node of the graph that is solved.
     """
 
     model: PropagationModel
@@ -100,6 +106,8 @@ class Propagation:
     draws: dict[Operator, DrawnCall] = field(default_factory=dict)
     conversions: dict[tuple[str, str], Program] = field(default_factory=dict)
     cost: Expression | None = None
+    uses: Inference | None = None
+    facts: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         self.rows_of: dict[Operator, list[Transfer]] = {}
@@ -128,17 +136,36 @@ class Propagation:
         """Return the constants of a value, and its name as `value`."""
         return {**self.model.values[value], "value": value}
 
+    @property
+    def elements(self) -> Callable[[torch.Tensor, Random], torch.Tensor] | None:
+        """What makes elements for trials of which something is known."""
+        return None if self.uses is None else self.uses.domain.drawn
+
+    def knowing(self, facts: Callable[[Any], Any] | None) -> Propagation:
+        """Return the propagation with other facts of tensors."""
+        made = copy(self)
+        made.facts = facts
+        return made
+
+    def answered(self, names: Mapping[str, Any], known: Mapping[int, Any] | None = None) -> dict[str, Any]:
+        """Return names for expressions, with what is known of tensors; of some by identity, where it is given."""
+        return {**names, FACTS: Answers(known or {}, self.facts)}
+
+    def fact(self, x: Any) -> Any:
+        """Return what is known of a tensor, or a node; None where nothing is inferred."""
+        return None if self.facts is None else self.facts(x)
+
     def covers(self, x: Any) -> bool:
         """Whether a tensor, or a node, can have a value other than the first."""
-        return self.of is not None and self.of.holds({"x": x})
+        return self.of is not None and self.of.holds(self.answered({"x": x}))
 
     def is_neutral(self, x: Any) -> bool:
         """Whether a tensor, or a node, is the same under every value."""
-        return self.neutral is not None and self.neutral.holds({"x": x})
+        return self.neutral is not None and self.neutral.holds(self.answered({"x": x}))
 
     def recorded_value(self, x: Any) -> str:
         """Return the value that a tensor of the program has before anything is converted."""
-        return next((value for value, one in self.recorded.items() if one.holds({"x": x})), self.first)
+        return next((value for value, one in self.recorded.items() if one.holds(self.answered({"x": x}))), self.first)
 
     def way(self, one: str, other: str) -> list[Program]:
         """Return the programs that convert from one value to another; through the first value if it must be."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from exirkit.patterns.functions.grids import Grid, dequantised, quantised
 from exirkit.patterns.functions.ranges import (
     Range,
     as_range,
@@ -167,5 +168,72 @@ def _integers(tensor: torch.Tensor, rng: random.Random, generator: torch.Generat
     return numbers.clamp(min=0) if rng.random() < 0.5 else numbers
 
 
+class Grids:
+    """With which parameters all elements are quantised without a loss; None where none are known."""
+
+    word = "grid"
+
+    def unknown(self, value: torch.Tensor) -> None:
+        """Return nothing."""
+        return
+
+    def of_tensor(self, tensor: torch.Tensor) -> Grid | None:
+        """Return what a trial has drawn a tensor with."""
+        found: Grid | None = getattr(tensor, _DRAWN, None)
+        return found
+
+    def of_result(self, written: Any, value: torch.Tensor, *, may_be_nan: bool) -> Grid | None:
+        """Return a grid as it is; integers have none."""
+        if written is not None and not isinstance(written, Grid):
+            raise TypeError(f"a grid or none is needed here, not {type(written).__name__}")
+        return written if value.dtype.is_floating_point else None
+
+    def joined(self, one: Grid | None, other: Grid | None) -> Grid | None:
+        """Return the grid if both are one."""
+        return one if one == other else None
+
+    def widened(self, before: Grid | None, after: Grid | None, value: torch.Tensor) -> Grid | None:
+        """Return the grid if both are one."""
+        return self.joined(before, after)
+
+    def is_lost(self, facts: list[Any]) -> bool:
+        """Return False: numbers of a grid are numbers."""
+        return False
+
+    def drawn(self, tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
+        """Return numbers of a grid; few grids, so that arguments share one."""
+        if not tensor.is_floating_point() or rng.random() < 0.1:
+            return tensor
+        scale, zero, (ints, lo, hi) = rng.choice((0.25, 0.0123)), rng.choice((0, 3)), rng.choice(_INTEGERS)
+        grid = Grid(scale, zero, lo, hi, ints)
+        generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        numbers = torch.randint(lo, hi + 1, tensor.shape, generator=generator)
+        made = dequantised(numbers, grid, tensor.dtype)
+        setattr(made, _DRAWN, grid)
+        return made
+
+    def weaker(self, fact: Grid | None, value: torch.Tensor, rng: random.Random) -> Grid | None:
+        """Return the grid, or none."""
+        return fact if rng.random() < 0.9 else None
+
+    def problem(self, fact: Grid | None, tensor: torch.Tensor) -> str | None:
+        """Return which element is beside the grid."""
+        if fact is None or not tensor.numel():
+            return None
+        back = dequantised(quantised(tensor, fact), fact, tensor.dtype)
+        wrong = (back != tensor).flatten()
+        if not bool(wrong.any()):
+            return None
+        place = int(wrong.nonzero()[0, 0])
+        return f"{float(tensor.flatten()[place])!r} is not a number of the grid {fact.text()}"
+
+    def text(self, fact: Grid | None) -> str:
+        """Return `int8 -128..127, scale 0.25, zero 3`."""
+        return "of no known grid" if fact is None else fact.text()
+
+
+_DRAWN = "_drawn_on_grid"
+_INTEGERS = ((torch.int8, -128, 127), (torch.int8, -128, 127), (torch.uint8, 0, 255))
+
 RANGES = Ranges()
-DOMAINS: dict[DomainName, Domain] = {"ranges": RANGES}
+DOMAINS: dict[DomainName, Domain] = {"ranges": RANGES, "grids": Grids()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -18,11 +18,14 @@ from .compilation import DrawnCall
 from .declaration import holds_tensors
 
 SIZES = (1, 2, 3, 4, 5, 7)
-_DTYPES = (torch.float32, torch.float32, torch.float32, torch.int32, torch.bool)
+_DTYPES = (torch.float32, torch.float32, torch.float32, torch.int32, torch.int64, torch.bool)
 _TRIES = 40
 
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ArithmeticError, AssertionError)
 """What operators raise for arguments that they do not take."""
+
+
+Elements = Callable[[torch.Tensor, random.Random], torch.Tensor]
 
 
 class Drawing(Protocol):
@@ -33,6 +36,11 @@ class Drawing(Protocol):
     """
 
     draws: dict[Operator, DrawnCall]
+
+    @property
+    def elements(self) -> Elements | None:
+        """What makes elements that matter of those that are drawn."""
+        ...
 
     def covers(self, x: Any) -> bool:
         """Whether it speaks of a tensor."""
@@ -50,6 +58,7 @@ class Tensors:
     def __init__(self, made: Drawing, rng: random.Random) -> None:
         self._made = made
         self._rng = rng
+        self._elements = made.elements
 
     def covered(self) -> torch.Tensor | None:
         """Return a tensor that can have other values than the first, row-major; None if none was found."""
@@ -64,7 +73,8 @@ class Tensors:
         """Return a tensor of small multiples of a quarter, with which sums and products are exact."""
         generator = torch.Generator().manual_seed(self._rng.getrandbits(32))
         numbers = torch.randint(-16, 17, shape, generator=generator)
-        return numbers.to(torch.float32) / 4 if dtype.is_floating_point else numbers.to(dtype)
+        made = numbers.to(torch.float32) / 4 if dtype.is_floating_point else numbers.to(dtype)
+        return made if self._elements is None else self._elements(made, self._rng)
 
     def beside(self, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor that may broadcast to a shape: mostly of the shape itself."""

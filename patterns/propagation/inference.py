@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,14 +24,35 @@ class Answers:
 
     Args:
         known: Facts by identity.
+        otherwise: Returns the fact of a tensor that is not among them.
     """
 
-    def __init__(self, known: Mapping[int, Any]) -> None:
+    def __init__(self, known: Mapping[int, Any], otherwise: Callable[[Any], Any] | None = None) -> None:
         self._known = known
+        self._otherwise = otherwise
 
     def value_range(self, x: Any) -> Any:
-        """Return the fact of a tensor."""
-        return self._known[id(x)]
+        """Return the fact of a tensor.
+
+        Raises:
+            TypeError: Nothing is known of it.
+        """
+        if id(x) in self._known:
+            return self._known[id(x)]
+        if self._otherwise is None:
+            raise TypeError("nothing is known of tensors here: say under `uses` which analysis knows it")
+        return self._otherwise(x)
+
+    def grid(self, x: Any) -> Any:
+        """Return the grid of a tensor.
+
+        Raises:
+            TypeError: None is known.
+        """
+        found = self.value_range(x)
+        if found is None:
+            raise TypeError("no grid is known of the tensor")
+        return found
 
 
 @dataclass(frozen=True)
@@ -88,6 +109,11 @@ class Inference:
     def domain(self) -> Domain:
         """What can be known."""
         return DOMAINS[self.model.values]
+
+    @property
+    def elements(self) -> None:
+        """Nothing: trials of claims make elements of all calls, drawn as they may be."""
+        return None
 
     def covers(self, x: Any) -> bool:
         """Whether something can be known of a tensor."""

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from exirkit.ir import DocumentCodes, ModelError, read_source, read_text, validated
+from exirkit.ir import DocumentCodes, ModelError, did_you_mean, read_source, read_text, validated
 
 from .declaration import Propagation, compile_propagation
 from .inference import Inference, compile_inference
@@ -15,6 +15,9 @@ from .model import InferenceModel, PropagationModel
 SHIPPED = "propagations"
 ELEMENT_RANGES = "ranges.elements"
 """The analysis that answers `range(x)` in rules."""
+
+GRIDS = "quantize.grids"
+"""The analysis that answers `grid(x)` in rules."""
 
 _CODES = DocumentCodes("EK290", "EK290")
 
@@ -56,7 +59,10 @@ def parse_analysis(text: str, file: str = "<propagation>") -> Propagation | Infe
     # A kind of facts is named by one word, values are a list or have constants.
     if isinstance(source.data, dict) and isinstance(source.data.get("values"), str):
         return compile_inference(validated(InferenceModel, source.data, source, _CODES.form), source)
-    return compile_propagation(validated(PropagationModel, source.data, source, _CODES.form), source)
+    made = compile_propagation(validated(PropagationModel, source.data, source, _CODES.form), source)
+    if made.model.uses is not None:
+        made.uses = _used(made, made.model.uses)
+    return made
 
 
 def load_propagation(path: str | Path) -> Propagation:
@@ -96,6 +102,20 @@ def load_inference(path: str | Path) -> Inference:
         message = f"{made.model.id} chooses values, and infers nothing"
         raise ModelError([made.source.text(("values",)).diagnostic("EK249", message)])
     return made
+
+
+def _used(made: Propagation, name: str) -> Inference | None:
+    """Return the analysis that a propagation asks; None, and a note of what is wrong, if there is none."""
+    text = made.source.text(("uses",))
+    try:
+        inference = load_inference(name)
+    except (ModelError, OSError):
+        hint = did_you_mean(name, shipped_propagations())
+        made.found.append(text.diagnostic("EK291", f"{name!r} is not an analysis that infers", hint=hint))
+        return None
+    if inference.found:
+        made.found.append(text.diagnostic("EK291", f"{name}: {inference.found[0].message}"))
+    return inference
 
 
 def _that_chooses(made: Propagation | Inference) -> Propagation:

@@ -14,7 +14,7 @@ SAME = "same"
 
 Direction = Annotated[str, Field(pattern=r"^[A-Za-z_]\w* -> [A-Za-z_]\w*$")]
 Solver = Literal["cut", "forward", "backward", "local"]
-DomainName = Literal["ranges"]
+DomainName = Literal["ranges", "grids"]
 
 
 class TransferRow(Strict):
@@ -88,6 +88,7 @@ class PropagationModel(Strict):
         recorded: Conditions over `x` by value: a tensor of the program for which one holds has that value before.
         compare: What squares compare: `elements`, or `layouts` too, the order of elements in memory.
         stored: Whether converting a stored tensor, which is done once while the program is lowered, is `free`.
+        uses: Analysis that infers what `of`, rows and conversions ask of tensors, `range(x)`: its name, or its file.
         ops: Operators that rows may call, with their definitions, as in rule books.
         transfer: What calls do. Calls without a row take and give tensors as they are.
         draw: How trials make calls of an operator, where schema and types do not say enough.
@@ -106,6 +107,7 @@ class PropagationModel(Strict):
     recorded: dict[Name, ExpressionText] = Field(default_factory=dict)
     compare: Literal["elements", "layouts"] = "elements"
     stored: Literal["free", "paid"] = "free"
+    uses: str | None = None
     ops: dict[OperatorName, OperatorDefinition] = Field(default_factory=dict)
     transfer: tuple[TransferRow, ...] = Field(min_length=1)
     draw: dict[OperatorName, Draw] = Field(default_factory=dict)
@@ -162,7 +164,8 @@ class InferenceModel(Strict):
         propagation: Version of the format.
         id: Name of the analysis.
         doc: What it is for.
-        values: What can be known: `ranges`, between which numbers the elements lie.
+        values: What can be known: `ranges`, between which numbers the elements lie, or `grids`, with which parameters
+            they are quantised without a loss.
         widen: How often what a loop carries may grow before it has no end in the direction in which it grows.
         stored_nbytes: Stored tensors up to this size are read; of larger ones nothing is known.
         ops: Operators that rows may name, with their definitions, as in rule books.

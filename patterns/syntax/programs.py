@@ -235,7 +235,8 @@ class ProgramCalls(CallCompiler):
 
     def _word(self, node: ast.Call, found: Word, compiler: ExpressionCompiler) -> Compiled:
         positional, named = compiler.arguments(node)
-        if not any(isinstance(each, ast.Starred) for each in node.args):
+        is_question = found.of_tensor is not None and len(node.args) == 1 and not node.keywords
+        if not is_question and not any(isinstance(each, ast.Starred) for each in node.args):
             _check_arity(found, len(node.args), set(named), node)
         compute, needs_facts, of_tensor = found.compute, found.needs_facts, found.of_tensor
 
@@ -364,6 +365,11 @@ _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "lo": lambda x: x.lo,
     "hi": lambda x: x.hi,
     "nan": lambda x: x.nan,
+    "scale": lambda x: x.scale,
+    "zero_point": lambda x: x.zero_point,
+    "quant_min": lambda x: x.quant_min,
+    "quant_max": lambda x: x.quant_max,
+    "ints": lambda x: x.ints,
 }
 
 

@@ -209,6 +209,14 @@ class GraphAnswers:
         """Return the range of a dtype: of the elements nothing is known here."""
         return widest(x.meta["val"].dtype if isinstance(x, Node) else x.dtype)
 
+    def grid(self, x: Any) -> Any:
+        """Raise an error: nothing is known of the elements.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a condition of a policy knows no grid")
+
     def target_has(self, capability: str) -> bool:
         """Whether the target can do something: nothing is known about it here."""
         return False

@@ -70,10 +70,6 @@ def test_an_expression_without_a_value_claims_nothing() -> None:
     assert check_propagation(parse_analysis(written(("aten.relu.default", "rank(self)[3]", "")))).is_accepted
 
 
-def test_what_comes_with_exirkit_is_accepted() -> None:
-    assert check_propagation(load_inference("ranges.elements"), seed=5, trials=6).is_accepted
-
-
 def test_kinds_are_told_apart() -> None:
     with pytest.raises(ModelError, match="infers what is known"):
         load_propagation("ranges.elements")
