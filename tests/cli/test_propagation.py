@@ -105,3 +105,15 @@ def test_schema(invoke: Invoke, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["title"] == "An analysis of the whole graph for exirkit"
     assert invoke("propagation", "schema", "-o", tmp_path / "schema.json").exit_code == 0
     assert json.loads((tmp_path / "schema.json").read_text()) == json.loads(done.stdout)
+
+
+def test_explain_what_is_known(invoke: Invoke, model: str) -> None:
+    arguments = ("propagation", "explain", model, "--propagation", "ranges.elements")
+    (method,) = json.loads(invoke(*arguments, "--json").stdout)["methods"]
+    known = {one["tensor"]: one["fact"] for one in method["tensors"]}
+    assert known["aten_relu_default"] == "[0, inf] or nan"
+    assert known["aten_convolution_default"] == "[-inf, inf] or nan"
+    assert "aten_relu_default" in invoke(*arguments).stdout
+    shown = invoke(*arguments, "--node", "aten_relu_default").stdout
+    assert "is [0, inf] or nan: row propagations/ranges.elements.yaml" in shown
+    assert "takes %aten_convolution_default" in shown
