@@ -242,6 +242,10 @@ class Rule(Strict):
         where: Conditions; a plain text is a guard of kind `sound`.
         let: Numbers and tensors computed once per match, from constants.
         replace: Program whose results take the place of the roots; or a list of cases.
+        uses: Program that computes, from what replaces a value of the program and is called `new`, what the uses of the
+            old one get.
+        shared: `all`: a stored tensor that several calls use, or that shares memory with another one, is replaced as
+            well, for all of them.
         keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice; and what
             becomes of attributes of matched calls: `{act: first}`, `last` or `none`.
         gen: What trials keep to besides `vars`; it must follow from the operators themselves, since no match checks it.
@@ -273,6 +277,8 @@ class Rule(Strict):
     where: tuple[Guard, ...] = ()
     let: ProgramText | None = None
     replace: ProgramText | tuple[Case, ...]
+    uses: ProgramText | None = None
+    shared: Literal["all"] | None = None
     keep: tuple[Name | Carried, ...] = ()
     meta: MetadataPolicy = MetadataPolicy()
     gen: ExpressionText | None = None

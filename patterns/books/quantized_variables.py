@@ -236,6 +236,7 @@ class _Expander:
                 where.append((guard.model_copy(update={"expr": condition}), replace(text, value=condition)))
         let = None if texts.let is None else self.program(texts.let)
         gen = None if texts.gen is None else self.condition(texts.gen, is_gen=True)
+        uses = None if texts.uses is None else self.program(texts.uses)
         cases = list(self.cases())
         if self.found:
             return Expansion(found=self.found)
@@ -248,11 +249,13 @@ class _Expander:
             "where": tuple(guard for guard, _ in where),
             "let": let,
             "gen": gen,
+            "uses": uses,
             "replace": _replacement(rule, cases),
             "keep": (*rule.keep, *(name for name in used if name not in rule.keep)),
         }
         one = rule.model_copy(update=changed).with_origin(rule.origin)
-        written = RuleTexts(
+        written = replace(
+            texts,
             rule=replace(texts.rule, value=rule_id),
             match=replace(texts.match, value=match),
             vars={name: places[name] for name in one.vars},
@@ -260,6 +263,7 @@ class _Expander:
             unless=tuple(replace(text, value=value) for text, value in zip(texts.unless, unless, strict=True)),
             let=None if texts.let is None else replace(texts.let, value=let or ""),
             gen=None if texts.gen is None else replace(texts.gen, value=gen or ""),
+            uses=None if texts.uses is None else replace(texts.uses, value=uses or ""),
             cases=tuple(cases),
         )
         return Expansion([(one, written)])

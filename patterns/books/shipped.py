@@ -71,6 +71,11 @@ def backend_classes_text(name: str) -> str:
     return _beside(name, CLASSES)
 
 
+def other_classes_text() -> str:
+    """Return the tables of the classes of packages that have no book."""
+    return _beside(f"{BACKENDS}/other_packages", CLASSES)
+
+
 def _beside(name: str, kind: str) -> str:
     folder, _, stem = name.rpartition("/")
     return (_folder() / folder / kind / f"{stem}.yaml").read_text(encoding="utf-8")

@@ -246,6 +246,27 @@ def operator_of_two_meanings(path: Path) -> object:
     return load_book(path / "second.yaml").found
 
 
+STORED = """rulebook: 1
+rules:
+- id: my-rule
+  vars: {c: "i64 [*S]"}
+  match: return stored(c)
+  replace: return stored(cast(c, i32))
+"""
+
+
+@provokes("EK234")
+def replacement_that_stores_nothing(_: Path) -> object:
+    return found(STORED.replace("stored(cast(c, i32))", "aten.neg.default(c)"))
+
+
+@provokes("EK235")
+def uses_for_nothing(_: Path) -> object:
+    text = STORED.replace("cast(c, i32)", "flip(c, [])") + "  uses: return aten._to_copy.default(new, dtype=i64)\n"
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK235"]
+
+
 @provokes("EK240")
 def rule_that_is_wrong(_: Path) -> object:
     verdict = check_book(parse_book(RULE, "book.yaml"))
