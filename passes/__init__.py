@@ -119,6 +119,7 @@ from .memory.problem import PlanningProblem as PlanningProblem
 from .memory.problem import PlanningResult as PlanningResult
 from .memory.problem import Pool as Pool
 from .optimize.clean_up import ApplyRules as ApplyRules
+from .optimize.clean_up import ChangeInterface as ChangeInterface
 from .optimize.clean_up import EliminateDeadCode as EliminateDeadCode
 from .optimize.clean_up import MergeEqualNodes as MergeEqualNodes
 from .optimize.clean_up import MergeReport as MergeReport
@@ -129,6 +130,7 @@ from .optimize.fold_constants import FoldReport as FoldReport
 from .optimize.propagate import PropagationPass as PropagationPass
 from .optimize.propagate import PropagationReport as PropagationReport
 from .optimize.propagate import convertible_inputs as convertible_inputs
+from .optimize.propagate import counted_propagations as counted_propagations
 from .optimize.quantized_embeddings import FuseQuantizedEmbeddings as FuseQuantizedEmbeddings
 from .optimize.quantized_embeddings import has_quantized_embeddings as has_quantized_embeddings
 from .pipelines.model import edge_settings as edge_settings

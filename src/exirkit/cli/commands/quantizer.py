@@ -65,10 +65,11 @@ def check(
     made = [
         QuantizerReport(one.id, [rule.name for rule in one.rules], list(one.specs), dict(one.settings)) for one in read
     ]
+    report = QuantizerCheckReport(made)
     if json:
-        print_json(QuantizerCheckReport(made))
+        print_json(report)
     else:
-        for one in made:
+        for one in report.quantizers:
             settings = ", ".join(one.settings) or "none"
             print_line(f"{one.id}: accepted; {counted(len(one.rules), 'rule')}, settings: {settings}")
 
