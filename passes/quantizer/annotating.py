@@ -194,7 +194,7 @@ class Search:
 
     def annotate(self, rule: AnnotatingRule, pattern: StandalonePattern, call: Node) -> None:
         """Annotate the match of a rule that ends at a call, if there is one and no other rule has its calls."""
-        if self._obstacle(rule, pattern, call, None) is not None:
+        if self._mismatch(rule, pattern, call, None) is not None:
             return
         found = pattern.find(call, self.facts)
         assert found is not None, "nothing stands against it"
@@ -209,9 +209,9 @@ class Search:
 
     def why_not(self, rule: AnnotatingRule, pattern: StandalonePattern, call: Node) -> str | None:
         """Return what stands against a match of a rule that ends at a call; None if nothing does."""
-        return self._obstacle(rule, pattern, call, FailureTrace())
+        return self._mismatch(rule, pattern, call, FailureTrace())
 
-    def _obstacle(
+    def _mismatch(
         self, rule: AnnotatingRule, pattern: StandalonePattern, call: Node, trace: FailureTrace | None
     ) -> str | None:
         found = pattern.find(call, self.facts, trace)

@@ -1,4 +1,4 @@
-"""The quantizer `xnnpack` beside the official one: the same annotations, on models that nobody wrote for it."""
+"""The quantizer `xnnpack` beside the official one: the same annotations, on models that were not written for it."""
 
 from __future__ import annotations
 
