@@ -129,6 +129,7 @@ from .optimize.fold_constants import FoldReport as FoldReport
 from .optimize.propagate import PropagationPass as PropagationPass
 from .optimize.propagate import PropagationReport as PropagationReport
 from .optimize.propagate import convertible_inputs as convertible_inputs
+from .optimize.propagate import counted_propagations as counted_propagations
 from .optimize.quantized_embeddings import FuseQuantizedEmbeddings as FuseQuantizedEmbeddings
 from .optimize.quantized_embeddings import has_quantized_embeddings as has_quantized_embeddings
 from .pipelines.model import edge_settings as edge_settings

@@ -68,6 +68,7 @@ from .engine.rewriting import RewriteOptions, RuleEngine
 from .explain.explanation import Mismatch, NodeExplanation, RuleExplanation, explain_rule
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .functions.graph import GraphFacts
+from .functions.ranges import Range, widest
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
@@ -77,13 +78,23 @@ from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
-from .propagation.account import NodeAccount, account_of_node
-from .propagation.declaration import Propagation, load_propagation, parse_propagation, shipped_propagations
+from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
+from .propagation.declaration import Propagation
+from .propagation.fixpoint import InferredValues, facts_of, tell_ranges
+from .propagation.inference import Inference
+from .propagation.loading import (
+    load_analysis,
+    load_inference,
+    load_propagation,
+    parse_analysis,
+    parse_propagation,
+    shipped_propagations,
+)
 from .propagation.materialising import apply_solution
 from .propagation.model import PropagationModel, Solver, propagation_schema, propagation_schema_text
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
-from .propagation.squares import PropagationVerdict, check_propagation
+from .propagation.trying import PropagationVerdict, check_propagation
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
@@ -109,6 +120,8 @@ __all__ = [
     "FailureTrace",
     "GraphFacts",
     "Guard",
+    "Inference",
+    "InferredValues",
     "KernelCost",
     "LoadedBook",
     "Mismatch",
@@ -126,6 +139,7 @@ __all__ = [
     "PropagationModel",
     "PropagationVerdict",
     "PythonBook",
+    "Range",
     "Registry",
     "Rejection",
     "Relations",
@@ -155,6 +169,7 @@ __all__ = [
     "YamlPath",
     "YamlSource",
     "acceptance_file",
+    "account_of_fact",
     "account_of_node",
     "apply_solution",
     "backend_books",
@@ -176,11 +191,15 @@ __all__ = [
     "compile_pattern",
     "describe_model",
     "explain_rule",
+    "fact_text",
+    "facts_of",
     "import_libraries",
     "is_shipped",
     "language_words",
+    "load_analysis",
     "load_book",
     "load_books",
+    "load_inference",
     "load_propagation",
     "name_of",
     "near_instances",
@@ -188,6 +207,7 @@ __all__ = [
     "notation_of",
     "operators_with",
     "other_backend_classes",
+    "parse_analysis",
     "parse_book",
     "parse_propagation",
     "pattern_instance",
@@ -215,10 +235,12 @@ __all__ = [
     "stored_rule",
     "surrounding",
     "takes_special_values",
+    "tell_ranges",
     "trace_rule",
     "unaccepted_rules",
     "unfuse",
     "variable_types_page",
+    "widest",
     "with_between",
     "with_meanings",
     "witness_text",

@@ -27,6 +27,7 @@ class BackendClass(BaseModel):
         extent: How much of its work is done here: the `same`, more (`wider`), a part (`narrower`), `nothing`.
         rules: Ids of the rules that do it, of the package's book or of a general one.
         passes: Names of exirkit's passes that do it.
+        propagations: Names of analyses of the whole graph that do it.
         expressible: If nothing is done of its work, what would say it: `rules`, a `propagation`, `neither` of them;
             `done` if nothing is left to do here; `base` if the class rewrites nothing itself.
         remark: In what it differs, or what is in the way.
@@ -41,13 +42,14 @@ class BackendClass(BaseModel):
     extent: Extent
     rules: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
+    propagations: tuple[str, ...] = ()
     expressible: Expressible | None = None
     remark: str = ""
 
     @model_validator(mode="after")
     def _reasons(self) -> BackendClass:
-        if (self.extent == "nothing") == bool(self.rules or self.passes):
-            raise ValueError(f"{self.name}: rules or passes are named exactly where they do something")
+        if (self.extent == "nothing") == bool(self.rules or self.passes or self.propagations):
+            raise ValueError(f"{self.name}: rules, passes or propagations are named exactly where they do something")
         if not self.remark and self.extent in ("narrower", "nothing"):
             raise ValueError(f"{self.name}: a remark has to say what is left out, or why")
         if (self.extent == "nothing") != (self.expressible is not None):

@@ -33,6 +33,7 @@ from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.explain.explanation import explain_rule
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import source_of
+from exirkit.patterns.propagation.fixpoint import tell_ranges, told_ranges
 from exirkit.patterns.syntax.attributes import attributed_terms
 from exirkit.patterns.syntax.terms import Call, walk
 
@@ -105,6 +106,7 @@ def _lowered(program: ExportedProgram, kept: Sequence[Any] = (), *, simplifies: 
             lowered: ExportedProgram = chain.to_edge(
                 program, compile_config=config, pipeline=pipeline
             ).exported_program()
+            tell_ranges(lowered, told_ranges(program))
             return lowered
     except (DiagnosticError, *RAISED):
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import operators_with
+from exirkit.ir import FakeTensor, operators_with
 from exirkit.patterns.checking.attribute_trials import (
     attribute_of,
     shown_attributes,
@@ -23,10 +23,13 @@ from exirkit.patterns.checking.attribute_trials import (
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
 from exirkit.patterns.checking.stored_limits import with_limit
+from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
+from exirkit.patterns.functions.words import tensor_facts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of, traits_of
+from exirkit.patterns.propagation.domains import RANGES
 from exirkit.patterns.syntax.attributes import Attribute
 from exirkit.patterns.syntax.chains import chains_of, shown_chains
 from exirkit.patterns.syntax.constant_names import FACTS
@@ -422,6 +425,21 @@ class TrialFacts:
     def range_of(self, size: Any) -> tuple[Any, Any]:
         """Return the size itself."""
         return size, size
+
+    def value_range(self, x: Any) -> Range:
+        """Return the range of a tensor, or a wider one: a graph knows the least one or less."""
+        if not isinstance(x, torch.Tensor) or x.is_meta or isinstance(x, FakeTensor):
+            return widest(tensor_facts(x).dtype)
+        found = range_of_elements(x)
+        return RANGES.weaker(found, x, random.Random(f"{self.rule.id}:{found}"))
+
+    def grid(self, x: Any) -> Any:
+        """Raise an error: values that are drawn are of no grid.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("trials of rules draw tensors of no grid")
 
     def target_has(self, capability: str) -> bool:
         """Assume that the target can do it."""

@@ -6,6 +6,7 @@ import math
 import operator
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,15 +22,20 @@ from exirkit.ir import (
     GraphEditor,
     SubgraphEditor,
     attribute_of,
+    control_flow_call,
     is_module_program,
     is_pure,
     stored_tensor,
     underlying,
+    value_of,
     widens,
 )
+from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
+from exirkit.patterns.propagation.fixpoint import InferredValues
+from exirkit.patterns.propagation.loading import ELEMENT_RANGES, GRIDS, load_inference
 
 # Which values are known while a program is lowered, and what they are
 
@@ -295,6 +301,7 @@ class ProgramFacts:
             self.constants = ConstantValues(editor.program)
         self.options = dict(options or {})
         self.target = target
+        self._outer = outer
 
     def is_constant(self, x: Any) -> bool:
         """Whether a value is known while the program is lowered."""
@@ -380,6 +387,50 @@ class ProgramFacts:
         return tuple(
             int(end) if end.is_number and end.is_finite else float("inf") for end in (known.lower, known.upper)
         )  # type: ignore[return-value]
+
+    def value_range(self, x: Any) -> Range:
+        """Return between which numbers the elements of a tensor lie."""
+        if isinstance(x, Node):
+            found = self._ranges.of(x)
+            return found if isinstance(found, Range) else widest(value_of(x).dtype)
+        return range_of_elements(x)
+
+    def grid(self, x: Any) -> Any:
+        """Return with which parameters the elements of a tensor are quantised without a loss.
+
+        Raises:
+            TypeError: None are known.
+        """
+        found = self._grids.of(x) if isinstance(x, Node) else None
+        if found is None:
+            raise TypeError("no grid is known of the tensor")
+        return found
+
+    @cached_property
+    def _ranges(self) -> InferredValues:
+        return self._inferred(ELEMENT_RANGES)
+
+    @cached_property
+    def _grids(self) -> InferredValues:
+        return self._inferred(GRIDS)
+
+    def _inferred(self, name: str) -> InferredValues:
+        """Return what is known of the graph; of a body of control flow, what its call hands it."""
+        inference = load_inference(name)
+        if self._outer is None:
+            return InferredValues(inference, stored=self._stored)
+        around = self._outer._ranges if name == ELEMENT_RANGES else self._outer._grids
+        bodies = [
+            body
+            for node in self._outer.editor.graph.nodes
+            if control_flow_call(node) is not None
+            for body in around.bodies(node)
+            if body.graph is self.editor.graph
+        ]
+        return bodies[0] if len(bodies) == 1 else InferredValues(inference)
+
+    def _stored(self, node: Node) -> torch.Tensor | None:
+        return self.constants.value(node) if self.constants.is_stored(node) else None
 
     def target_has(self, capability: str) -> bool:
         """Whether the target has a kernel or a feature."""

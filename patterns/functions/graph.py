@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import dim_order_from_stride, module_paths, value_of
+from exirkit.patterns.functions.ranges import Range
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts, word
 from exirkit.patterns.syntax.expressions import SYMBOLIC, compare
 
@@ -54,6 +55,14 @@ class GraphFacts(Protocol):
 
     def range_of(self, size: Any) -> tuple[Any, Any]:
         """Smallest and largest value of a size."""
+        ...
+
+    def value_range(self, x: Any) -> Range:
+        """What is known of the elements of a tensor."""
+        ...
+
+    def grid(self, x: Any) -> Any:
+        """With which parameters the elements of a tensor are quantised without a loss."""
         ...
 
     def target_has(self, capability: str) -> bool:
@@ -131,14 +140,6 @@ def distance(facts: GraphFacts, a: Any, b: Any) -> int:
 def no_mutation_between(facts: GraphFacts, a: Any, b: Any) -> bool:
     """Whether nothing between two values writes to a tensor."""
     return not facts.is_written_between(a, b)
-
-
-class Range:
-    """What is known of a size: `lo`, `hi`."""
-
-    def __init__(self, lo: Any, hi: Any) -> None:
-        self.lo = lo
-        self.hi = hi
 
 
 @word(needs_facts=True)

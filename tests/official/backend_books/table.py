@@ -159,7 +159,10 @@ settings and checks), {done} have their work done, all of it or a part.
 
 def _entries(classes: PackageClasses, lengths: Mapping[str, int]) -> str:
     rows = [_row(one, lengths) for one in classes.entries]
-    return _table(["class", "what it does", "extent", "rules and passes", "lines there", "lines here", "remark"], rows)
+    return _table(
+        ["class", "what it does", "extent", "rules, passes and propagations", "lines there", "lines here", "remark"],
+        rows,
+    )
 
 
 def _summary(every: Mapping[str, PackageClasses], lengths: Mapping[str, int]) -> str:
@@ -183,6 +186,7 @@ def _summary(every: Mapping[str, PackageClasses], lengths: Mapping[str, int]) ->
 
 def _row(one: BackendClass, lengths: Mapping[str, int]) -> list[str]:
     done_by = [f"`{each}`" for each in one.rules] + [f"pass `{each}`" for each in one.passes]
+    done_by += [f"propagation `{each}`" for each in one.propagations]
     here = str(sum(lengths[rule] for rule in one.rules)) if one.rules else ""
     by = f" ({_BY[one.expressible]})" if one.expressible is not None and one.expressible in _BY else ""
     return [f"`{one.name}`", one.does, one.extent + by, " ".join(done_by), str(one.lines), here, one.remark]

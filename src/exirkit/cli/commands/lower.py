@@ -15,7 +15,7 @@ import typer
 
 from exirkit.cli.choices import ChosenPipelines, choose_partitioners, choose_pipelines, planning_pass, require_checked
 from exirkit.cli.choices import rules_of as rules_of_books
-from exirkit.cli.console import Steps, nbytes_text, output_to_stderr, print_json, print_line, print_table
+from exirkit.cli.console import Steps, counted, nbytes_text, output_to_stderr, print_json, print_line, print_table
 from exirkit.cli.files import check_writable, expand_books, write_text
 from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, Libraries, ModelTarget, Planner, Strict
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from exirkit.cli.program_file import BookOperator, BytesByKind, OperatorCount
-    from exirkit.passes import ExecutorchBackendConfig, Partitioner
+    from exirkit.passes import ExecutorchBackendConfig, Partitioner, PropagationReport
     from exirkit.program import EdgeProgramManager, ExecutorchProgramManager
 
     Transform = Callable[[EdgeProgramManager], EdgeProgramManager]
@@ -70,6 +70,7 @@ class LowerReport:
         file: The file that was written.
         nbytes: Its size.
         book_operators: Operators of the file that rule books define: a runtime needs them.
+        propagations: What analyses of the whole graph did, by their names.
         seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
     """
 
@@ -79,6 +80,7 @@ class LowerReport:
     bytes_by_kind: BytesByKind
     methods: list[LoweredMethod]
     book_operators: list[BookOperator]
+    propagations: dict[str, PropagationReport]
     seconds: dict[str, float]
     ok: bool = True
 
@@ -261,20 +263,21 @@ def lower_exported(
     """
     from exirkit.cli.program_file import book_operators, bytes_by_kind
     from exirkit.emit import open_program
-    from exirkit.passes import ExecutorchBackendConfig
+    from exirkit.passes import ExecutorchBackendConfig, counted_propagations
     from exirkit.program import lower_to_backends, to_edge
 
     chosen = pipelines or ChosenPipelines()
-    if partitioners:
-        with steps.phase("to_backends"), output_to_stderr():
-            edge = lower_to_backends(exported, partitioners, transform, progress=steps)
-    else:
-        with steps.phase("to_edge"):
-            edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
-        edge = transform(edge)
-    with steps.phase("to_executorch"):
-        configuration = config or ExecutorchBackendConfig()
-        manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
+    with counted_propagations() as propagated:
+        if partitioners:
+            with steps.phase("to_backends"), output_to_stderr():
+                edge = lower_to_backends(exported, partitioners, transform, progress=steps)
+        else:
+            with steps.phase("to_edge"):
+                edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
+            edge = transform(edge)
+        with steps.phase("to_executorch"):
+            configuration = config or ExecutorchBackendConfig()
+            manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
         manager.save(output)
         manager.write_tensor_data_to_file(output.parent)
@@ -285,7 +288,9 @@ def lower_exported(
     methods = [
         _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
     ]
-    return LowerReport(target, os.fspath(output), nbytes, kinds, methods, defined, dict(steps.seconds))
+    return LowerReport(
+        target, os.fspath(output), nbytes, kinds, methods, defined, dict(propagated), dict(steps.seconds)
+    )
 
 
 def _lowered_method(
@@ -335,6 +340,10 @@ def print_lowered(report: LowerReport, file: str) -> None:
             print_line(f"delegates of {method.name}: {shown}")
     print_bytes(report.bytes_by_kind)
     print_book_operators(report.book_operators)
+    for name, one in report.propagations.items():
+        stored = f", {counted(one.stored, 'stored tensor')} converted while lowering" if one.stored else ""
+        calls, conversions = counted(one.converted_calls, "call"), counted(one.conversions, "conversion")
+        print_line(f"{name}: {calls} converted, {conversions}{stored}")
     print_line()
     seconds = ", ".join(f"{name} {value:.2f}" for name, value in report.seconds.items())
     print_line(f"seconds: {seconds}; together {sum(report.seconds.values()):.2f}")
