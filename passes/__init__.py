@@ -119,6 +119,7 @@ from .memory.problem import PlanningProblem as PlanningProblem
 from .memory.problem import PlanningResult as PlanningResult
 from .memory.problem import Pool as Pool
 from .optimize.clean_up import ApplyRules as ApplyRules
+from .optimize.clean_up import ChangeInterface as ChangeInterface
 from .optimize.clean_up import EliminateDeadCode as EliminateDeadCode
 from .optimize.clean_up import MergeEqualNodes as MergeEqualNodes
 from .optimize.clean_up import MergeReport as MergeReport
