@@ -36,6 +36,7 @@ from .books.shipped import (
     backend_chain_text,
     book_text,
     is_shipped,
+    named_books,
     shipped_books,
 )
 from .books.traces import TracedLiteral, TracedRule, size_names, trace_rule
@@ -202,6 +203,7 @@ __all__ = [
     "load_inference",
     "load_propagation",
     "name_of",
+    "named_books",
     "near_instances",
     "normalized_arguments",
     "notation_of",
