@@ -2,7 +2,13 @@
 
 from exirkit.ir import SourceText, YamlError, YamlPath, YamlSource, describe_model, operators_with, read_yaml
 
-from .books.backend_classes import BackendClass, BackendClasses, backend_classes
+from .books.backend_classes import (
+    BackendClass,
+    BackendClasses,
+    PackageClasses,
+    backend_classes,
+    other_backend_classes,
+)
 from .books.bound_patterns import bind_pattern_to_op, bound_book
 from .books.loading import (
     LoadedBook,
@@ -30,6 +36,7 @@ from .books.shipped import (
     backend_chain_text,
     book_text,
     is_shipped,
+    named_books,
     shipped_books,
 )
 from .books.traces import TracedLiteral, TracedRule, size_names, trace_rule
@@ -62,22 +69,33 @@ from .engine.rewriting import RewriteOptions, RuleEngine
 from .explain.explanation import Mismatch, NodeExplanation, RuleExplanation, explain_rule
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .functions.graph import GraphFacts
+from .functions.ranges import Range, widest
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
-from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .matching.standalone_patterns import PatternMatch, StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
 from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, name_of
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
-from .propagation.account import NodeAccount, account_of_node
-from .propagation.declaration import Propagation, load_propagation, parse_propagation, shipped_propagations
+from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
+from .propagation.declaration import Propagation
+from .propagation.fixpoint import InferredValues, facts_of, tell_ranges
+from .propagation.inference import Inference
+from .propagation.loading import (
+    load_analysis,
+    load_inference,
+    load_propagation,
+    parse_analysis,
+    parse_propagation,
+    shipped_propagations,
+)
 from .propagation.materialising import apply_solution
 from .propagation.model import PropagationModel, Solver, propagation_schema, propagation_schema_text
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
-from .propagation.squares import PropagationVerdict, check_propagation
+from .propagation.trying import PropagationVerdict, check_propagation
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
@@ -103,6 +121,8 @@ __all__ = [
     "FailureTrace",
     "GraphFacts",
     "Guard",
+    "Inference",
+    "InferredValues",
     "KernelCost",
     "LoadedBook",
     "Mismatch",
@@ -111,7 +131,9 @@ __all__ = [
     "NodeExplanation",
     "OperatorDefinition",
     "OperatorTable",
+    "PackageClasses",
     "PatternInstance",
+    "PatternMatch",
     "Problem",
     "ProgramFacts",
     "ProgramNotation",
@@ -119,6 +141,7 @@ __all__ = [
     "PropagationModel",
     "PropagationVerdict",
     "PythonBook",
+    "Range",
     "Registry",
     "Rejection",
     "Relations",
@@ -148,6 +171,7 @@ __all__ = [
     "YamlPath",
     "YamlSource",
     "acceptance_file",
+    "account_of_fact",
     "account_of_node",
     "apply_solution",
     "backend_books",
@@ -169,17 +193,24 @@ __all__ = [
     "compile_pattern",
     "describe_model",
     "explain_rule",
+    "fact_text",
+    "facts_of",
     "import_libraries",
     "is_shipped",
     "language_words",
+    "load_analysis",
     "load_book",
     "load_books",
+    "load_inference",
     "load_propagation",
     "name_of",
+    "named_books",
     "near_instances",
     "normalized_arguments",
     "notation_of",
     "operators_with",
+    "other_backend_classes",
+    "parse_analysis",
     "parse_book",
     "parse_propagation",
     "pattern_instance",
@@ -207,10 +238,12 @@ __all__ = [
     "stored_rule",
     "surrounding",
     "takes_special_values",
+    "tell_ranges",
     "trace_rule",
     "unaccepted_rules",
     "unfuse",
     "variable_types_page",
+    "widest",
     "with_between",
     "with_meanings",
     "witness_text",

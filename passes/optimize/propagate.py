@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +62,20 @@ class PropagationReport:
         )
 
 
+_COUNTED: ContextVar[dict[str, PropagationReport] | None] = ContextVar("_COUNTED", default=None)
+
+
+@contextmanager
+def counted_propagations() -> Iterator[Mapping[str, PropagationReport]]:
+    """Count what all propagations do that run inside, in pipelines or on their own, by their names."""
+    counted: dict[str, PropagationReport] = {}
+    token = _COUNTED.set(counted)
+    try:
+        yield counted
+    finally:
+        _COUNTED.reset(token)
+
+
 @dataclass(eq=False)
 class PropagationPass(ReportingPass[PropagationReport]):
     """Choose a value for every tensor as a propagation says, and convert where values meet that differ.
@@ -115,6 +131,10 @@ class PropagationPass(ReportingPass[PropagationReport]):
             folded,
             (len(around.paid), sum(one.cost for one in around.paid)),
         )
+        counted = _COUNTED.get()
+        if counted is not None:
+            known = counted.get(report.propagation)
+            counted[report.propagation] = report if known is None else known.plus(report)
         if is_body and self.reports:
             self.reports[-1] = self.reports[-1].plus(report)
         else:

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from exirkit.ir import DocumentCodes, read_document
-from exirkit.patterns.books.shipped import backend_classes_text
+from exirkit.patterns.books.shipped import backend_classes_text, other_classes_text
 
 _CODES = DocumentCodes(syntax="EK201", form="EK202")
 _LARGEST_CHARACTERS = 1 << 20
 
 Extent = Literal["same", "wider", "narrower", "nothing"]
+Expressible = Literal["rules", "propagation", "done", "neither", "base"]
 
 
 class BackendClass(BaseModel):
@@ -26,6 +27,9 @@ class BackendClass(BaseModel):
         extent: How much of its work is done here: the `same`, more (`wider`), a part (`narrower`), `nothing`.
         rules: Ids of the rules that do it, of the package's book or of a general one.
         passes: Names of exirkit's passes that do it.
+        propagations: Names of analyses of the whole graph that do it.
+        expressible: If nothing is done of its work, what would say it: `rules`, a `propagation`, `neither` of them;
+            `done` if nothing is left to do here; `base` if the class rewrites nothing itself.
         remark: In what it differs, or what is in the way.
     """
 
@@ -38,31 +42,57 @@ class BackendClass(BaseModel):
     extent: Extent
     rules: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
+    propagations: tuple[str, ...] = ()
+    expressible: Expressible | None = None
     remark: str = ""
 
     @model_validator(mode="after")
     def _reasons(self) -> BackendClass:
-        if (self.extent == "nothing") == bool(self.rules or self.passes):
-            raise ValueError(f"{self.name}: rules or passes are named exactly where they do something")
+        if (self.extent == "nothing") == bool(self.rules or self.passes or self.propagations):
+            raise ValueError(f"{self.name}: rules, passes or propagations are named exactly where they do something")
         if not self.remark and self.extent in ("narrower", "nothing"):
             raise ValueError(f"{self.name}: a remark has to say what is left out, or why")
+        if (self.extent == "nothing") != (self.expressible is not None):
+            raise ValueError(f"{self.name}: where nothing is done, and only there, an entry says what would express it")
         return self
 
 
-class BackendClasses(BaseModel):
+class PackageClasses(BaseModel):
     """The classes of one package.
 
     Attributes:
-        classes: Version of the form: 1.
         package: Folder of the package in the official tree.
         entries: Its classes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    classes: Literal[1]
     package: str
     entries: tuple[BackendClass, ...]
+
+
+class BackendClasses(PackageClasses):
+    """The classes of a package that has a book.
+
+    Attributes:
+        classes: Version of the form: 1.
+    """
+
+    classes: Literal[1]
+
+
+class _OtherPackages(BaseModel):
+    """The classes of packages that have no book.
+
+    Attributes:
+        classes: Version of the form: 1.
+        packages: The packages.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    classes: Literal[1]
+    packages: tuple[PackageClasses, ...]
 
 
 def backend_classes(name: str) -> BackendClasses:
@@ -76,3 +106,13 @@ def backend_classes(name: str) -> BackendClasses:
     """
     text = backend_classes_text(name)
     return read_document(text, BackendClasses, _CODES, file=f"{name}.yaml", largest=_LARGEST_CHARACTERS).model
+
+
+def other_backend_classes() -> tuple[PackageClasses, ...]:
+    """Return what is known of the classes of packages that have no book.
+
+    Raises:
+        ModelError: EK201, EK202, the file that comes with exirkit is damaged.
+    """
+    text, file = other_classes_text(), "other_packages.yaml"
+    return read_document(text, _OtherPackages, _CODES, file=file, largest=_LARGEST_CHARACTERS).model.packages

@@ -23,6 +23,7 @@ from exirkit.ir import (
     read_text,
 )
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
+from exirkit.patterns.books.quantized_variables import expanded
 from exirkit.patterns.books.shipped import BACKENDS, backend_books, book_text, is_shipped, shipped_books
 from exirkit.patterns.books.tables import tables_of_book, with_tables
 from exirkit.patterns.matching.compiled_rule import CompiledRule, RuleTexts, compile_rule, texts_of
@@ -70,13 +71,13 @@ class LoadedBook:
         return [one for one in self.found if one.severity == "error"]
 
     def rule(self, rule_id: str) -> CompiledRule:
-        """Return a rule by its id.
+        """Return a rule by its id; of one that stands for several, by the id in the book, the first of these.
 
         Raises:
             UsageError: EK206, there is none.
         """
         for one in self.rules:
-            if one.id == rule_id:
+            if rule_id in (one.id, one.rule.origin):
                 return one
         raise UsageError(
             Diagnostic(
@@ -300,11 +301,15 @@ def compile_book(
         if open_literals:
             loaded.found += [_named(one, rule.id) for one in open_literals]
             continue
-        rule = with_tables(_with_types(rule, {**types, **book.types}), rows)
-        scope = Scope(table, macros=macros, tables=tables, attributes=loaded.attributes)
-        compiled = compile_rule(rule, written, scope)
-        loaded.found += [_named(one, rule.id) for one in scope.found]
-        if compiled is not None:
+        made = expanded(with_tables(_with_types(rule, {**types, **book.types}), rows), written, table)
+        loaded.found += [_named(one, rule.id) for one in made.found]
+        for variant, texts_of_variant in made.rules:
+            scope = Scope(table, macros=macros, tables=tables, attributes=loaded.attributes)
+            compiled = compile_rule(variant, texts_of_variant, scope)
+            loaded.found += [_named(one, rule.id) for one in scope.found]
+            if compiled is None:
+                # The other variants are wrong in the same way.
+                break
             loaded.rules.append(compiled)
             loaded.found += illegal_operators(compiled, table)
     loaded.operators = {**operators, **loaded.operators}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch.fx import Node
 
 from exirkit.ir import document_schema, or_one, schema_text
@@ -242,6 +242,10 @@ class Rule(Strict):
         where: Conditions; a plain text is a guard of kind `sound`.
         let: Numbers and tensors computed once per match, from constants.
         replace: Program whose results take the place of the roots; or a list of cases.
+        uses: Program that computes, from what replaces a value of the program and is called `new`, what the uses of the
+            old one get.
+        shared: `all`: a stored tensor that several calls use, or that shares memory with another one, is replaced as
+            well, for all of them.
         keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice; and what
             becomes of attributes of matched calls: `{act: first}`, `last` or `none`.
         gen: What trials keep to besides `vars`; it must follow from the operators themselves, since no match checks it.
@@ -255,6 +259,8 @@ class Rule(Strict):
         opaque: Registered predicates and builders that the rule uses are beyond static analysis; said for the reader.
         varying: Sizes of `vars` that may vary at run time: the rule must apply then, and is tried on programs in which
             they do.
+        quantized: Operands, and `result`, with how they are quantized in a variant of the rule that is derived: `any`,
+            `per_tensor`, `per_channel(0 -> 1)`.
     """
 
     id: RuleId
@@ -271,6 +277,8 @@ class Rule(Strict):
     where: tuple[Guard, ...] = ()
     let: ProgramText | None = None
     replace: ProgramText | tuple[Case, ...]
+    uses: ProgramText | None = None
+    shared: Literal["all"] | None = None
     keep: tuple[Name | Carried, ...] = ()
     meta: MetadataPolicy = MetadataPolicy()
     gen: ExpressionText | None = None
@@ -282,6 +290,7 @@ class Rule(Strict):
     tune: dict[Name, Annotated[tuple[int, ...], Field(min_length=1, max_length=20)]] = {}
     recursive: bool = False
     varying: tuple[Name, ...] = ()
+    quantized: dict[Name, Annotated[str, Field(min_length=1, max_length=200)]] = {}
     equiv: Equivalence = Equivalence()
     verify: Verification = Verification()
 
@@ -312,6 +321,19 @@ class Rule(Strict):
         if isinstance(given.get("vars"), dict):
             given["vars"] = {name: "bool" if text is bool else text for name, text in given["vars"].items()}
         return given
+
+    _origin: str | None = PrivateAttr(default=None)
+
+    @property
+    def origin(self) -> str:
+        """Id of the rule of the book that it was made of, or its own."""
+        return self._origin or self.id
+
+    def with_origin(self, origin: str) -> Rule:
+        """Return the rule as one that was made of another rule of its book."""
+        made = self.model_copy()
+        made._origin = origin
+        return made
 
     @property
     def family(self) -> str:

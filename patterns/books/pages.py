@@ -124,7 +124,7 @@ def _page(loaded: LoadedBook, book: RuleBook) -> str:
         ["rule", "kind", "what it does"],
         [(_link(rule.id, f"#{anchors[rule.id]}"), plain(rule.family), plain(rule.doc or "")) for rule in book.rules],
     )
-    compiled = {one.id: one for one in loaded.rules}
+    compiled = {one.rule.origin: one for one in reversed(loaded.rules)}
     for rule in book.rules:
         lines += ["", f"## {plain(rule.id)}", "", *_rule(rule, compiled[rule.id])]
     lines += _definitions(book)
@@ -143,7 +143,7 @@ def _rule(rule: Rule, compiled: CompiledRule) -> list[str]:
     lines = [plain(rule.doc), ""] if rule.doc else []
     lines += ["Looks for", "", *block(rule.match)]
     if rule.vars:
-        rows = [(code(name), code(str(compiled.variables[name]))) for name in rule.vars]
+        rows = [(code(name), code(str(compiled.variables.get(name, rule.vars[name])))) for name in rule.vars]
         lines += ["", *table(["name", "what it stands for"], rows)]
     lines += _conditions(rule)
     if rule.let:

@@ -30,7 +30,7 @@ from .loading import LoadedBook, compile_book
 
 Written = TypeVar("Written", bound=type)
 
-_PROGRAMS = ("match", "replace", "let")
+_PROGRAMS = ("match", "replace", "let", "uses")
 
 
 class PythonBook:
@@ -129,7 +129,8 @@ def _fields_of(definition: ast.ClassDef, file: str, rule_id: str) -> tuple[dict[
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             given[node.targets[0].id] = _literal(node, rule_id, file)
         elif not (isinstance(node, ast.Expr | ast.Pass)):
-            raise _unreadable(rule_id, "a rule has annotations, match, replace, let and assignments", file, node.lineno)
+            what = f"a rule has annotations, {', '.join(_PROGRAMS)} and assignments"
+            raise _unreadable(rule_id, what, file, node.lineno)
     return given, places
 
 

@@ -30,8 +30,9 @@ from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternR
 from exirkit.patterns.checking.trials import RAISED, TrialFacts, is_undefined
 from exirkit.patterns.matching.compiled_rule import CompiledCase, CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, parse_statements, surely_true, truth
-from exirkit.patterns.syntax.programs import FACTS, Builder
+from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.sampling import MAX_ELEMENTS, Cell, Draw, Sample, Sampler, SamplingError
@@ -107,7 +108,7 @@ class AssignmentMaker:
     def _plain(self, cell: Cell) -> Sample | None:
         for _ in range(_MOST_TRIES):
             draw = Draw(self.sampler.ordered, self.sampler.problem, self.rng, "normal", MAX_ELEMENTS)
-            draw.may_alias = False
+            draw.may_alias = draw.has_values = False
             sample = self.sampler.drawn(draw, cell, _on_meta)
             if sample is not None:
                 return sample

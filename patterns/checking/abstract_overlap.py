@@ -15,8 +15,8 @@ from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import name_of, traits_of
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
-from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,

@@ -24,6 +24,7 @@ from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.relations import Relations, relations_of_book
 from exirkit.patterns.checking.table_trials import row_without_witness
 from exirkit.patterns.checking.trials import RAISED, Counterexample, PositiveReport, RuleTrials
+from exirkit.patterns.checking.value_root_trials import uses_without_witness, value_findings
 from exirkit.patterns.checking.varying_trials import varying_findings
 from exirkit.patterns.checking.witnesses import StoredRule, WitnessBook, replay, rule_text_hash
 from exirkit.patterns.engine.application import RuleApplication
@@ -32,6 +33,7 @@ from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.explain.explanation import explain_rule
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import source_of
+from exirkit.patterns.propagation.fixpoint import tell_ranges, told_ranges
 from exirkit.patterns.syntax.attributes import attributed_terms
 from exirkit.patterns.syntax.terms import Call, walk
 
@@ -51,6 +53,9 @@ def unmatched_dialects(rule: CompiledRule, *, seed: int = 0, made: Collection[An
         seed: Of the values that its pattern is exported with.
         made: Operators that other rules of the book write: what a rule meets among their results was never lowered.
     """
+    if rule.pattern.kind != "calls":
+        # What a program stores, takes and gives is the same in all dialects.
+        return
     if attributed_terms(rule.pattern.terms):
         # Other rules give calls their attributes, in programs that are lowered already.
         return
@@ -101,6 +106,7 @@ def _lowered(program: ExportedProgram, kept: Sequence[Any] = (), *, simplifies: 
             lowered: ExportedProgram = chain.to_edge(
                 program, compile_config=config, pipeline=pipeline
             ).exported_program()
+            tell_ranges(lowered, told_ranges(program))
             return lowered
     except (DiagnosticError, *RAISED):
         return None
@@ -254,7 +260,7 @@ def check_book(
     """
     verdict = BookVerdict(book.file, list(book.found))
     wanted = None if only is None else set(only)
-    rules = [rule for rule in book.rules if wanted is None or rule.id in wanted]
+    rules = [rule for rule in book.rules if wanted is None or rule.is_named_in(wanted)]
     for number, rule in enumerate(rules, 1):
         if progress is not None:
             progress(rule.id, number, len(rules))
@@ -331,6 +337,8 @@ def check_rule(
             _miss(bench, verdict, stored, is_fast=is_fast)
             verdict.found += [one for miss in verdict.near_misses for one in _about(rule, miss, is_strict)]
             verdict.found += varying_findings(bench)
+            is_structural = any(one.is_structural for one in verdict.near_misses)
+            verdict.found += value_findings(bench, asks_the_graph=is_structural)
             verdict.found += unmatched_dialects(rule, seed=seed, made=made)
         # What is only worth knowing comes after what is wrong.
         verdict.found += abstract
@@ -366,6 +374,8 @@ def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagn
     """Yield what is wrong with a guard, loop or row: nothing shows what it is for, or it is not what it is called."""
     if one.what == "loop" and one.witness is None:
         yield loop_without_witness(rule, one.text, is_tried=one.outcome != "not_run")
+    if one.what == "uses" and one.witness is None:
+        yield uses_without_witness(rule)
     if one.what == "row" and one.witness is None:
         yield from _about_row(rule, one, is_strict)
     if one.what != "guard" or any(skip.what.strip() == one.text.strip() for skip in rule.rule.verify.skip):

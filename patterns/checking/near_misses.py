@@ -20,6 +20,7 @@ from exirkit.patterns.checking.pattern_execution import shapes_of, terms_on_way
 from exirkit.patterns.checking.pattern_programs import PatternInstance, instance_of, program_of, second_name
 from exirkit.patterns.checking.table_trials import Row, exchanged_rows, rows_of
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial, shown
+from exirkit.patterns.checking.value_root_trials import without_uses
 from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.matcher import PatternCompiler
@@ -32,7 +33,7 @@ from exirkit.patterns.syntax.terms import Attributed, Call, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
 from exirkit.patterns.types.tensors import TensorVariable
 
-Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute"]
+Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute", "uses"]
 
 _USERS = re.compile(r"\s*users\(\s*(\w+)\s*\)\s*==\s*1\s*")
 # Words that ask the program around a match, or the target; no values of a match decide what they say.
@@ -44,7 +45,7 @@ _OF_THE_GRAPH = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """A guard, a literal, a default that is left out, a repeated variable, a loop, or a row of a table.
+    """A guard, a literal, a default that is left out, a repeated variable, a loop, a row of a table, or `uses`.
 
     Attributes:
         kind: Which of them.
@@ -76,6 +77,7 @@ def parts_of(rule: CompiledRule) -> list[Part]:
     parts += [Part("repeated", name) for name in repeated_variables(rule)]
     parts += _attributes(rule)
     parts += [Part("loop", text, loop=loop) for text, loop in loops_of(rule)]
+    parts += [Part("uses", "uses")] if rule.rule.uses is not None else []
     parts += [Part("row", text, row=row) for text, row in rows_of(rule)]
     return parts
 
@@ -266,7 +268,7 @@ class NearMiss:
     """One part of a rule, and what happens without it.
 
     Attributes:
-        what: `guard`, `literal`, `default`, `repeated`, `loop` or `row`.
+        what: `guard`, `literal`, `default`, `repeated`, `loop`, `row` or `uses`.
         text: The part.
         witness: Values for which the rule would be wrong without it, and how; None if none was found.
         problem: What differs for them.
@@ -316,7 +318,7 @@ class NearMisses:
         self.parts = parts_of(trials.rule)
 
     def all(self) -> Iterator[NearMiss]:
-        """Yield what became of every guard, literal, default, repeated variable, loop and row."""
+        """Yield what became of every guard, literal, default, repeated variable, loop, row and `uses`."""
         for part in self.parts:
             yield self.search(part)
 
@@ -360,6 +362,8 @@ class NearMisses:
             return self._without_guard(part, number)
         if part.loop is not None:
             return self._with_fewer_turns(part.loop, number)
+        if part.kind == "uses":
+            return self._without_uses(number)
         if part.row is not None:
             return self._with_exchanged_row(part.row, number)
         return self._changed_pattern(part, number)
@@ -383,6 +387,12 @@ class NearMisses:
         trial, _ = self.trials.trial(number)
         if trial is not None:
             for instead, names in fewer_turns(self.trials, trial, loop):
+                yield Attempt(trial.names, instead, self._problem_with(trial, names))
+
+    def _without_uses(self, number: int) -> Iterator[Attempt]:
+        trial, _ = self.trials.trial(number)
+        if trial is not None:
+            for instead, names in without_uses(trial):
                 yield Attempt(trial.names, instead, self._problem_with(trial, names))
 
     def _with_exchanged_row(self, row: Row, number: int) -> Iterator[Attempt]:
@@ -468,7 +478,7 @@ def near_instances(
             trial = None if part.is_structural else trials.trial(number, unless=part.index, profile="normal")[0]
             if trial is not None:
                 yield part.text, instance_of(trials, trial)
-        elif whole is not None:
+        elif whole is not None and part.kind != "uses":
             for _, changed in islice(variants(part, instance_of(trials, whole)), 1):
                 yield part.text, changed
 

@@ -74,7 +74,9 @@ def check_books(
         OSError: A file cannot be read.
     """
     books = [load_book(request.name) for request in requests]
-    wanted = [[rule.id for rule in book.rules if not settings.only or rule.id in settings.only] for book in books]
+    wanted = [
+        [rule.id for rule in book.rules if not settings.only or rule.is_named_in(settings.only)] for book in books
+    ]
     count = sum(map(len, wanted))
     results = _in_turn(requests, books, wanted, settings) if jobs == 1 else _pooled(requests, wanted, settings, jobs)
     verdicts: list[BookVerdict] = []

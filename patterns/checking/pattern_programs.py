@@ -19,11 +19,14 @@ from exirkit.patterns.checking.trials import RuleTrials, Trial
 from exirkit.patterns.engine.meanings import with_meanings
 from exirkit.patterns.engine.report import RewriteReport
 from exirkit.patterns.engine.rewriting import RuleEngine
+from exirkit.patterns.functions.ranges import range_of_elements
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
+from exirkit.patterns.propagation.fixpoint import tell_ranges
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms
 from exirkit.patterns.syntax.programs import Builder
 from exirkit.patterns.syntax.terms import Variable
+from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.tensors import TensorVariable
 
 Kind = Literal["input", "parameter", "buffer", "constant"]
@@ -84,7 +87,8 @@ def instance_of(trials: RuleTrials, trial: Trial) -> PatternInstance:
     for name, variable in trials.rule.variables.items():
         value = names.get(name)
         if isinstance(variable, TensorVariable) and isinstance(value, torch.Tensor):
-            kinds[name] = _kind(variable, value)
+            is_stored = trials.rule.pattern.kind == "stored" and name == root_name(trials.rule.pattern)
+            kinds[name] = "buffer" if is_stored else _kind(variable, value)
     return PatternInstance(trials.rule, names, trial.shape, kinds)
 
 
@@ -235,6 +239,9 @@ def program_of(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, inputs, strict=False)
+    if any("range(" in guard.text for guard in trials.rule.guards):
+        # What the trial draws is what a graph would have to know.
+        tell_ranges(program, [range_of_elements(one) for one in inputs])
     return (_with_marks(program, module) if trials.rule.uses_attributes else program), inputs
 
 

@@ -45,6 +45,7 @@ from exirkit.patterns.syntax.terms import (
     walk,
 )
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
+from exirkit.patterns.types.quantized import ParameterTensor
 from exirkit.patterns.types.scalars import OperatorVariable
 from exirkit.patterns.types.sizes import AnyDim, SequenceDim, SizeDim
 from exirkit.patterns.types.tensors import TensorVariable
@@ -170,7 +171,7 @@ class _Cover:
     def _type_covers(self, mine: Any, theirs: Any) -> bool:
         if type(mine) is not type(theirs) or (theirs.allows_none and not mine.allows_none):
             return False
-        if not isinstance(mine, TensorVariable):
+        if not isinstance(mine, TensorVariable) or isinstance(mine, ParameterTensor):
             plain = str(mine).removesuffix(" | none")
             return not mine.depends_on and (plain == str(theirs).removesuffix(" | none") or plain in _WHOLE)
         if mine.dtypes.same_as is not None or theirs.dtypes.same_as is not None:
@@ -431,7 +432,7 @@ def relations_of_book(book: LoadedBook) -> Relations:
         return relations_of(book.rules)
     merged = Relations()
     for chosen in book.book.sets.values():
-        rules = [rule for rule in book.rules if _is_in(rule.id, chosen.rules) and not _is_in(rule.id, chosen.exclude)]
+        rules = [rule for rule in book.rules if _is_in(rule, chosen.rules) and not _is_in(rule, chosen.exclude)]
         one = relations_of(rules)
         merged.found += [each for each in one.found if each not in merged.found]
         merged.notes += [each for each in one.notes if each not in merged.notes]
@@ -477,8 +478,8 @@ def relations_between(books: Sequence[LoadedBook]) -> Relations:
     )
 
 
-def _is_in(rule_id: str, patterns: Sequence[str]) -> bool:
-    return any(rule_id == one or (one.endswith("*") and rule_id.startswith(one[:-1])) for one in patterns)
+def _is_in(rule: CompiledRule, patterns: Sequence[str]) -> bool:
+    return rule.is_named_in(patterns) or any(one.endswith("*") and rule.id.startswith(one[:-1]) for one in patterns)
 
 
 def _meeting(members: Sequence[Member]) -> Iterator[tuple[Member, Member]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import operators_with
+from exirkit.ir import FakeTensor, operators_with
 from exirkit.patterns.checking.attribute_trials import (
     attribute_of,
     shown_attributes,
@@ -22,14 +22,18 @@ from exirkit.patterns.checking.attribute_trials import (
 )
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, shapes_of, terms_on_way
+from exirkit.patterns.checking.stored_limits import with_limit
+from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
+from exirkit.patterns.functions.words import tensor_facts
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of, traits_of
+from exirkit.patterns.propagation.domains import RANGES
 from exirkit.patterns.syntax.attributes import Attribute
 from exirkit.patterns.syntax.chains import chains_of, shown_chains
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, truth
-from exirkit.patterns.syntax.programs import FACTS
 from exirkit.patterns.syntax.terms import (
     Anything,
     Call,
@@ -42,9 +46,11 @@ from exirkit.patterns.syntax.terms import (
     children,
     walk,
 )
+from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.literals import Literal as LiteralValue
 from exirkit.patterns.types.literals import Reference
+from exirkit.patterns.types.quantized import LimitVariable, ZeroPointVariable
 from exirkit.patterns.types.sampling import Sample, Sampler, SamplingError
 from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable, OperatorVariable, ScalarVariable
 from exirkit.patterns.types.tensors import TensorVariable
@@ -110,7 +116,8 @@ class PositiveReport:
 Repair = Callable[[dict[str, Any]], None]
 """Changes a sample so that one condition holds."""
 
-_NUMBERS = (IntVariable, FloatVariable, ScalarVariable)
+_LIMITED = (ZeroPointVariable, LimitVariable)
+_NUMBERS = (IntVariable, FloatVariable, ScalarVariable, *_LIMITED)
 
 
 def repairs_of(guards: Iterable[str], variables: Mapping[str, Any]) -> dict[int, list[Repair]]:
@@ -146,6 +153,12 @@ def _repair(tree: ast.expr, variables: Mapping[str, Any]) -> Repair | None:
                 return _filling(name, number)
         case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Name(id=other)]):
             return _equal(name, other, variables)
+        case ast.Compare(
+            left=ast.Name(id=name),
+            ops=[ast.Eq()],
+            comparators=[ast.BinOp(ast.Name(id=other), ast.Add() | ast.Sub() as op, ast.Constant(value=int() as step))],
+        ) if isinstance(variables.get(name), _LIMITED):
+            return _shifting(name, other, step if isinstance(op, ast.Add) else -step, variables[name])
         case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[value]):
             number = _number(value)
             if number is not None and _may_be(variables.get(name), number):
@@ -160,7 +173,9 @@ def _equal(name: str, other: str, variables: Mapping[str, Any]) -> Repair | None
         if isinstance(variable, ChoiceVariable) and Reference(kept) in variable.choices:
             return _copying(changed, kept)
     one, two = variables.get(name), variables.get(other)
-    return _copying(name, other) if isinstance(one, _NUMBERS) and str(one) == str(two) else None
+    is_same = str(one) == str(two) or (type(one) is type(two) and isinstance(one, _LIMITED))
+    limited = one if isinstance(one, _LIMITED) else None
+    return _copying(name, other, limited) if isinstance(one, _NUMBERS) and is_same else None
 
 
 def _may_be(variable: Any, number: float) -> bool:
@@ -204,8 +219,20 @@ def _setting(name: str, number: float) -> Repair:
     return put
 
 
-def _copying(name: str, other: str) -> Repair:
+def _shifting(name: str, other: str, step: int, variable: ZeroPointVariable | LimitVariable) -> Repair:
+    def shift(values: dict[str, Any]) -> None:
+        old = values.get(other)
+        if type(old) is int and variable.decide(old + step, values) is True:
+            values[name] = old + step
+
+    return shift
+
+
+def _copying(name: str, other: str, variable: ZeroPointVariable | LimitVariable | None = None) -> Repair:
     def copy(values: dict[str, Any]) -> None:
+        if variable is not None and variable.decide(values.get(other), values) is False:
+            # A zero point of other integers.
+            return
         if values.get(other) is not None and values.get(name) is not None:
             values[name] = values[other]
 
@@ -421,6 +448,21 @@ class TrialFacts:
         """Return the size itself."""
         return size, size
 
+    def value_range(self, x: Any) -> Range:
+        """Return the range of a tensor, or a wider one: a graph knows the least one or less."""
+        if not isinstance(x, torch.Tensor) or x.is_meta or isinstance(x, FakeTensor):
+            return widest(tensor_facts(x).dtype)
+        found = range_of_elements(x)
+        return RANGES.weaker(found, x, random.Random(f"{self.rule.id}:{found}"))
+
+    def grid(self, x: Any) -> Any:
+        """Raise an error: values that are drawn are of no grid.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("trials of rules draw tensors of no grid")
+
     def target_has(self, capability: str) -> bool:
         """Assume that the target can do it."""
         return True
@@ -591,6 +633,9 @@ class RuleTrials:
         for index, repairs in self._repairs.items():
             for repair in repairs if index != unless else ():
                 repair(names)
+        if self.rule.pattern.kind == "stored" and number % 2 == 0:
+            root = root_name(self.rule.pattern)
+            names[root] = with_limit(names[root], random.Random(f"{self.rule.id}:{self.seed}:{number}:limit"))
         return names
 
     def _against_guards(self, names: Mapping[str, Any], unless: int | None) -> str | None:

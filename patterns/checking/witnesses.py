@@ -24,7 +24,7 @@ TRIALS_REVISION = 1
 """Goes up when a seed comes to mean other values: stored witnesses are then searched again."""
 _LARGEST = 1 << 26
 # Keys that came later: a rule that does not use them has the text that it had before.
-_LATER = ("varying",)
+_LATER = ("varying", "uses", "shared", "quantized")
 # What a rule is called and said about it changes nothing of what it does.
 _ABOUT = {"doc", "tags", "owner", "since", "links", "priority", "group", "phase"}
 

@@ -9,12 +9,14 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import (
     ATTRIBUTE_KEYS,
     DiagnosticError,
     EdgeOpOverload,
+    FakeTensorMode,
     GraphEditor,
     ProgramInterface,
     SealedSubgraphError,
@@ -23,10 +25,12 @@ from exirkit.ir import (
     edge_operator,
     handles_like,
     has_effect,
+    infer_value,
     is_module_program,
     is_pure,
     no_new_guards,
     same_argument,
+    same_value,
     shared_results,
     underlying,
 )
@@ -36,15 +40,19 @@ from exirkit.patterns.engine.run_time_numbers import RunTimeNumbers
 from exirkit.patterns.forms.catalogue import copying
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.matching.attributes import carriers, depend_on_each_other, unsaid_attribute
-from exirkit.patterns.matching.compiled_rule import CompiledRule, ConstantNames
+from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.attributes import Attribute
-from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
-from exirkit.patterns.syntax.programs import FACTS
+from exirkit.patterns.syntax.constant_names import FACTS, ConstantNames
+from exirkit.patterns.syntax.expressions import ExpressionError, NameView, UndecidedError, compare
+from exirkit.patterns.syntax.programs import Builder
+from exirkit.patterns.syntax.replacement_words import BUILDER
 from exirkit.patterns.syntax.terms import Operator
+from exirkit.patterns.syntax.value_roots import WITHOUT_USES
 
 Stored = Callable[[Node], torch.Tensor | None]
 
@@ -134,6 +142,7 @@ class GraphBuilder:
         lifts_numbers: Numbers given for tensors become constants, as in Edge.
         name: Wish for the names of constants.
         sizes: Where sizes that vary can be read: tensors by symbol.
+        store_as: How tensors are stored that a replacement says to store, as a kind of input, and whether it persists.
 
     Attributes:
         made: New calls, in order.
@@ -150,6 +159,7 @@ class GraphBuilder:
         lifts_numbers: bool,
         name: str,
         sizes: Sequence[Node] = (),
+        store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True),
     ) -> None:
         self.editor = editor
         self.before = before
@@ -157,6 +167,7 @@ class GraphBuilder:
         self.wrap = wrap
         self.lifts_numbers = lifts_numbers
         self.name = name
+        self.store_as = store_as
         self.made: list[Node] = []
         self.constants: list[Node] = []
         self._numbers = RunTimeNumbers(self._make, wrap(torch.ops.aten.sym_size.int), sizes)
@@ -190,6 +201,33 @@ class GraphBuilder:
         """Return the node of one result of a call."""
         known = next((u for u in node.users if u.target is operator.getitem and u.args[1] == index), None)
         return known if known is not None else self._make(operator.getitem, (node, index), {})
+
+    def store(self, tensor: torch.Tensor) -> Node:
+        """Store a tensor as what it replaces is stored: as a parameter, a buffer or a constant."""
+        return self._constant(tensor, self.store_as)
+
+    def take(self, compute: Callable[[Any], Any], names: Mapping[str, Any]) -> Node:
+        """Let the program take what is computed from an input instead of it; example inputs are computed as well.
+
+        Raises:
+            ExpressionError: It is not one tensor, or has sizes that no input can have.
+        """
+        root = self.origins[0]
+        old = root.meta["val"]
+        value = compute(_Values(names, {root: old}, _Inference(self.editor.fake_mode)))
+        if not isinstance(value, torch.Tensor):
+            raise ExpressionError(f"the program would take a {type(value).__name__} instead of %{root.name}")
+        if {str(one) for one in value.shape if not isinstance(one, int)} != {
+            str(one) for one in old.shape if not isinstance(one, int)
+        }:
+            raise ExpressionError(f"sizes of %{root.name} that vary would become others")
+
+        def example(given: torch.Tensor) -> Any:
+            with torch.no_grad():
+                return compute(_Values(names, {root: given}, TensorBuilder()))
+
+        self.editor.set_user_input(root, value, example)
+        return root
 
     def node_of(self, value: Any, like: Any = None) -> Node:
         """Return the node of a result of the replacement.
@@ -252,14 +290,62 @@ class GraphBuilder:
         self.made.append(node)
         return node
 
-    def _constant(self, tensor: torch.Tensor) -> Node:
+    def _constant(
+        self, tensor: torch.Tensor, store_as: tuple[InputKind, bool] = (InputKind.CONSTANT_TENSOR, True)
+    ) -> Node:
         known = self._tensors.get(id(tensor))
         if known is not None:
             return known[1]
-        node = self.editor.add_constant(tensor, name=self.name, origins=self.origins)
+        kind, is_persistent = store_as
+        if kind is InputKind.PARAMETER and not (tensor.is_floating_point() or tensor.is_complex()):
+            kind = InputKind.BUFFER
+        node = self.editor.add_constant(
+            tensor, name=self.name, origins=self.origins, kind=kind, persistent=is_persistent
+        )
         self._tensors[id(tensor)] = (tensor, node)
         self.constants.append(node)
         return node
+
+
+class _Inference:
+    """Runs calls on fake tensors, and adds no condition on sizes.
+
+    Args:
+        mode: Their mode.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self.mode = mode
+
+    def call(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result, or a list of several."""
+        found = infer_value(self.mode, op, args, kwargs)
+        return list(found) if isinstance(found, tuple | list) else found
+
+
+class _Values(NameView):
+    """Names of a match in which nodes are their values, and calls are run."""
+
+    def __init__(self, names: Mapping[str, Any], given: Mapping[Node, torch.Tensor], builder: Builder) -> None:
+        super().__init__(names)
+        self.given = given
+        self.builder = builder
+        self.is_real = isinstance(builder, TensorBuilder)
+
+    def __getitem__(self, key: str) -> Any:
+        if key == BUILDER:
+            return self.builder
+        value = self.names[key]
+        if isinstance(value, Node):
+            return self.given.get(value, value.meta.get("val"))
+        return _hinted(value) if self.is_real else value
+
+
+def _hinted(value: Any) -> Any:
+    """Return sizes that vary as what they are for the example inputs."""
+    if isinstance(value, list | tuple):
+        return [_hinted(one) for one in value]
+    return int(value.node.hint) if isinstance(value, torch.SymInt) else value
 
 
 class Results(Sequence[Any]):
@@ -309,11 +395,15 @@ class Applied:
         made: New calls.
         replacements: Values that the users of the roots use now.
         removed: How many calls are gone.
+        values: New stored tensors, and inputs of the program that are others now.
+        interface: What the program takes or gives instead, as text; None if that is as before.
     """
 
     made: list[Node] = field(default_factory=list)
     replacements: list[Node] = field(default_factory=list)
     removed: int = 0
+    values: list[Node] = field(default_factory=list)
+    interface: str | None = None
 
 
 class RuleApplication:
@@ -376,7 +466,7 @@ class RuleApplication:
             RejectedError: It cannot be replaced, or the rule broke its word; nothing has changed.
         """
         roots = [root for root in state.roots if root is not None]
-        before = self._place(roots, state)
+        before = self._place(roots, state) if rule.pattern.kind != "output" else self.editor.graph.output_node()
         try:
             with no_new_guards(self.editor.fake_mode), self.editor.transaction(rule.id, records_effect=False):
                 done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
@@ -398,6 +488,8 @@ class RuleApplication:
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
+        # What the program takes has another value from now on.
+        olds = {root: root.meta.get("val") for root in state.roots if root is not None}
         case = rule.case_for(names)
         if case.let is not None:
             names.update(case.let.assigned(ConstantNames(names)))
@@ -408,8 +500,9 @@ class RuleApplication:
             origins,
             wrap=self._wrap,
             lifts_numbers=self.is_edge,
-            name=f"_{rule.id.replace('.', '_').replace('-', '_')}_constant",
+            name=_name_of_constants(rule, state),
             sizes=[one for one in names.values() if isinstance(one, Node)],
+            store_as=self._stored_as(rule, state),
         )
         # An operator of which nothing is left to compute gives its results in the order of the roots.
         results = case.replace.run(names, builder)
@@ -417,20 +510,22 @@ class RuleApplication:
             raise RejectedError(f"{len(results)} results for {len(state.roots)} roots", is_fault=True)
         done = Applied(made=builder.made)
         pairs = [
-            (root, builder.node_of(result, root.meta.get("val")))
+            (root, builder.node_of(result, olds[root]))
             for root, result in zip(state.roots, results, strict=True)
             if root is not None
         ]
         if rule.rule.carried:
             _carry(rule, state, pairs, builder)
-        self._check_news(pairs, state, builder)
+        # What the program takes may change in its layout alone, which calls see without being wrapped.
+        is_other = any(not same_value(old, root.meta.get("val")) for root, old in olds.items())
+        if not is_other:
+            self._check_news(pairs, state, builder)
         if not self._is_functional:
             self._check_writes(pairs, state)
         is_isolated = isinstance(self.editor, SubgraphEditor) and self.editor.is_isolated
         shared = shared_results(self.editor.graph) if is_isolated else 0
         for root, new in pairs:
-            self._check_word(rule, root, new)
-            self.editor.replace(root, new)
+            done.interface = self._put(rule, root, olds[root], new)
             done.replacements.append(new)
         if is_isolated and shared_results(self.editor.graph) > shared:
             raise RejectedError("a body of control flow may not return what shares memory with its inputs or results")
@@ -441,17 +536,41 @@ class RuleApplication:
         self._sweep(state, builder, done)
         return done
 
+    def _put(self, rule: CompiledRule, root: Node, old: Any, new: Node) -> str | None:
+        """Let what used a root use what replaces it; of an output of the program, only callers get that.
+
+        Returns:
+            What the program takes or gives instead, if that has changed.
+        """
+        if rule.pattern.kind == "output":
+            self.editor.replace_in(self.editor.graph.output_node(), root, new)
+            return _interface("output", root, old, new)
+        self._check_word(rule, root, old, new)
+        self.editor.replace(root, new)
+        return _interface("input", root, old, root) if rule.pattern.kind == "input" else None
+
+    def _stored_as(self, rule: CompiledRule, state: State) -> tuple[InputKind, bool]:
+        root = state.roots[0]
+        constants = self.facts.constants
+        is_about_stored = rule.pattern.kind == "stored" and root is not None
+        return constants.stored_as(root) if is_about_stored and root is not None else (InputKind.CONSTANT_TENSOR, True)
+
     def _sweep(self, state: State, builder: GraphBuilder, done: Applied) -> None:
         """Take out what nothing uses any more, new nodes that were not needed as well."""
         for node in [*(root for root in state.roots if root is not None), *state.nodes]:
             self._take_out(node)
         for node in reversed(builder.made):
             self.editor.erase_unused(node)
+        gone = [node for node in state.nodes if self.facts.is_kind(node, "stored") and not node.users]
+        if gone:
+            self.editor.remove_inputs(gone)
         done.removed = sum(node._erased for node in state.nodes)
         done.made = [node for node in builder.made if not node._erased]
         unused = [node for node in builder.constants if not node._erased and not node.users]
         if unused:
             self.editor.remove_inputs(unused)
+        done.values = [node for node in builder.constants if not node._erased]
+        done.values += [node for node in state.nodes if node.op == "placeholder" and not node._erased]
 
     def _take_out(self, node: Node) -> None:
         """Erase a replaced call that nothing uses, random ones as well: the rule answers for what they drew."""
@@ -502,7 +621,8 @@ class RuleApplication:
     def _place(self, roots: Sequence[Node], state: State) -> Node:
         """Return the node in front of which the replacement can stand: before any user, behind all inputs."""
         if len(roots) == 1:
-            return roots[0]
+            # Calls stand behind all inputs of the program.
+            return roots[0] if roots[0].op != "placeholder" else min(roots[0].users)
         last = max(roots)
         users = [user for root in roots for user in root.users if user not in state.nodes]
         first_user = min(users, default=last)
@@ -515,6 +635,9 @@ class RuleApplication:
 
     def _names(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> dict[str, Any]:
         names: dict[str, Any] = {**state.names, **tuning, FACTS: self.facts}
+        if rule.pattern.kind == "output":
+            # What callers get is not wrapped here: that is left to them.
+            names[WITHOUT_USES] = True
         if rule.let is not None:
             names.update(rule.let.assigned(ConstantNames(names)))
         return names
@@ -524,10 +647,16 @@ class RuleApplication:
     def _check_news(self, pairs: Sequence[tuple[Node, Node]], state: State, builder: GraphBuilder) -> None:
         """A replacement is something new, and it does what the match does besides returning values."""
         made = [*builder.made, *builder.constants]
+        stays = [one for node in state.nodes for one in builder.constants if self._is_stored_already(node, one)]
+        if stays:
+            raise RejectedError("what is to be stored is there already")
         if all(is_same_expression(root, new, made, self.facts.value) for root, new in pairs):
             raise RejectedError("the replacement is what is there already")
         if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
             raise RejectedError("the call has an effect, and the replacement has none", is_fault=True)
+
+    def _is_stored_already(self, node: Node, new: Node) -> bool:
+        return node.op == "placeholder" and _is_same_tensor(self.facts.value(node), self.facts.value(new))
 
     def _check_writes(self, pairs: Sequence[tuple[Node, Node]], state: State) -> None:
         """What the match reads must be the same where the replacement reads it, and where its result is used."""
@@ -537,13 +666,15 @@ class RuleApplication:
         for call, memory in writes_by_memory(self.editor.graph):
             if call in inside:
                 continue
+            if memory.op == "placeholder" and memory in inside:
+                raise RejectedError(f"%{call.name} writes to the tensor")
             if memory in read and first < call < last:
                 raise RejectedError(f"%{call.name} writes to what the match reads, before its result is there")
             if any(root < call and memory_of(new) is memory and memory in read for root, new in pairs):
                 raise RejectedError(f"%{call.name} writes to the value that would replace %{pairs[0][0].name}")
 
-    def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
-        old, value = root.meta.get("val"), new.meta.get("val")
+    def _check_word(self, rule: CompiledRule, root: Node, old: Any, new: Node) -> None:
+        value = new.meta.get("val")
         if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
             return
         if old.dtype != value.dtype:
@@ -569,6 +700,25 @@ def _carry(rule: CompiledRule, state: State, pairs: Sequence[tuple[Node, Node]],
             if new not in builder.made:
                 raise RejectedError(f"there is no new call that attribute {name} could go to")
             builder.put_attribute(new, attribute, fields or {})
+
+
+def _name_of_constants(rule: CompiledRule, state: State) -> str:
+    root = state.roots[0]
+    if rule.pattern.kind != "calls" and root is not None:
+        return root.name
+    return f"_{rule.id.replace('.', '_').replace('-', '_')}_constant"
+
+
+def _interface(kind: str, root: Node, old: Any, new: Node) -> str:
+    return f"{kind} {root.name}: {_form(old)} -> {_form(new.meta.get('val'))}"
+
+
+def _form(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    dtype = str(value.dtype).removeprefix("torch.")
+    strides = "" if value.is_contiguous() else f" with strides {list(value.stride())}"
+    return f"{dtype} {list(value.shape)}{strides}"
 
 
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,17 +20,23 @@ from exirkit.ir import (
     STORED_KINDS,
     FakeTensor,
     GraphEditor,
+    ProgramInterface,
     SubgraphEditor,
     attribute_of,
+    control_flow_call,
     is_module_program,
     is_pure,
     stored_tensor,
     underlying,
+    value_of,
     widens,
 )
+from exirkit.patterns.functions.ranges import Range, range_of_elements, widest
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.operators.targets import Target
+from exirkit.patterns.propagation.fixpoint import InferredValues
+from exirkit.patterns.propagation.loading import ELEMENT_RANGES, GRIDS, load_inference
 
 # Which values are known while a program is lowered, and what they are
 
@@ -101,6 +108,19 @@ class ConstantValues:
     def is_stored(self, node: Node) -> bool:
         """Whether the program stores the tensor."""
         return self._kind(node) in STORED_KINDS
+
+    def stored_as(self, node: Node) -> tuple[InputKind, bool]:
+        """Return how the program stores a tensor: kind of input, and whether it is part of the state dict."""
+        spec = self._spec(node)
+        return (InputKind.CONSTANT_TENSOR, True) if spec is None else (spec.kind, spec.persistent is not False)
+
+    def is_returned(self, node: Node) -> bool:
+        """Whether the program gives a value to its caller, and does nothing else with it at its end."""
+        if self._is_module or isinstance(self, BodyConstants):
+            return False
+        interface = ProgramInterface.of(self.program)
+        kept = [value for _, value, _ in interface.mutations]
+        return any(one is node for one in interface.user_results) and all(one is not node for one in kept)
 
     def is_mutable(self, node: Node) -> bool:
         """Whether the program writes to a buffer or input."""
@@ -256,6 +276,17 @@ RULE_KEY = "rewritten_by"
 """Entry of `node.meta`: ids of the rules that made a node, the first one first."""
 
 
+_OF_STORED: dict[str, Callable[[ConstantValues, Node], bool]] = {
+    "const": lambda constants, node: constants.is_constant(node),
+    "param": lambda constants, node: constants.is_parameter(node),
+    "buffer": lambda constants, node: constants.is_buffer(node),
+    "stored": lambda constants, node: constants.is_stored(node),
+    "returned": lambda constants, node: constants.is_returned(node),
+    "mutable": lambda constants, node: constants.is_mutable(node),
+}
+"""Kinds of values about which the constants of the program say all."""
+
+
 class ProgramFacts:
     """Facts of one program.
 
@@ -280,6 +311,7 @@ class ProgramFacts:
             self.constants = ConstantValues(editor.program)
         self.options = dict(options or {})
         self.target = target
+        self._outer = outer
 
     def is_constant(self, x: Any) -> bool:
         """Whether a value is known while the program is lowered."""
@@ -298,15 +330,10 @@ class ProgramFacts:
         if not isinstance(x, Node):
             return False
         constants = self.constants
+        asked = _OF_STORED.get(kind)
+        if asked is not None:
+            return asked(constants, x)
         match kind:
-            case "const":
-                return constants.is_constant(x)
-            case "param":
-                return constants.is_parameter(x)
-            case "buffer":
-                return constants.is_buffer(x)
-            case "mutable":
-                return constants.is_mutable(x)
             case "shared":
                 return constants.is_shared(x) or len(x.users) > 1
             case "output":
@@ -370,6 +397,50 @@ class ProgramFacts:
         return tuple(
             int(end) if end.is_number and end.is_finite else float("inf") for end in (known.lower, known.upper)
         )  # type: ignore[return-value]
+
+    def value_range(self, x: Any) -> Range:
+        """Return between which numbers the elements of a tensor lie."""
+        if isinstance(x, Node):
+            found = self._ranges.of(x)
+            return found if isinstance(found, Range) else widest(value_of(x).dtype)
+        return range_of_elements(x)
+
+    def grid(self, x: Any) -> Any:
+        """Return with which parameters the elements of a tensor are quantised without a loss.
+
+        Raises:
+            TypeError: None are known.
+        """
+        found = self._grids.of(x) if isinstance(x, Node) else None
+        if found is None:
+            raise TypeError("no grid is known of the tensor")
+        return found
+
+    @cached_property
+    def _ranges(self) -> InferredValues:
+        return self._inferred(ELEMENT_RANGES)
+
+    @cached_property
+    def _grids(self) -> InferredValues:
+        return self._inferred(GRIDS)
+
+    def _inferred(self, name: str) -> InferredValues:
+        """Return what is known of the graph; of a body of control flow, what its call hands it."""
+        inference = load_inference(name)
+        if self._outer is None:
+            return InferredValues(inference, stored=self._stored)
+        around = self._outer._ranges if name == ELEMENT_RANGES else self._outer._grids
+        bodies = [
+            body
+            for node in self._outer.editor.graph.nodes
+            if control_flow_call(node) is not None
+            for body in around.bodies(node)
+            if body.graph is self.editor.graph
+        ]
+        return bodies[0] if len(bodies) == 1 else InferredValues(inference)
+
+    def _stored(self, node: Node) -> torch.Tensor | None:
+        return self.constants.value(node) if self.constants.is_stored(node) else None
 
     def target_has(self, capability: str) -> bool:
         """Whether the target has a kernel or a feature."""

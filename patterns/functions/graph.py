@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
-from exirkit.ir import dim_order_from_stride, module_paths, value_of
+from exirkit.ir import dim_order_from_stride, module_paths, module_types, value_of
+from exirkit.patterns.functions.ranges import Range
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts, word
 from exirkit.patterns.syntax.expressions import SYMBOLIC, compare
 
@@ -54,6 +55,14 @@ class GraphFacts(Protocol):
 
     def range_of(self, size: Any) -> tuple[Any, Any]:
         """Smallest and largest value of a size."""
+        ...
+
+    def value_range(self, x: Any) -> Range:
+        """What is known of the elements of a tensor."""
+        ...
+
+    def grid(self, x: Any) -> Any:
+        """With which parameters the elements of a tensor are quantised without a loss."""
         ...
 
     def target_has(self, capability: str) -> bool:
@@ -133,14 +142,6 @@ def no_mutation_between(facts: GraphFacts, a: Any, b: Any) -> bool:
     return not facts.is_written_between(a, b)
 
 
-class Range:
-    """What is known of a size: `lo`, `hi`."""
-
-    def __init__(self, lo: Any, hi: Any) -> None:
-        self.lo = lo
-        self.hi = hi
-
-
 @word(needs_facts=True)
 def range_of(facts: GraphFacts, size: Any) -> Range:
     """Smallest and largest value of a size: `range_of(N).hi <= 1024`."""
@@ -170,21 +171,13 @@ def in_range(facts: GraphFacts, x: Any, lo: Any, hi: Any) -> bool:
 @word(needs_facts=True)
 def in_module(facts: GraphFacts, x: Any, pattern: str) -> bool:
     """Whether a value comes from a module with a path like this: `encoder.*`."""
-    return any(fnmatch.fnmatchcase(str(path), pattern) for path, _ in _modules(x))
+    return isinstance(x, Node) and any(fnmatch.fnmatchcase(path, pattern) for path in module_paths(x))
 
 
 @word(needs_facts=True)
 def module_type(facts: GraphFacts, x: Any, name: str) -> bool:
     """Whether a value comes from inside a module of this class."""
-    kinds = (kind if isinstance(kind, str) else getattr(kind, "__name__", "") for _, kind in _modules(x))
-    return any(kind.rpartition(".")[2] == name for kind in kinds)
-
-
-def _modules(x: Any) -> list[tuple[str, Any]]:
-    if not isinstance(x, Node):
-        return []
-    kinds = [kind for _, kind in (x.meta.get("nn_module_stack") or {}).values()]
-    return list(zip(module_paths(x), kinds, strict=True))
+    return isinstance(x, Node) and any(kind.rpartition(".")[2] == name for kind in module_types(x))
 
 
 @word(needs_facts=True)

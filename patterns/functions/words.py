@@ -33,6 +33,7 @@ class Word:
         needs_facts: Whether it takes the facts of the graph first.
         doc: One line for the reference.
         is_opaque: It was registered from outside: what it does is unknown.
+        of_tensor: What it does with the facts of the graph and one tensor, where that is another question.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Word:
     needs_facts: bool = False
     doc: str = ""
     is_opaque: bool = False
+    of_tensor: Function | None = None
 
 
 WORDS: dict[str, Word] = {}
@@ -108,15 +110,27 @@ def size_of(x: Any, dim: int) -> Any:
     return tensor_facts(x).shape[dim]
 
 
-@word("range")
 def bounded_range(*ends: int) -> range:
-    """Integers from, to, step."""
+    """Return integers from, to, step.
+
+    Raises:
+        UndecidedError: There may be any number of them.
+        ValueError: There are too many.
+    """
     if any(isinstance(end, torch.SymInt) and not end.node.expr.is_Integer for end in ends):
         raise UndecidedError("a range to a size that varies has no fixed number of elements: ask for static(...)")
     made = range(*ends)
     if len(made) > 100_000:
         raise ValueError("a range of more than 100,000 numbers")
     return made
+
+
+WORDS["range"] = Word(
+    "range",
+    bounded_range,
+    doc="Integers from, to, step; of a tensor `x`, what its elements lie between: `lo`, `hi`, and `nan`.",
+    of_tensor=lambda facts, x: facts.value_range(x),
+)
 
 
 @word("zip")

@@ -12,9 +12,10 @@ from torch.fx import Node
 
 from exirkit.ir import same_argument, underlying
 from exirkit.patterns.functions.graph import GraphFacts
-from exirkit.patterns.matching.state import Matcher, State, Then, numbers_read
+from exirkit.patterns.matching.state import Matcher, State, Then
 from exirkit.patterns.operators.arguments import Arguments, Meaning, canonical_arguments, meaning_of
 from exirkit.patterns.operators.table import traits_of
+from exirkit.patterns.syntax.constant_names import numbers_read
 from exirkit.patterns.syntax.expressions import compare
 from exirkit.patterns.syntax.terms import Anything, Literal, Operator, Term, Variable
 from exirkit.patterns.syntax.terms import Sequence as ListTerm

@@ -10,22 +10,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch.fx import Node
 
 from exirkit.ir import SourceText, YamlPath
 from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
-from exirkit.patterns.matching.state import CompiledGuard, State, numbers_read
+from exirkit.patterns.matching.state import CompiledGuard, State
+from exirkit.patterns.matching.value_roots import value_matcher
 from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
 from exirkit.patterns.syntax.chains import chains_of, key_of, unnamed_chains
+from exirkit.patterns.syntax.constant_names import FACTS, ConstantNames
 from exirkit.patterns.syntax.every_user import for_all_users
 from exirkit.patterns.syntax.expressions import ExpressionError, NameView, truth
 from exirkit.patterns.syntax.pattern_parser import PatternParser
-from exirkit.patterns.syntax.programs import FACTS, Builder, Program, Scope, compile_guard, compile_program
+from exirkit.patterns.syntax.programs import Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Call,
@@ -40,6 +41,15 @@ from exirkit.patterns.syntax.terms import (
     Term,
     Variable,
     children,
+)
+from exirkit.patterns.syntax.value_roots import (
+    INTERFACE,
+    NEW,
+    check_stored,
+    check_uses,
+    check_value_replacement,
+    for_value,
+    root_name,
 )
 from exirkit.patterns.types.parser import link_variables, parse_variable
 from exirkit.patterns.types.scanner import VariableSyntaxError
@@ -78,17 +88,6 @@ class _WithLet(NameView):
         return self.assigned[key] if key in self.let.assigns else self.names[key]
 
 
-class ConstantNames(NameView):
-    """Names of a match in which constants are real tensors, as `let` computes with them."""
-
-    def __getitem__(self, key: str) -> Any:
-        value = self.names[key]
-        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
-            known = self.names[FACTS].value(value)
-            return value if known is None else known
-        return numbers_read(value)
-
-
 # A rule ready to be matched: its texts parsed, its names checked, its closures made
 
 
@@ -108,6 +107,7 @@ class RuleTexts:
         unless: Patterns that must not match.
         let: Program, if there is one.
         gen: Constraints of trials.
+        uses: Program around what replaces a stored tensor.
         cases: For every case: condition, let, replacement.
     """
 
@@ -119,6 +119,7 @@ class RuleTexts:
     let: SourceText | None
     gen: SourceText | None
     cases: tuple[CaseTexts, ...]
+    uses: SourceText | None = None
 
 
 TextAt = Callable[[YamlPath, str], SourceText]
@@ -159,6 +160,7 @@ def texts_of(rule: Rule, text_at: TextAt | None = None) -> RuleTexts:
         let=optional(("let",), rule.let),
         gen=optional(("gen",), rule.gen),
         cases=tuple(cases),
+        uses=optional(("uses",), rule.uses),
     )
 
 
@@ -214,6 +216,10 @@ class CompiledRule:
         """Its id."""
         return self.rule.id
 
+    def is_named_in(self, ids: Iterable[str]) -> bool:
+        """Whether ids name the rule, or the rule of its book that it was made of."""
+        return self.id in ids or self.rule.origin in ids
+
     def case_for(self, names: Mapping[str, Any]) -> CompiledCase:
         """Return the replacement that is taken: the first whose condition holds.
 
@@ -268,7 +274,9 @@ class CompiledRule:
     @property
     def asks_for_stored(self) -> bool:
         """Whether a variable has to be a stored tensor, or one computed from such."""
-        return any(getattr(variable, "qualifiers", ()) for variable in self.variables.values())
+        return self.pattern.kind == "stored" or any(
+            getattr(variable, "qualifiers", ()) for variable in self.variables.values()
+        )
 
     @property
     def tunings(self) -> tuple[dict[str, int], ...]:
@@ -311,6 +319,9 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     guards = [guard if let is None else with_let(guard, let) for guard in guards]
     given |= set(rule.tune) | assigned
     cases = _cases(rule, texts, scope, given)
+    around = _around_uses(rule, texts, scope, given, pattern)
+    if pattern.kind != "calls":
+        cases = [replace(case, replace=for_value(case.replace, around)) for case in cases]
     if isinstance(pattern.roots[0], EveryUser):
         cases = [replace(case, replace=for_all_users(case.replace)) for case in cases]
     _check_used(rule, texts, scope, pattern)
@@ -341,9 +352,9 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         guards=tuple(guards),
         let=let,
         cases=tuple(cases),
-        match=match,
+        match=match if pattern.kind == "calls" else value_matcher(pattern.kind, match, shares=rule.shared == "all"),
         unless=tuple(one for one in unless if one is not None),
-        anchors=anchors(pattern.roots[0], variables, forms),
+        anchors=anchors(pattern.roots[0], variables, forms) if pattern.kind == "calls" else frozenset({pattern.kind}),
         forms=forms,
         height=max(_height(root) for root in pattern.roots),
         specificity=_specificity(pattern) + len(guards),
@@ -462,6 +473,34 @@ def _cases(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[
             _check_known(program.uses, known, text, scope)
             made.append(CompiledCase(when, let, program))
     return made
+
+
+def _around_uses(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str], pattern: Pattern) -> Program | None:
+    """Return the program around what replaces a value of the program; what cannot be is EK234."""
+    for _, _, text in texts.cases:
+        check_stored(text, None if pattern.kind == "calls" else root_name(pattern), scope)
+    if pattern.kind == "calls":
+        for key in ("uses", "shared"):
+            if getattr(rule, key) is not None:
+                scope.complain(
+                    texts.rule, "EK234", f"`{key}` is for rules about values of the program", None, "take it out"
+                )
+        return None
+    for _, _, text in texts.cases:
+        check_value_replacement(text, pattern.kind, scope)
+    if rule.choose != "always" or rule.unless:
+        scope.complain(
+            texts.rule, "EK234", f"a rule about {pattern.kind} values has neither `choose: cost` nor `unless`", None
+        )
+    if pattern.kind in INTERFACE and rule.shared is not None:
+        scope.complain(texts.rule, "EK234", "`shared` is for rules about stored tensors", None, "take it out")
+    if texts.uses is None:
+        return None
+    around = compile_program(texts.uses, scope)
+    if around is not None:
+        _check_known(around.uses, given | {NEW}, texts.uses, scope)
+        check_uses(texts.uses, around, root_name(pattern), scope)
+    return around
 
 
 def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: Scope) -> None:

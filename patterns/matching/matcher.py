@@ -30,8 +30,9 @@ from exirkit.patterns.matching.calls import (
 from exirkit.patterns.matching.chains import compile_chain
 from exirkit.patterns.matching.comprehensions import compile_element_name
 from exirkit.patterns.matching.every_user import compile_every_user
-from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then, numbers_read
+from exirkit.patterns.matching.state import CompiledGuard, MatchedNames, Matcher, State, Then
 from exirkit.patterns.operators.arguments import behind
+from exirkit.patterns.syntax.constant_names import numbers_read
 from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare, truth
 from exirkit.patterns.syntax.terms import (
     Alternatives,

@@ -10,8 +10,8 @@ from torch.fx import Node
 
 from exirkit.patterns.forms.composites import FoundComposites
 from exirkit.patterns.functions.graph import GraphFacts
-from exirkit.patterns.syntax.expressions import SYMBOLIC, Compiled, NameView
-from exirkit.patterns.syntax.programs import FACTS
+from exirkit.patterns.syntax.constant_names import FACTS, numbers_read
+from exirkit.patterns.syntax.expressions import Compiled, NameView
 
 Then = Callable[["State"], bool]
 Matcher = Callable[[Any, "State"], bool]
@@ -124,16 +124,6 @@ class State:
         if self.trace is not None:
             self.trace.note(self, reason, value, term)
         return False
-
-
-def numbers_read(value: Any) -> Any:
-    """Return a list with sizes instead of the nodes that compute them; anything else as it is."""
-    if not isinstance(value, list | tuple) or Node not in map(type, value):
-        return value
-    return [
-        one.meta.get("val") if isinstance(one, Node) and isinstance(one.meta.get("val"), SYMBOLIC) else one
-        for one in value
-    ]
 
 
 class MatchedNames(NameView):

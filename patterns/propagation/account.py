@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, Location, locate
+from exirkit.ir import Diagnostic, Location, control_flow_call, locate
 
+from .fixpoint import InferredValues
 from .problem import Problem, Solution, Use, operator_of
 from .solvers import solve
 
@@ -110,6 +112,39 @@ def account_of_node(solution: Solution, node: Node) -> NodeAccount:
         users,
         _others(problem, solution, node) if chosen else {},
     )
+
+
+def account_of_fact(values: InferredValues, node: Node) -> Diagnostic:
+    """Return why a fact is known of a node as a note, EK298: the row of its call, and what is known of its arguments.
+
+    Args:
+        values: What is inferred for its graph.
+        node: The node.
+    """
+    fact, row = values.of(node), values.row(node)
+    notes = [f"takes %{one.name} ({operator_of(one)}): {fact_text(values, one)}" for one in node.all_input_nodes]
+    if row is not None:
+        why = f"row {row.place()}"
+    elif node.op != "call_function":
+        why = "what the program says of it"
+    elif control_flow_call(node) is not None:
+        why = "what is true of all branches, and after any number of rounds"
+    elif node.target is operator.getitem:
+        why = "one of several results"
+    else:
+        why = "no row speaks of it"
+    if fact is None:
+        return Diagnostic.of("EK298", f"%{node.name} is not a tensor", severity="note", location=locate(node))
+    message = f"%{node.name} is {fact_text(values, node)}: {why}"
+    return Diagnostic.of("EK298", message, severity="note", location=locate(node), notes=tuple(notes))
+
+
+def fact_text(values: InferredValues, node: Node) -> str:
+    """Return what is known of a node as text; of several results, of each."""
+    fact, text = values.of(node), values.inference.domain.text
+    if isinstance(fact, list):
+        return "; ".join("not a tensor" if one is None else text(one) for one in fact)
+    return "not a tensor" if fact is None else text(fact)
 
 
 def _neighbour(solution: Solution, use: Use, other: Node) -> Neighbour:

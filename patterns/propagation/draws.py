@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import torch
 
@@ -14,14 +14,37 @@ from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.types.sampling import Sampler, SamplingError
 
-from .declaration import DrawnCall, Propagation, holds_tensors
+from .compilation import DrawnCall
+from .declaration import holds_tensors
 
 SIZES = (1, 2, 3, 4, 5, 7)
-_DTYPES = (torch.float32, torch.float32, torch.float32, torch.int32, torch.bool)
+_DTYPES = (torch.float32, torch.float32, torch.float32, torch.int32, torch.int64, torch.bool)
 _TRIES = 40
 
-FAILURES = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ArithmeticError)
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ArithmeticError, AssertionError)
 """What operators raise for arguments that they do not take."""
+
+
+Elements = Callable[[torch.Tensor, random.Random], torch.Tensor]
+
+
+class Drawing(Protocol):
+    """What draws need to know of an analysis.
+
+    Attributes:
+        draws: How calls of operators are made.
+    """
+
+    draws: dict[Operator, DrawnCall]
+
+    @property
+    def elements(self) -> Elements | None:
+        """What makes elements that matter of those that are drawn."""
+        ...
+
+    def covers(self, x: Any) -> bool:
+        """Whether it speaks of a tensor."""
+        ...
 
 
 class Tensors:
@@ -32,9 +55,10 @@ class Tensors:
         rng: Source of chance.
     """
 
-    def __init__(self, made: Propagation, rng: random.Random) -> None:
+    def __init__(self, made: Drawing, rng: random.Random) -> None:
         self._made = made
         self._rng = rng
+        self._elements = made.elements
 
     def covered(self) -> torch.Tensor | None:
         """Return a tensor that can have other values than the first, row-major; None if none was found."""
@@ -49,7 +73,8 @@ class Tensors:
         """Return a tensor of small multiples of a quarter, with which sums and products are exact."""
         generator = torch.Generator().manual_seed(self._rng.getrandbits(32))
         numbers = torch.randint(-16, 17, shape, generator=generator)
-        return numbers.to(torch.float32) / 4 if dtype.is_floating_point else numbers.to(dtype)
+        made = numbers.to(torch.float32) / 4 if dtype.is_floating_point else numbers.to(dtype)
+        return made if self._elements is None else self._elements(made, self._rng)
 
     def beside(self, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor that may broadcast to a shape: mostly of the shape itself."""
@@ -61,7 +86,7 @@ class Tensors:
         return self.tensor([] if chance < 0.95 else shape[-1:], dtype)
 
 
-def drawn_calls(made: Propagation, op: Operator, seed: str) -> Iterator[dict[str, Any] | str]:
+def drawn_calls(made: Drawing, op: Operator, seed: str) -> Iterator[dict[str, Any] | str]:
     """Yield arguments of calls by name, without end; or why there is none this time.
 
     Args:
@@ -107,7 +132,7 @@ def _declared(drawn: DrawnCall, rng: random.Random) -> Iterator[dict[str, Any] |
         yield _complete(op, {**dict(zip(names, args, strict=False)), **kwargs})
 
 
-def _of_schema(made: Propagation, op: Operator, rng: random.Random) -> Iterator[dict[str, Any] | str]:
+def _of_schema(made: Drawing, op: Operator, rng: random.Random) -> Iterator[dict[str, Any] | str]:
     tensors = Tensors(made, rng)
     while True:
         base = tensors.covered()
@@ -135,7 +160,9 @@ def _argument(
 ) -> Any:  # fmt: skip
     """Return a value for an argument of a type, or that it is left out."""
     kind = str(argument.type)
-    if argument.has_default_value() and (argument.kwarg_only or rng.random() < 0.3):
+    # Of arguments that only have names, numbers are factors; the others say what stays: dtypes, devices, layouts.
+    is_kept = argument.kwarg_only and kind not in ("number", "Scalar", "float")
+    if argument.has_default_value() and (is_kept or rng.random() < 0.3):
         return _LEFT_OUT
     if holds_tensors(argument):
         if kind.startswith("List"):

@@ -79,7 +79,7 @@ def fits(made: Propagation, row: Transfer, op: Operator, named: Mapping[str, Any
     results, some.
     """
     results = results_in(result)
-    names = {**named, "result": results[0] if results else None}
+    names = made.answered({**named, "result": results[0] if results else None})
     if not all(one.holds(names) for one in row.where):
         return False
     said = row.model.result or made.first

@@ -22,10 +22,12 @@ from exirkit.ir import (
 )
 from exirkit.patterns.engine.application import GraphBuilder, dialect_of
 from exirkit.patterns.operators.in_place import calls_by_target
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
 
 from .declaration import Transfer, is_covered_kind
 from .fitting import with_tensors
+from .inference import Answers
 from .problem import Solution, Use
 from .squares import converted
 
@@ -121,17 +123,27 @@ class _Materialiser:
         self._editor.rewire(node, args, kwargs)
 
     def _adapted(self, node: Node, row: Transfer, given: Mapping[str, Any]) -> dict[str, Any]:
-        names = {**given, **self._made.constants(self._solution.chosen.get(node, self._made.first))}
+        value = self._solution.chosen.get(node, self._made.first)
+        names = self._made.answered({**given, **self._made.constants(value)}, self._known(node))
         try:
             return {name: one.value(names) for name, one in row.adapt.items()}
         except ExpressionError as error:
             raise self._broken(node, f"row {row.number} ({row.place()}): {error.message}") from None
 
+    def _known(self, node: Node) -> dict[int, Any]:
+        """Return what is known of the tensors that a call takes, whatever they are converted to."""
+        uses = self._problem.demands.get(node, ())
+        return {id(self._at(use.tensor, self._wants(use), node)): self._fact(use.tensor) for use in uses}
+
+    def _fact(self, tensor: Node) -> Any:
+        return self._problem.facts.get(tensor)
+
     def _call(self, node: Node, row: Transfer) -> None:
         assert row.call is not None
         tensors = self._tensors(node)
         value = self._solution.chosen.get(node, self._made.first)
-        names = {**with_tensors(self._problem.arguments[node], tensors), **self._made.constants(value)}
+        given = with_tensors(self._problem.arguments[node], tensors)
+        names = self._made.answered({**given, **self._made.constants(value)}, self._known(node))
         builder = self._builder(node, [node])
         try:
             results = [builder.node_of(one, node.meta["val"]) for one in row.call.run(names, builder)]
@@ -163,13 +175,14 @@ class _Materialiser:
 
     def _convert(self, tensor: Node, now: Node, given: str, wanted: str, user: Node) -> Node:
         if tensor in self._stored and not self._problem.costs[tensor]:
-            made = converted(self._made, self._stored[tensor].detach(), given, wanted)
+            made = converted(self._made, self._stored[tensor].detach(), given, wanted, self._fact(tensor))
             self._folded[tensor] = None
             return self._editor.add_constant(made.clone(), name=f"{tensor.name}_{wanted}", origins=tensor)
         builder = self._builder(user, [tensor] if tensor.op == "call_function" else [user])
         try:
             for program in self._made.way(given, wanted):
-                now = builder.node_of(program.run({"x": now}, builder)[0])
+                facts = Answers({id(now): self._fact(tensor)})
+                now = builder.node_of(program.run({"x": now, FACTS: facts}, builder)[0])
         except ExpressionError as error:
             raise self._broken(tensor, f"{given} -> {wanted}: {error.message}") from None
         return now
@@ -196,7 +209,7 @@ class _Materialiser:
             if value is None or value == self._made.recorded_value(before) or now._erased or now.op == "placeholder":
                 continue
             with self._editor.fake_mode:
-                expected = converted(self._made, before, self._made.first, value)
+                expected = converted(self._made, before, self._made.first, value, self._fact(tensor))
             if not self._is_alike(expected, now.meta["val"]):
                 row = self._problem.rows.get(tensor)
                 claim = "" if row is None else f" (row {row.number}, {row.place()})"

@@ -14,6 +14,7 @@ SAME = "same"
 
 Direction = Annotated[str, Field(pattern=r"^[A-Za-z_]\w* -> [A-Za-z_]\w*$")]
 Solver = Literal["cut", "forward", "backward", "local"]
+DomainName = Literal["ranges", "grids"]
 
 
 class TransferRow(Strict):
@@ -87,6 +88,7 @@ class PropagationModel(Strict):
         recorded: Conditions over `x` by value: a tensor of the program for which one holds has that value before.
         compare: What squares compare: `elements`, or `layouts` too, the order of elements in memory.
         stored: Whether converting a stored tensor, which is done once while the program is lowered, is `free`.
+        uses: Analysis that infers what `of`, rows and conversions ask of tensors, `range(x)`: its name, or its file.
         ops: Operators that rows may call, with their definitions, as in rule books.
         transfer: What calls do. Calls without a row take and give tensors as they are.
         draw: How trials make calls of an operator, where schema and types do not say enough.
@@ -105,6 +107,7 @@ class PropagationModel(Strict):
     recorded: dict[Name, ExpressionText] = Field(default_factory=dict)
     compare: Literal["elements", "layouts"] = "elements"
     stored: Literal["free", "paid"] = "free"
+    uses: str | None = None
     ops: dict[OperatorName, OperatorDefinition] = Field(default_factory=dict)
     transfer: tuple[TransferRow, ...] = Field(min_length=1)
     draw: dict[OperatorName, Draw] = Field(default_factory=dict)
@@ -120,8 +123,86 @@ class PropagationModel(Strict):
         return {str(name): {} for name in value} if isinstance(value, list) else value
 
 
+class ClaimRow(Strict):
+    """What follows for the results of one kind of call; for a call, the first row that fits counts.
+
+    A row is a claim that checks try: whenever what is known of the arguments is true, what it says is true of the
+    results.
+
+    Attributes:
+        ops: Operators.
+        family: Families of operators, such as `views`.
+        where: Conditions over the arguments, by the names that the schema has for them, and `result`; calls for which
+            one does not hold are left to the next row.
+        result: What is known of the result, over the arguments and `result`; a list for operators with several results,
+            of which those that it does not reach are unknown.
+        nan: Condition under which a result may be not a number although no argument is; for ranges.
+    """
+
+    ops: tuple[OperatorName, ...] = ()
+    family: tuple[str, ...] = ()
+    where: tuple[ExpressionText, ...] = ()
+    result: tuple[ExpressionText, ...] = Field(min_length=1)
+    nan: ExpressionText | None = None
+
+    @field_validator("ops", "family", "where", "result", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _names_operators(self) -> ClaimRow:
+        if not self.ops and not self.family:
+            raise ValueError("a row names operators (`ops`) or families of them (`family`)")
+        return self
+
+
+class InferenceModel(Strict):
+    """An analysis of the whole graph: what is known of the elements of every tensor, from the inputs onwards.
+
+    Attributes:
+        propagation: Version of the format.
+        id: Name of the analysis.
+        doc: What it is for.
+        values: What can be known: `ranges`, between which numbers the elements lie, or `grids`, with which parameters
+            they are quantised without a loss.
+        widen: How often what a loop carries may grow before it has no end in the direction in which it grows.
+        stored_nbytes: Stored tensors up to this size are read; of larger ones nothing is known.
+        ops: Operators that rows may name, with their definitions, as in rule books.
+        transfer: What calls make of it. Of results of calls without a row nothing is known but their dtype.
+        draw: How trials make calls of an operator, where schema and types do not say enough.
+    """
+
+    propagation: Literal[1]
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.-]*$", max_length=100)]
+    doc: str | None = None
+    values: DomainName
+    widen: Annotated[int, Field(ge=1, le=100)] = 3
+    stored_nbytes: Annotated[int, Field(ge=0)] = 1 << 22
+    ops: dict[OperatorName, OperatorDefinition] = Field(default_factory=dict)
+    transfer: tuple[ClaimRow, ...] = Field(min_length=1)
+    draw: dict[OperatorName, Draw] = Field(default_factory=dict)
+
+
 def propagation_schema() -> dict[str, Any]:
-    """Return the JSON Schema of propagations."""
+    """Return the JSON Schema of propagations: of those that choose values, and of those that infer them."""
+    chosen, inferred = _chosen_schema(), _inferred_schema()
+    shared = {**chosen.pop("$defs"), **inferred.pop("$defs")}
+    head: dict[str, Any] = {key: chosen.pop(key) for key in ("$schema", "title") if key in chosen}
+    for key in ("$schema", "title"):
+        inferred.pop(key, None)
+    return {**head, "anyOf": [chosen, inferred], "$defs": dict(sorted(shared.items()))}
+
+
+def _inferred_schema() -> dict[str, Any]:
+    schema = document_schema(InferenceModel, "An analysis of the whole graph for exirkit")
+    row = schema["$defs"]["ClaimRow"]["properties"]
+    for key in ("ops", "family", "where", "result"):
+        row[key] = or_one(row[key])
+    return schema
+
+
+def _chosen_schema() -> dict[str, Any]:
     schema = document_schema(PropagationModel, "An analysis of the whole graph for exirkit")
     row = schema["$defs"]["TransferRow"]["properties"]
     for key in ("ops", "family", "where"):

@@ -16,6 +16,7 @@ from exirkit.patterns.operators.arguments import normalized_arguments
 
 from .declaration import Propagation, Transfer, is_covered_kind
 from .fitting import results_in, row_for, slots_of
+from .fixpoint import InferredValues
 from .model import SAME
 
 Spec = str | Node
@@ -73,6 +74,7 @@ class Problem:
         rows: Row of each call that has one.
         arguments: All arguments of these calls by name, as they are before anything is converted.
         costs: Cost of converting each tensor.
+        facts: What is known of each tensor, as it is before anything is converted.
         call_costs: Costs by value of calls for which one is chosen.
     """
 
@@ -83,6 +85,7 @@ class Problem:
     arguments: dict[Node, dict[str, Any]] = field(default_factory=dict)
     costs: dict[Node, int] = field(default_factory=dict)
     call_costs: dict[Node, dict[str, int]] = field(default_factory=dict)
+    facts: dict[Node, Any] = field(default_factory=dict)
 
     @property
     def choices(self) -> list[Node]:
@@ -158,12 +161,33 @@ def problem_of(made: Propagation, graph: Graph, stored: Collection[Node] = ()) -
     Args:
         made: The propagation.
         graph: The graph.
-        stored: Inputs that are stored tensors which nothing writes to.
+        stored: Inputs that are stored tensors which nothing writes to; with the tensors, facts of them are known.
 
     Raises:
         UsageError: EK295, a cost is not a whole number.
     """
+    if made.uses is not None:
+        known = stored.get if isinstance(stored, Mapping) else None
+        made = made.knowing(_GraphFacts(InferredValues(made.uses, known)))
     return _Reader(made, graph, stored).read()
+
+
+class _GraphFacts:
+    """What is known of the nodes of a graph, and of the results that are recorded of them."""
+
+    def __init__(self, values: InferredValues) -> None:
+        self._values = values
+        self._results: dict[int, Any] = {}
+
+    def __call__(self, x: Any) -> Any:
+        """Return what is known of a node, or of a recorded result."""
+        return self._values.of(x) if isinstance(x, Node) else self._results.get(id(x))
+
+    def note(self, node: Node) -> None:
+        """Note what is known of the results of a call."""
+        value, fact = node.meta.get("val"), self._values.of(node)
+        pairs = zip(value, fact, strict=False) if isinstance(value, list | tuple) else [(value, fact)]
+        self._results.update({id(one): known for one, known in pairs})
 
 
 class _Reader:
@@ -190,8 +214,10 @@ class _Reader:
     def _give(self, node: Node, spec: Spec | None) -> None:
         """Note the value of a tensor, if it can have several: None for the one that it has in the program."""
         if is_covered_kind(node.meta.get("val")) and self._made.covers(node):
+            self._problem.facts[node] = self._made.fact(node)
             self._problem.gives[node] = self._made.recorded_value(node) if spec is None else spec
-            self._problem.costs[node] = 0 if node in self._stored else self._number(self._made.cost, {"x": node}, node)
+            cost = self._made.answered({"x": node})
+            self._problem.costs[node] = 0 if node in self._stored else self._number(self._made.cost, cost, node)
 
     def _use(self, tensor: Node, user: Node, name: str, index: int | None, wants: Spec) -> None:
         self._problem.uses.setdefault(tensor, []).append(Use(tensor, user, name, index, wants))
@@ -206,6 +232,8 @@ class _Reader:
         # Of most operators no row speaks, and their arguments need not be found by name.
         if op in self._made.rows_of:
             named = normalized_arguments(node)
+            if isinstance(self._made.facts, _GraphFacts):
+                self._made.facts.note(node)
             row = row_for(self._made, op, named, node.meta.get("val"))
         if row is None:
             for one in node.all_input_nodes:
@@ -224,7 +252,7 @@ class _Reader:
         spec: Spec = node if said == SAME else said
         if row.cost:
             value = results_in(node.meta.get("val"))
-            names = {**named, "result": value[0] if value else None}
+            names = self._made.answered({**named, "result": value[0] if value else None})
             self._problem.call_costs[node] = {value: self._number(one, names, node) for value, one in row.cost.items()}
         self._of_results[node] = spec
         self._give(node, spec)

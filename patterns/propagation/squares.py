@@ -15,21 +15,20 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import Diagnostic, SourceText, split_arguments, without_machine_libraries
+from exirkit.ir import Diagnostic, SourceText, split_arguments
 from exirkit.patterns.books.model import Equivalence
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.terms import Operator
 
 from .declaration import Propagation, Transfer
 from .draws import FAILURES, Tensors, drawn_calls, first_line
 from .fitting import fits, results_in, row_for, slots_of, with_tensors
+from .inference import Answers, Inference
 from .model import SAME
-
-TRIALS = 24
-"""Squares of one operator and value that are tried."""
 
 _LEAST = 6
 _DRAWS = 1_500
@@ -54,30 +53,8 @@ class RowVerdict:
     trials: int
 
 
-@dataclass
-class PropagationVerdict:
-    """What is known of a propagation before any graph is seen.
-
-    Attributes:
-        id: Its name.
-        file: Its file.
-        rows: Its rows, in order.
-        found: What is wrong.
-    """
-
-    id: str
-    file: str
-    rows: list[RowVerdict] = field(default_factory=list)
-    found: list[Diagnostic] = field(default_factory=list)
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.found
-
-
-def check_propagation(made: Propagation, *, seed: int = 0, trials: int = TRIALS) -> PropagationVerdict:
-    """Try a propagation.
+def check_squares(made: Propagation, seed: int, trials: int) -> tuple[list[RowVerdict], list[Diagnostic]]:
+    """Try the conversions and all rows of a propagation.
 
     Args:
         made: The propagation.
@@ -85,36 +62,37 @@ def check_propagation(made: Propagation, *, seed: int = 0, trials: int = TRIALS)
         trials: Squares of one operator and value.
 
     Returns:
-        What is wrong with its form (then nothing is tried) or was found by trials: EK292, a row is not a commuting
-        square; EK293, it cannot be tried; EK294, conversions do not undo each other, or a recorded value is not what
-        they make; EK295, a cost is not a whole number.
+        What is known of each row, and what is wrong: EK292, a row is not a commuting square; EK293, it cannot be tried;
+        EK294, conversions do not undo each other, or a recorded value is not what they make; EK295, a cost is not a
+        whole number.
     """
-    verdict = PropagationVerdict(made.model.id, made.source.file, found=list(made.found))
-    if verdict.found:
-        return verdict
-    # Kernels of the machine's libraries round by memory order, more than the comparison allows.
-    with torch.no_grad(), without_machine_libraries():
-        verdict.found += _conversions(made, seed)
-        # Squares are made with the conversions.
-        if not verdict.found:
-            for row in made.rows:
-                passed = 0
-                for op in row.ops:
-                    trial = _RowTrial(made, row, op, seed, trials)
-                    passed += trial.run()
-                    verdict.found += trial.found
-                verdict.rows.append(RowVerdict(row.number, row.place(), len(row.ops), passed))
-    return verdict
+    found, verdicts = _conversions(made, seed), []
+    # Squares are made with the conversions.
+    for row in () if found else made.rows:
+        passed = 0
+        for op in row.ops:
+            trial = _RowTrial(made, row, op, seed, trials)
+            passed += trial.run()
+            found += trial.found
+        verdicts.append(RowVerdict(row.number, row.place(), len(row.ops), passed))
+    return verdicts, found
 
 
-def converted(made: Propagation, tensor: Any, one: str, other: str) -> Any:
+def converted(made: Propagation, tensor: Any, one: str, other: str, fact: Any = None) -> Any:
     """Return a tensor converted from one value to another.
+
+    Args:
+        made: The propagation.
+        tensor: The tensor, as it is at the first of the values.
+        one: Value that it has.
+        other: Value that it gets.
+        fact: What is known of it as it is in the program.
 
     Raises:
         ExpressionError: The program of a conversion cannot be run.
     """
     for program in made.way(one, other):
-        tensor = program.run({"x": tensor}, TensorBuilder())[0]
+        tensor = program.run({"x": tensor, FACTS: Answers({id(tensor): fact})}, TensorBuilder())[0]
     return tensor
 
 
@@ -123,6 +101,7 @@ def converted(made: Propagation, tensor: Any, one: str, other: str) -> Any:
 
 def _conversions(made: Propagation, seed: int) -> list[Diagnostic]:
     rng = random.Random(f"{seed}:{made.model.id}")
+    made = made.knowing(DrawnFacts(made.uses, rng)) if made.uses is not None else made
     drawn = (Tensors(made, rng).covered() for _ in range(_TENSORS))
     tensors = [tensor for tensor in drawn if tensor is not None]
     if not tensors:
@@ -150,10 +129,11 @@ def _round_trip(
     for tensor in tensors:
         note = (f"x = {shown(tensor)}",)
         try:
-            start = converted(made, tensor, made.first, one)
-            there = converted(made, start, one, other)
-            back = converted(made, there, other, one)
-            direct = converted(made, tensor, made.first, other)
+            fact = made.fact(tensor)
+            start = converted(made, tensor, made.first, one, fact)
+            there = converted(made, start, one, other, fact)
+            back = converted(made, there, other, one, fact)
+            direct = converted(made, tensor, made.first, other, fact)
         except (ExpressionError, *FAILURES) as error:
             return f"the conversion cannot be computed: {first_line(error)}", note
         problem = disagreement([start], [back], exact)
@@ -177,7 +157,7 @@ def _recorded(made: Propagation, tensors: Sequence[torch.Tensor], value: str) ->
     for tensor in itertools.chain.from_iterable(map(_layouts, tensors)):
         if made.covers(tensor) and made.recorded_value(tensor) == value:
             tried += 1
-            there = converted(made, tensor, made.first, value)
+            there = converted(made, tensor, made.first, value, made.fact(tensor))
             problem = disagreement([tensor], [there], _contract(made, is_exact=True))
             if problem is not None:
                 message = f"a tensor for which this holds is not what {made.first} -> {value} makes: {problem}"
@@ -202,13 +182,46 @@ def _costs(made: Propagation, tensors: Sequence[torch.Tensor]) -> list[Diagnosti
     text = made.cost.text
     for tensor in tensors:
         try:
-            cost = made.cost.value({"x": tensor})
+            cost = made.cost.value(made.answered({"x": tensor}))
         except (ExpressionError, *FAILURES) as error:
             return [text.diagnostic("EK295", f"the cost cannot be computed: {first_line(error)}")]
         if type(cost) is not int or cost < 0:
             message = f"the cost is {cost!r} for x = {shown(tensor)}, not a whole number from 0"
             return [text.diagnostic("EK295", message, length=len(text.value))]
     return []
+
+
+class DrawnFacts:
+    """What is known of tensors of trials: of those that are drawn the most that can be said, of results what follows.
+
+    Args:
+        inference: The analysis that is asked.
+        rng: Source of chance.
+    """
+
+    def __init__(self, inference: Inference, rng: random.Random) -> None:
+        self._inference = inference
+        self._rng = rng
+        # The tensors are kept: another one could have the identity of one that is gone.
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def __call__(self, x: Any) -> Any:
+        """Return what is known of a tensor."""
+        if id(x) not in self._known:
+            self._known[id(x)] = x, self._inference.domain.of_tensor(x)
+        return self._known[id(x)][1]
+
+    def follow(self, op: Operator, named: Mapping[str, Any], results: Sequence[torch.Tensor]) -> None:
+        """Note what follows for the results of a call."""
+        known = {id(slot.tensor): self(slot.tensor) for slot in slots_of(op, named)}
+        for one, fact in zip(results, self._inference.infer(op, named, results, known)[1], strict=True):
+            self._known[id(one)] = one, fact
+
+
+def with_elements(inference: Inference, op: Operator, named: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Return arguments whose tensors have elements that matter to an analysis."""
+    slots = list(slots_of(op, named))
+    return with_tensors(named, {(one.name, one.index): inference.domain.drawn(one.tensor, rng) for one in slots})
 
 
 # Rows
@@ -237,6 +250,9 @@ class _RowTrial:
         # Values that squares convert something to must each be tried.
         passed = dict.fromkeys(values, 0)
         seed = f"{self.seed}:{self.made.model.id}:{self.row.number}:{name_of(self.op)}"
+        rng = random.Random(f"{seed}:elements")
+        if self.made.uses is not None:
+            self.made = self.made.knowing(DrawnFacts(self.made.uses, random.Random(seed)))
         for number, named in enumerate(drawn_calls(self.made, self.op, seed)):
             if number >= _DRAWS or (number >= _NOTHING and not any(passed.values())):
                 break
@@ -245,6 +261,8 @@ class _RowTrial:
             if isinstance(named, str):
                 self.left[named] += 1
                 continue
+            if self.made.uses is not None and self.op in self.made.draws:
+                named = with_elements(self.made.uses, self.op, named, rng)
             if not self._try(named, passed):
                 return sum(passed.values())
         if min(passed.values(), default=_LEAST) < min(_LEAST, self.trials):
@@ -263,7 +281,7 @@ class _RowTrial:
     def _try(self, named: dict[str, Any], passed: dict[str, int]) -> bool:
         """Try the squares of one call; return whether all of them commuted."""
         try:
-            result = _called(self.op, named)
+            result = called(self.op, named)
         except FAILURES as error:
             self.left[f"{name_of(self.op)} raises: {first_line(error)}"] += 1
             return True
@@ -271,6 +289,8 @@ class _RowTrial:
         if not results or not any(one.numel() for one in results):
             self.left["a call without elements in its results"] += 1
             return True
+        if isinstance(self.made.facts, DrawnFacts):
+            self.made.facts.follow(self.op, named, results)
         if not fits(self.made, self.row, self.op, named, result):
             self.left["a call that the row leaves to the next one"] += 1
             return True
@@ -301,14 +321,16 @@ class _RowTrial:
         except (ExpressionError, *FAILURES) as error:
             return f"a conversion cannot be computed: {first_line(error)}"
         given = with_tensors(named, tensors)
-        names = {**given, **self.made.constants(value)}
+        # What is known of arguments is known of them as they are in the program.
+        known = {id(tensors[slot.name, slot.index]): self.made.fact(slot.tensor) for slot in slots_of(self.op, named)}
+        names = self.made.answered({**given, **self.made.constants(value)}, known)
         try:
             for name, one in self.row.adapt.items():
-                given[name] = one.value({**names})
+                given[name] = one.value(names)
             if self.row.call is not None:
                 found = results_in(self.row.call.run(names, TensorBuilder()))
             else:
-                found = results_in(_called(self.op, given))
+                found = results_in(called(self.op, given))
         except (ExpressionError, *FAILURES) as error:
             return f"the call of converted arguments raises: {first_line(error)}"
         return disagreement(wanted, found, _contract(self.made))
@@ -316,7 +338,7 @@ class _RowTrial:
     def _converted(self, tensor: torch.Tensor, value: str) -> torch.Tensor:
         if value == self.made.first or not self.made.covers(tensor):
             return tensor
-        made: torch.Tensor = converted(self.made, tensor, self.made.first, value)
+        made: torch.Tensor = converted(self.made, tensor, self.made.first, value, self.made.fact(tensor))
         return made
 
     def _wrong(self, problem: str, named: Mapping[str, Any], value: str) -> None:
@@ -343,7 +365,8 @@ class _RowTrial:
         return self.row.text
 
 
-def _called(op: Operator, named: Mapping[str, Any]) -> Any:
+def called(op: Operator, named: Mapping[str, Any]) -> Any:
+    """Return the results of a call whose arguments have names."""
     args, kwargs = split_arguments(op, named)
     return op(*args, **kwargs)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import Node
 
 from exirkit.ir import ATTRIBUTE_KEYS, SourceText
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import Compiled, ExpressionCompiler, ExpressionError, Names
 from exirkit.patterns.syntax.terms import Attributed, Call, Computed, Literal, OperatorCall, Symbol, Term, Variable
 from exirkit.patterns.types.parser import parse_variable
@@ -260,7 +261,6 @@ def compile_read(node: ast.Call, compiler: ExpressionCompiler, calls: ProgramCal
     value = compiler.compile(node.args[0])
 
     def read(names: Names) -> Any:
-        from exirkit.patterns.syntax.programs import FACTS
 
         x = value(names)
         if isinstance(x, Node) or x is None:

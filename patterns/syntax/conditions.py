@@ -9,8 +9,9 @@ from typing import Any
 from exirkit.ir import ModelError, SourceText
 from exirkit.patterns.functions.graph import GraphFacts
 from exirkit.patterns.operators.table import OperatorTable
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import Compiled, ExpressionError, truth
-from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard
+from exirkit.patterns.syntax.programs import Scope, compile_guard
 
 
 @dataclass(frozen=True)

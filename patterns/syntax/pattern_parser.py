@@ -17,9 +17,10 @@ from exirkit.patterns.operators.table import CONSTANTS, FAMILIES, UnknownNameErr
 from exirkit.patterns.syntax.attributes import parse_attributed
 from exirkit.patterns.syntax.chains import parse_chain
 from exirkit.patterns.syntax.comprehensions import is_valid_list, parse_each
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.every_user import is_about_users, parse_every_user
 from exirkit.patterns.syntax.expressions import ExpressionError, parse_expression, parse_statements
-from exirkit.patterns.syntax.programs import FACTS, Scope, compile_guard, place_of
+from exirkit.patterns.syntax.programs import Scope, compile_guard, place_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Anything,
@@ -40,6 +41,7 @@ from exirkit.patterns.syntax.terms import (
     Variable,
     renamed,
 )
+from exirkit.patterns.syntax.value_roots import VALUE_ROOTS, only_a_root, parse_value_root, value_root_kind
 from exirkit.patterns.types.scalars import OperatorVariable, family_members
 from exirkit.patterns.types.tensors import TensorVariable
 
@@ -133,6 +135,7 @@ class PatternParser:
         self.named: dict[str, Term] = {}
         self._arguments: list[dict[str, Term]] = []
         self._at: list[Place] = []
+        self._kind = "calls"
 
     def parse(self) -> Pattern | None:
         """Return the pattern, or None when something in it is wrong."""
@@ -155,7 +158,7 @@ class PatternParser:
             self._wrong("a pattern ends in `return`", statements[-1] if statements else None)
         if len(self.scope.found) > before or not roots:
             return None
-        return Pattern(tuple(roots), is_variadic, self.named)
+        return Pattern(tuple(roots), is_variadic, self.named, self._kind)
 
     def _assignment(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
@@ -197,6 +200,9 @@ class PatternParser:
         if not parts:
             self._wrong("`return` names at least one value", statement)
             return [], False
+        kind = value_root_kind(parts[0]) if len(parts) == 1 else None
+        if kind is not None:
+            return self._value_root(parts[0], kind), False
         if any(isinstance(part, ast.Starred) for part in parts):
             return self._variadic_root(parts)
         roots: list[Term] = []
@@ -210,6 +216,13 @@ class PatternParser:
                 self._wrong("a root must be a call: there is nothing to replace here", part)
             roots.append(root)
         return roots, False
+
+    def _value_root(self, node: ast.expr, kind: str) -> list[Term]:
+        self._kind = kind
+        try:
+            return [parse_value_root(self, node, kind)]
+        except PatternError:
+            return []
 
     def _variadic_root(self, parts: Seq[ast.expr]) -> tuple[list[Term], bool]:
         part = parts[0]
@@ -512,6 +525,7 @@ _FORMS: dict[str, Callable[[PatternParser, ast.Call], Term]] = {
     "opt": PatternParser._optional,
     "thru": PatternParser._through,
     "chain": parse_chain,
+    **dict.fromkeys(VALUE_ROOTS, only_a_root),
 }
 """Calls that are not of operators."""
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from exirkit.ir import Diagnostic, SourceText
+from exirkit.ir import Diagnostic, SourceText, value_of
 from exirkit.patterns.functions import graph, tensors
 from exirkit.patterns.functions.registered import builder_named, builder_names, run_builder, word_named
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts
@@ -19,6 +19,7 @@ from exirkit.patterns.operators.arguments import bind_written, normalised_litera
 from exirkit.patterns.operators.table import CONSTANTS, OperatorTable, UnknownNameError, dotted_name
 from exirkit.patterns.syntax.attributes import Attribute, compile_field, compile_no, compile_written
 from exirkit.patterns.syntax.chains import compile_along, compile_links
+from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import (
     CallCompiler,
     Compiled,
@@ -117,8 +118,6 @@ def place_of(node: ast.AST | None) -> Place:
 
 # These three register words.
 _REGISTERED = (graph, tensors)
-
-FACTS = "$facts"
 
 
 @dataclass
@@ -236,13 +235,16 @@ class ProgramCalls(CallCompiler):
 
     def _word(self, node: ast.Call, found: Word, compiler: ExpressionCompiler) -> Compiled:
         positional, named = compiler.arguments(node)
-        if not any(isinstance(each, ast.Starred) for each in node.args):
+        is_question = found.of_tensor is not None and len(node.args) == 1 and not node.keywords
+        if not is_question and not any(isinstance(each, ast.Starred) for each in node.args):
             _check_arity(found, len(node.args), set(named), node)
-        compute, needs_facts = found.compute, found.needs_facts
+        compute, needs_facts, of_tensor = found.compute, found.needs_facts, found.of_tensor
 
         def evaluate(names: Names) -> Any:
             args = [names[FACTS], *positional(names)] if needs_facts else positional(names)
             try:
+                if of_tensor is not None and len(args) == 1 and isinstance(value_of(args[0]), torch.Tensor):
+                    return of_tensor(names[FACTS], args[0])
                 return compute(*args, **{key: part(names) for key, part in named.items()})
             except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError) as error:
                 raise ExpressionError(f"{found.name}: {error}".splitlines()[0], node) from error
@@ -362,6 +364,12 @@ _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "tiny": lambda x: x.tiny,
     "lo": lambda x: x.lo,
     "hi": lambda x: x.hi,
+    "nan": lambda x: x.nan,
+    "scale": lambda x: x.scale,
+    "zero_point": lambda x: x.zero_point,
+    "quant_min": lambda x: x.quant_min,
+    "quant_max": lambda x: x.quant_max,
+    "ints": lambda x: x.ints,
 }
 
 

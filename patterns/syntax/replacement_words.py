@@ -1,15 +1,16 @@
-"""What only replacements can call, besides operators and builders: `scalar(n, f32)` and `traced(call)`."""
+"""What only replacements can call, besides operators and builders: `scalar`, `traced` and `stored`."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 
 from exirkit.patterns.operators.table import UnknownNameError, dotted_name
 from exirkit.patterns.operators.tracing import Decomposer, has_decomposition
+from exirkit.patterns.syntax.constant_names import ConstantNames
 from exirkit.patterns.syntax.expressions import (
     SYMBOLIC,
     Compiled,
@@ -44,6 +45,70 @@ def _scalar(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -
         return torch.tensor(value, dtype=kind)
 
     return build
+
+
+@runtime_checkable
+class StoringBuilder(Protocol):
+    """A builder that can store tensors in the program."""
+
+    def store(self, tensor: torch.Tensor) -> Any:
+        """Return what stands for a stored tensor."""
+        ...
+
+
+def _stored(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `stored(cast(c, i32))`: a tensor that is computed while a program is lowered, and stored in it."""
+    if len(node.args) != 1 or node.keywords:
+        raise ExpressionError("stored takes a tensor that is computed from constants: stored(cast(c, i32))", node)
+    operators = len(calls.operators)
+    compute = compiler.compile(node.args[0])
+    if len(calls.operators) > operators:
+        raise ExpressionError(
+            "what is stored is computed while the program is lowered, by words and not by operators",
+            node.args[0],
+            "words that compute tensors are cast, reshape, permute, full, concat ...",
+        )
+
+    def store(names: Names) -> Any:
+        value = compute(ConstantNames(names))
+        if not isinstance(value, torch.Tensor):
+            raise ExpressionError(f"stored takes a tensor, not {type(value).__name__}", node)
+        builder = names[BUILDER]
+        return builder.store(value) if isinstance(builder, StoringBuilder) else value
+
+    return store
+
+
+@runtime_checkable
+class InterfaceBuilder(Protocol):
+    """A builder that can change what the program takes."""
+
+    def take(self, compute: Compiled, names: Names) -> Any:
+        """Let the program take what is computed from an input instead of that input."""
+        ...
+
+
+def _input(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `input(aten.permute_copy.default(x, p))`: what the program takes instead of x."""
+    compute = _only_argument(node, compiler)
+
+    def take(names: Names) -> Any:
+        builder = names[BUILDER]
+        return builder.take(compute, names) if isinstance(builder, InterfaceBuilder) else compute(names)
+
+    return take
+
+
+def _output(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `output(aten.permute_copy.default(y, p))`: what the program gives instead of y."""
+    return _only_argument(node, compiler)
+
+
+def _only_argument(node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
+    if len(node.args) != 1 or node.keywords:
+        what = ast.unparse(node.func)
+        raise ExpressionError(f"{what} takes what the program has instead: {what}(aten.neg.default(x))", node)
+    return compiler.compile(node.args[0])
 
 
 def _traced(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
@@ -87,5 +152,8 @@ def _named_operators(node: ast.expr, calls: ProgramCalls) -> tuple[Any, ...]:
 
 REPLACEMENT_WORDS: dict[str, Callable[[ast.Call, ProgramCalls, ExpressionCompiler], Compiled]] = {
     "scalar": _scalar,
+    "stored": _stored,
+    "input": _input,
+    "output": _output,
     "traced": _traced,
 }

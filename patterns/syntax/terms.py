@@ -296,11 +296,13 @@ class Pattern:
         roots: Terms whose values are replaced.
         is_variadic: The one root is a call, and all its results are roots (`return *parts,`).
         named: Terms by the names they were assigned to, in order of the text.
+        kind: What the roots are: `calls`, or a value of the program, as `stored`, which is the one variable then.
     """
 
     roots: tuple[Term, ...]
     is_variadic: bool
     named: Mapping[str, Term]
+    kind: str = "calls"
 
     @cached_property
     def terms(self) -> tuple[Part, ...]:

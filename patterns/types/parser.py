@@ -16,6 +16,13 @@ from exirkit.patterns.types.lists import (
     PermutationVariable,
     ShapeVariable,
 )
+from exirkit.patterns.types.quantized import (
+    LimitVariable,
+    ParameterTensor,
+    QuantizedVariable,
+    ScaleVariable,
+    ZeroPointVariable,
+)
 from exirkit.patterns.types.scalars import (
     BoolVariable,
     ChoiceVariable,
@@ -58,6 +65,11 @@ TYPES: tuple[type[Variable], ...] = (
     DimsVariable,
     DtypeVariable,
     OperatorVariable,
+    QuantizedVariable,
+    ScaleVariable,
+    ZeroPointVariable,
+    LimitVariable,
+    ParameterTensor,
 )
 """All types, in the order of the reference page."""
 
@@ -100,6 +112,8 @@ def _parse_type(scanner: TypeScanner) -> Variable:
     if token.text == "scalar" and is_dtype(scanner.peek().text):
         scanner.take()
         return ScalarVariable.of_dtype(scanner)
+    if QuantizedVariable.starts(scanner):
+        return QuantizedVariable.parse_qualified(scanner)
     kind = _BY_KEYWORD.get(token.text)
     if kind is None or (token.text == "bool" and scanner.bool_is_dtype()):
         return TensorVariable.parse_tensor(scanner)

@@ -15,6 +15,7 @@ import torch
 from exirkit.patterns.types.conditions import Condition, condition, equations_of
 from exirkit.patterns.types.literals import Choice, Literal, Reference
 from exirkit.patterns.types.parser import link_variables
+from exirkit.patterns.types.quantized import ParameterTensor, put_ties
 from exirkit.patterns.types.scalars import ChoiceVariable, DtypeVariable, FloatVariable, IntVariable, ScalarVariable
 from exirkit.patterns.types.sizes import AnyDim, BroadcastDim, Size, product
 from exirkit.patterns.types.solving import Assignment, Picker, SizeProblem
@@ -187,6 +188,7 @@ class Draw:
 
     may_alias = True
     is_symbolic = False
+    has_values = True
 
     def __init__(
         self, variables: Mapping[str, Variable], problem: SizeProblem, rng: random.Random, profile: str,
@@ -217,14 +219,18 @@ class Draw:
         maker = ValueMaker(self.rng, self.profile, names, is_symbolic=self.is_symbolic)
         made: dict[tuple[str, torch.dtype, tuple[Size, ...]], torch.Tensor] = {}
         for name, variable in self.variables.items():
-            if name in values:
+            if name in values or isinstance(variable, ParameterTensor):
                 continue
             if isinstance(variable, TensorVariable):
                 values[name] = self._tensor(variable, cell, names, made, make_tensor)
             elif isinstance(variable, TensorListVariable):
                 values[name] = self._tensors(variable, cell, names, make_tensor)
         for name, variable in self.variables.items():
-            if name not in values:
+            if name in values:
+                continue
+            if isinstance(variable, ParameterTensor):
+                values[name] = self._parameter(variable, cell, names, make_tensor)
+            else:
                 values[name] = self._other(variable, cell, names, maker)
 
     # What is missing
@@ -322,6 +328,14 @@ class Draw:
             return made[key]
         made[key] = make_tensor(variable, dtype, sizes)
         return made[key]
+
+    def _parameter(
+        self, variable: ParameterTensor, cell: Cell, names: Mapping[str, Any], make_tensor: TensorMaker
+    ) -> torch.Tensor:
+        dtype, sizes = cell.dtypes[variable.name], variable.drawn_sizes(names, self.rng)
+        if not self.has_values:
+            return make_tensor(variable, dtype, sizes)
+        return variable.drawn(dtype, [int(size) for size in sizes], names, self.rng, self.profile)
 
     def _tensors(
         self, variable: TensorListVariable, cell: Cell, names: Mapping[str, Any], make_tensor: TensorMaker
@@ -477,7 +491,10 @@ class Sampler:
                 layouts=variable.layouts,
             )  # fmt: skip
 
-        return self.drawn(draw, cell or self.space.random(rng), make)
+        found = self.drawn(draw, cell or self.space.random(rng), make)
+        if found is not None:
+            put_ties(self.variables, found.values, rng)
+        return found
 
     def drawn(self, draw: Draw, cell: Cell, make: TensorMaker) -> Sample | None:
         """Return what one draw gives for a combination of choices; None if it contradicts itself or a condition."""

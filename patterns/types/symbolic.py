@@ -63,6 +63,7 @@ def _fake_maker(rng: random.Random) -> Any:
 class _SymbolicDraw(Draw):
     may_alias = False
     is_symbolic = True
+    has_values = False
 
     def __init__(self, sampler: Sampler, shape_env: ShapeEnv, rng: random.Random) -> None:
         super().__init__(sampler.ordered, sampler.problem, rng, "normal", MAX_ELEMENTS)

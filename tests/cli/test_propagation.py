@@ -105,3 +105,37 @@ def test_schema(invoke: Invoke, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["title"] == "An analysis of the whole graph for exirkit"
     assert invoke("propagation", "schema", "-o", tmp_path / "schema.json").exit_code == 0
     assert json.loads((tmp_path / "schema.json").read_text()) == json.loads(done.stdout)
+
+
+def test_explain_what_is_known(invoke: Invoke, model: str) -> None:
+    arguments = ("propagation", "explain", model, "--propagation", "ranges.elements")
+    (method,) = json.loads(invoke(*arguments, "--json").stdout)["methods"]
+    known = {one["tensor"]: one["fact"] for one in method["tensors"]}
+    assert known["aten_relu_default"] == "[0, inf] or nan"
+    assert known["aten_convolution_default"] == "[-inf, inf] or nan"
+    assert "aten_relu_default" in invoke(*arguments).stdout
+    shown = invoke(*arguments, "--node", "aten_relu_default").stdout
+    assert "is [0, inf] or nan: row propagations/ranges.elements.yaml" in shown
+    assert "takes %aten_convolution_default" in shown
+
+
+PIPELINE = """pipeline: 1
+name: layouts
+dialect: {from: edge, to: edge}
+stages:
+- pass: propagate
+  options: {propagation: layout.channels-last}
+"""
+
+
+def test_lowering_counts_what_propagations_do(invoke: Invoke, model: str, tmp_path: Path) -> None:
+    (tmp_path / "layouts.yaml").write_text(PIPELINE)
+    output, report = tmp_path / "net.pte", tmp_path / "report.json"
+    done = invoke(
+        "lower", model, "--pipeline", tmp_path / "layouts.yaml", "--output", output, "--report", report, "-O0"
+    )
+    assert done.exit_code == 0, done.output
+    (counted,) = json.loads(report.read_text())["propagations"].items()
+    assert counted[0] == "layout.channels-last"
+    assert (counted[1]["conversions"], counted[1]["cost"]) == (2, 3 * 6 * 5 + 4 * 4 * 3)
+    assert "layout.channels-last: 3 calls converted, 2 conversions" in done.stdout

@@ -15,7 +15,15 @@ from tests.patterns.rule_files import rule, rule_ids
 from exirkit import Pipeline, to_edge
 from exirkit.passes import shipped_pipelines, shipped_text
 from exirkit.passes.contract import shipped_passes
-from exirkit.patterns import backend_books, backend_classes, check_rule, load_book, relations_of_book, shipped_books
+from exirkit.patterns import (
+    backend_books,
+    backend_classes,
+    check_rule,
+    load_book,
+    relations_of_book,
+    shipped_books,
+    shipped_propagations,
+)
 
 BOOKS = backend_books()
 # Every seventh rule is checked again by default, with fewer samples; all of them with the witnesses when all tests run.
@@ -48,6 +56,7 @@ def test_entries_name_what_there_is(name: str) -> None:
     entries = backend_classes(name).entries
     known, passes = rule_lines(), set(shipped_passes())
     assert not [(one.name, rule) for one in entries for rule in one.rules if rule not in known]
+    assert {each for one in entries for each in one.propagations} <= set(shipped_propagations())
     assert not [(one.name, each) for one in entries for each in one.passes if each not in passes]
     named = {rule for one in entries for rule in one.rules}
     assert not [one.id for one in load_book(name).rules if one.id not in named], "rules that do the work of no class"

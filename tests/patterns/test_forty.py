@@ -13,7 +13,7 @@ import torch
 from tests.patterns.exported_programs import Computes, exported, outputs
 from tests.patterns.rule_files import rule, rule_ids
 
-from exirkit.ir import GraphEditor, copy_program
+from exirkit.ir import GraphEditor, copy_program, register_quantized_decomposed
 from exirkit.patterns import RuleEngine, shipped_books
 
 TABLE = (Path(__file__).parents[2] / "docs" / "how_to" / "forty_passes.md").read_text(encoding="utf-8")
@@ -21,6 +21,7 @@ BOOKS = {rule_id: name for name, rule_id in rule_ids(*shipped_books())}
 ROWS = {int(no): cell for no, cell in re.findall(r"^\| (\d+) \| .* \| (.*) \|$", TABLE, re.MULTILINE)}
 OTHERS = dict(re.findall(r"^\| (?!\d|no |pass |---)([^|]*) \| ([^|]*) \|$", TABLE, re.MULTILINE))
 
+register_quantized_decomposed()
 A = torch.ops.aten
 Q = torch.ops.quantized_decomposed
 F = torch.nn.functional

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from exirkit.ir import GraphEditor, copy_program
+from exirkit.ir import GraphEditor, copy_program, register_quantized_decomposed
 from exirkit.patterns import parse_book
 from exirkit.patterns.checking.pattern_programs import fire
 from exirkit.patterns.checking.trials import RuleTrials
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.functions.graph import per_channel, q_range, qparams, same_q
+
+register_quantized_decomposed()
 
 BOOK = """rulebook: 1
 rules:

@@ -29,7 +29,7 @@ from exirkit.passes.memory.methods import left_of, taken_note
 from exirkit.passes.memory.packing.pools import Claim, PooledPlan, PoolRequest, choose_claims, plan_pools
 from exirkit.passes.memory.planners import MemoryAlgorithm, arena_of, pinned_offset, result_of
 from exirkit.passes.memory.problem import PlannedValue, PlanningProblem, Pool, fullest_step
-from exirkit.patterns import DTYPES, Condition, SourceText, compile_condition
+from exirkit.patterns import DTYPES, Condition, Range, SourceText, compile_condition, widest
 
 from .model import CONDITION_NAMES, MemoryPolicy, PlacementRule
 
@@ -204,6 +204,18 @@ class GraphAnswers:
     def range_of(self, size: Any) -> tuple[Any, Any]:
         """Return the range of a size: memory is planned for one that is known, up to its upper bound."""
         return 0, float("inf")
+
+    def value_range(self, x: Any) -> Range:
+        """Return the range of a dtype: of the elements nothing is known here."""
+        return widest(x.meta["val"].dtype if isinstance(x, Node) else x.dtype)
+
+    def grid(self, x: Any) -> Any:
+        """Raise an error: nothing is known of the elements.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a condition of a policy knows no grid")
 
     def target_has(self, capability: str) -> bool:
         """Whether the target can do something: nothing is known about it here."""

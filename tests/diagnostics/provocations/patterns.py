@@ -36,6 +36,27 @@ def found(text: str) -> list[Diagnostic]:
     return parse_book(text, "book.yaml").found
 
 
+@provokes("EK276")
+def zero_point_that_is_misspelt(_: Path) -> object:
+    return found(RULE.replace("f32 [*S]", "q8 [*S]").replace("return x\n", "return dequantized(x.q, x, zero=x.zer)\n"))
+
+
+@provokes("EK277")
+def quantized_like_a_tensor(_: Path) -> object:
+    text = RULE.replace('{x: "f32 [*S]"}', '{x: "f32 [*S]", r: "q8 params [*S]"}')
+    return found(text.replace("aten.relu.default(x)", "quantized(aten.relu.default(x), x)"))
+
+
+@provokes("EK278")
+def result_per_channel(_: Path) -> object:
+    return found(f"{RULE}  quantized: {{x: any, result: per_channel(0 -> 1)}}\n")
+
+
+@provokes("EK279")
+def variant_that_moves_nothing(_: Path) -> object:
+    return found(f"{RULE}  quantized: {{x: any}}\n")
+
+
 @provokes("EK288")
 def users_of_a_list(_: Path) -> object:
     return found(RULE.replace("return aten.relu.default(x)", "return *[aten.relu.default(u) for u in users([x])]"))
@@ -223,6 +244,27 @@ def operator_of_two_meanings(path: Path) -> object:
     text = text.replace("rules:", "imports: [first.yaml]\nrules:", 1).replace("relu.default(x)'}", "tanh.default(x)'}")
     (path / "second.yaml").write_text(text)
     return load_book(path / "second.yaml").found
+
+
+STORED = """rulebook: 1
+rules:
+- id: my-rule
+  vars: {c: "i64 [*S]"}
+  match: return stored(c)
+  replace: return stored(cast(c, i32))
+"""
+
+
+@provokes("EK234")
+def replacement_that_stores_nothing(_: Path) -> object:
+    return found(STORED.replace("stored(cast(c, i32))", "aten.neg.default(c)"))
+
+
+@provokes("EK235")
+def uses_for_nothing(_: Path) -> object:
+    text = STORED.replace("cast(c, i32)", "flip(c, [])") + "  uses: return aten._to_copy.default(new, dtype=i64)\n"
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK235"]
 
 
 @provokes("EK240")

@@ -10,7 +10,7 @@ from tests.diagnostics.provocation import provokes
 
 from exirkit.ir import Diagnostic
 from exirkit.passes import PropagationPass
-from exirkit.patterns import account_of_node, check_propagation, parse_propagation, problem_of, solve
+from exirkit.patterns import account_of_node, check_propagation, parse_analysis, parse_propagation, problem_of, solve
 
 LAYOUT = """propagation: 1
 id: my.layout
@@ -98,3 +98,25 @@ def relu_that_stays_as_it_is(_: Path) -> object:
     program = edge(exported(torch.relu, torch.ones(2, 3, 5, 7)))
     solution = solve(problem_of(parse_propagation(LAYOUT, "layout.yaml"), program.graph))
     return [account_of_node(solution, node).diagnostic() for node in solution.chosen]
+
+
+RANGES = """propagation: 1
+id: my.ranges
+values: ranges
+transfer:
+- ops: aten.neg.default
+  result: range(self)
+"""
+
+
+@provokes("EK249")
+def analysis_that_chooses_nothing(path: Path) -> None:
+    (path / "ranges.yaml").write_text(RANGES)
+    PropagationPass(path / "ranges.yaml").apply(edge(exported(torch.relu, torch.ones(2, 3))))
+
+
+@provokes("EK255")
+def negative_that_stays_in_its_range(_: Path) -> object:
+    wrong = check_propagation(parse_analysis(RANGES, "ranges.yaml")).found
+    # Numbers differ in their last digits from machine to machine.
+    return [one.model_copy(update={"message": one.message.partition(":")[0], "notes": ()}) for one in wrong]

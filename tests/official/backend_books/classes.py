@@ -33,7 +33,8 @@ def folder_of(package: str) -> Path:
 def lines_of_classes(file: Path) -> dict[str, int]:
     """Return the number of lines of code of every class of a file: without comments, docstrings and empty lines.
 
-    Functions of the file that a class uses, directly or not, belong to it.
+    Functions of the file that a class uses, directly or not, belong to it. Of two classes of a name that at the top of
+    the file counts.
     """
     text = file.read_text(encoding="utf-8")
     tree = ast.parse(text)
@@ -50,7 +51,7 @@ def lines_of_classes(file: Path) -> dict[str, int]:
         node.name: sum(
             sum(one.lineno <= line <= (one.end_lineno or 0) for line in code) for one in _with_used(node, functions)
         )
-        for node in tree.body
+        for node in (*(one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)), *tree.body)
         if isinstance(node, ast.ClassDef)
     }
 

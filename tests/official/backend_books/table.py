@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,10 +15,11 @@ from tests.official.backend_books.findings import pass_findings
 
 from exirkit.patterns import (
     BackendClass,
-    BackendClasses,
+    PackageClasses,
     backend_books,
     backend_classes,
     book_text,
+    other_backend_classes,
     shipped_books,
 )
 
@@ -59,13 +60,29 @@ and empty lines; a rule that does the work of several classes is counted for eac
 | same | the rules do what the class does |
 | wider | they do that, and more: other ranks, dtypes, spellings of a call |
 | narrower | they do a part of it |
-| nothing | no rule does it, for the reason that is given |
+| nothing | no rule does it, for the reason that is given; in brackets what would express it |
 
 Whatever the extent, the rules are only those that `exirkit rule check --strict` accepts: where a class changes
 results, they do not follow it, and the remark says so.
 
 """
 
+
+_EXPRESSIBLE = {
+    "rules": "rules of the language, with what is there or the addition that the remark names",
+    "propagation": "a propagation: a lattice of facts about values, its rows, and what it inserts",
+    "done": "nothing is left to do here",
+    "neither": "neither: it changes results, plans, builds by a procedure, or orders nodes",
+}
+
+_BY = {"rules": "by rules", "propagation": "by a propagation", "done": "nothing left", "neither": "not expressible"}
+
+_OTHERS = """
+## Other packages
+
+Packages without a book of their own: rules of other books, and passes, that do the work of their classes.
+
+"""
 
 _DEFECTS = """
 ## Defects of the classes
@@ -102,16 +119,14 @@ def _lines_of(name: str) -> Mapping[str, int]:
 def page() -> str:
     """Return the text of the page."""
     lengths = rule_lines()
-    every = {name: backend_classes(name) for name in backend_books()}
-    parts = [_HEAD, _summary(every, lengths)]
-    for name, classes in every.items():
-        rows = [_row(one, lengths) for one in classes.entries]
-        parts.append(
-            f"\n## {name}\n\n`{classes.package}`\n\n"
-            + _table(
-                ["class", "what it does", "extent", "rules and passes", "lines there", "lines here", "remark"], rows
-            )
-        )
+    books: dict[str, PackageClasses] = {name: backend_classes(name) for name in backend_books()}
+    others = {one.package.removeprefix("executorch/"): one for one in other_backend_classes()}
+    parts = [_HEAD, _summary(books, lengths), _coverage([*books.values(), *others.values()])]
+    for name, classes in books.items():
+        parts.append(f"\n## {name}\n\n`{classes.package}`\n\n" + _entries(classes, lengths))
+    parts.append(_OTHERS + _summary(others, lengths))
+    for name, classes in others.items():
+        parts.append(f"\n### {name}\n\n" + _entries(classes, lengths))
     rows = [
         [
             f"[{one.title}](../upstream/passes/{one.name}.py){' Rare.' if one.is_rare else ''}",
@@ -124,7 +139,33 @@ def page() -> str:
     return "".join(parts)
 
 
-def _summary(every: Mapping[str, BackendClasses], lengths: Mapping[str, int]) -> str:
+def _coverage(every: Sequence[PackageClasses]) -> str:
+    """Say what share of the classes that rewrite programs is done or can be said."""
+    entries = [one for classes in every for one in classes.entries if one.expressible != "base"]
+    done = sum(one.extent != "nothing" for one in entries)
+    counts: Counter[str] = Counter(one.expressible for one in entries if one.expressible is not None)
+    said = len(entries) - counts["neither"]
+    bases = sum(len(classes.entries) for classes in every) - len(entries)
+    rows = [["done by rules or passes, all of it or a part", str(done)]]
+    rows += [[meaning, str(counts[kind])] for kind, meaning in _EXPRESSIBLE.items()]
+    text = f"""
+Of {len(entries)} classes that rewrite programs, in these packages and those without a book ({bases} more are bases,
+settings and checks), {done} have their work done, all of it or a part.
+{said} are expressible, {said / len(entries):.1%}: those, and the ones whose entries say what would express them.
+
+"""
+    return text + _table(["what expresses the work of a class", "classes"], rows)
+
+
+def _entries(classes: PackageClasses, lengths: Mapping[str, int]) -> str:
+    rows = [_row(one, lengths) for one in classes.entries]
+    return _table(
+        ["class", "what it does", "extent", "rules, passes and propagations", "lines there", "lines here", "remark"],
+        rows,
+    )
+
+
+def _summary(every: Mapping[str, PackageClasses], lengths: Mapping[str, int]) -> str:
     rows = []
     for name, classes in every.items():
         done = [one for one in classes.entries if one.extent != "nothing"]
@@ -145,8 +186,10 @@ def _summary(every: Mapping[str, BackendClasses], lengths: Mapping[str, int]) ->
 
 def _row(one: BackendClass, lengths: Mapping[str, int]) -> list[str]:
     done_by = [f"`{each}`" for each in one.rules] + [f"pass `{each}`" for each in one.passes]
+    done_by += [f"propagation `{each}`" for each in one.propagations]
     here = str(sum(lengths[rule] for rule in one.rules)) if one.rules else ""
-    return [f"`{one.name}`", one.does, one.extent, " ".join(done_by), str(one.lines), here, one.remark]
+    by = f" ({_BY[one.expressible]})" if one.expressible is not None and one.expressible in _BY else ""
+    return [f"`{one.name}`", one.does, one.extent + by, " ".join(done_by), str(one.lines), here, one.remark]
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from tests.patterns.propagation.declarations import BASE, parsed, with_rows
 
 from exirkit.ir import ModelError
-from exirkit.patterns import load_propagation, propagation_schema_text, shipped_propagations
+from exirkit.patterns import load_analysis, propagation_schema_text, shipped_propagations
 
 ROW = "- ops: aten.cat.default\n  args: same\n  result: same\n"
 
@@ -79,7 +79,7 @@ def test_several_errors_are_reported_together_in_order() -> None:
 def test_shipped_propagations_are_found_by_name() -> None:
     assert "layout.channels-last" in shipped_propagations()
     for name in shipped_propagations():
-        assert load_propagation(name).require_valid().model.id == name
+        assert load_analysis(name).require_valid().model.id == name
 
 
 def test_the_schema_knows_what_the_model_accepts() -> None:
@@ -87,4 +87,7 @@ def test_the_schema_knows_what_the_model_accepts() -> None:
     row = schema["$defs"]["TransferRow"]["properties"]
     assert {"ops", "family", "where", "args", "result", "adapt", "call", "cost"} == set(row)
     assert all("description" in one for one in row.values())
-    assert "anyOf" in schema["properties"]["values"]
+    claim = schema["$defs"]["ClaimRow"]["properties"]
+    assert {"ops", "family", "where", "result", "nan"} == set(claim)
+    assert all("description" in one for one in claim.values())
+    assert "anyOf" in schema["anyOf"][0]["properties"]["values"]

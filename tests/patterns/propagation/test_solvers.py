@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests.patterns.propagation.declarations import BASE, parsed, with_rows
 from torch.fx import Graph, Node
 
-from exirkit.patterns import Problem, Solution, problem_of, solve
+from exirkit.patterns import InferredValues, Problem, Solution, Solver, facts_of, load_inference, problem_of, solve
 
 ROWS = """- ops: aten.convolution.default
   args: {input: nhwc}
@@ -158,6 +158,23 @@ def test_ten_thousand_nodes_take_less_than_two_seconds(every: int) -> None:
     # What a busy machine takes longer is not the solver's.
     assert time.process_time() - start < 4
     assert len(solution.chosen) > 5_000
+
+
+@pytest.mark.parametrize("solver", ["forward", "backward", "local"])
+def test_the_other_solvers_are_no_slower(solver: Solver) -> None:
+    problem = problem_of(MADE, chain(10_000, every=500))
+    start = time.process_time()
+    solve(problem, solver)
+    assert time.process_time() - start < 2
+
+
+def test_ten_thousand_nodes_are_inferred_in_less_than_two_seconds() -> None:
+    graph = chain(10_000, every=500)
+    values = InferredValues(load_inference("ranges.elements"))
+    start = time.process_time()
+    found = dict(facts_of(values, graph))
+    assert time.process_time() - start < 4
+    assert len(found) > 10_000
 
 
 def test_conversions_of_one_tensor_for_several_users_count_once() -> None:

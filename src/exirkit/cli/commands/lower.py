@@ -15,7 +15,7 @@ import typer
 
 from exirkit.cli.choices import ChosenPipelines, choose_partitioners, choose_pipelines, planning_pass, require_checked
 from exirkit.cli.choices import rules_of as rules_of_books
-from exirkit.cli.console import Steps, nbytes_text, output_to_stderr, print_json, print_line, print_table
+from exirkit.cli.console import Steps, counted, nbytes_text, output_to_stderr, print_json, print_line, print_table
 from exirkit.cli.files import check_writable, expand_books, write_text
 from exirkit.cli.model import export_target, parse_source
 from exirkit.cli.options import Json, Libraries, ModelTarget, Planner, Strict
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from exirkit.cli.program_file import BookOperator, BytesByKind, OperatorCount
-    from exirkit.passes import ExecutorchBackendConfig, Partitioner
+    from exirkit.passes import ExecutorchBackendConfig, Partitioner, PropagationReport
     from exirkit.program import EdgeProgramManager, ExecutorchProgramManager
 
     Transform = Callable[[EdgeProgramManager], EdgeProgramManager]
@@ -70,6 +70,7 @@ class LowerReport:
         file: The file that was written.
         nbytes: Its size.
         book_operators: Operators of the file that rule books define: a runtime needs them.
+        propagations: What analyses of the whole graph did, by their names.
         seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
     """
 
@@ -79,6 +80,7 @@ class LowerReport:
     bytes_by_kind: BytesByKind
     methods: list[LoweredMethod]
     book_operators: list[BookOperator]
+    propagations: dict[str, PropagationReport]
     seconds: dict[str, float]
     ok: bool = True
 
@@ -115,6 +117,9 @@ def lower(
         bool, typer.Option("--check", help="Check rules of --rules that are not accepted yet; stop if one is wrong.")
     ] = False,
     rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after this many rule applications.")] = None,
+    change_interface: Annotated[
+        bool, typer.Option("--change-interface", help="Let rules change what the program takes and gives.")
+    ] = False,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write all rule applications to this file.")
     ] = None,
@@ -184,7 +189,7 @@ def lower(
             target=runtime,
         )
         exported = export_target(source, steps, strict=strict).programs
-        transform = _transform(books, rewrite_limit, runtime, journal, pipelines, steps)
+        transform = _transform(_Rewriting(books, rewrite_limit, runtime, journal, change_interface), pipelines, steps)
         lowered = lower_exported(target, exported, output, steps, config, pipelines, partitioners, transform)
     if report is not None:
         from pydantic_core import to_json
@@ -196,20 +201,32 @@ def lower(
         print_lowered(lowered, lowered.file)
 
 
-def _transform(
-    books: Sequence[str],
-    limit: int | None,
-    target: str,
-    journal: Path | None,
-    pipelines: ChosenPipelines,
-    steps: Steps,
-) -> Transform:
+@dataclass(frozen=True)
+class _Rewriting:
+    """What to do with rules.
+
+    Attributes:
+        books: Their books.
+        limit: Most applications.
+        target: Target description.
+        journal: File for the applications.
+        changes_interface: Rules may change what the program takes and gives.
+    """
+
+    books: Sequence[str]
+    limit: int | None
+    target: str
+    journal: Path | None
+    changes_interface: bool
+
+
+def _transform(rewriting: _Rewriting, pipelines: ChosenPipelines, steps: Steps) -> Transform:
     """Return what rewrites Edge programs by rules and runs pipelines on them."""
 
     def transform(edge: EdgeProgramManager) -> EdgeProgramManager:
-        if books:
+        if rewriting.books:
             with steps.phase("rules", "rewriting"):
-                edge = _rewritten(edge, books, limit, target, journal)
+                edge = _rewritten(edge, rewriting)
         if pipelines.on_edge:
             with steps.phase("pipelines", "running pipelines on Edge"):
                 edge = edge.transform(pipelines.on_edge)
@@ -218,9 +235,7 @@ def _transform(
     return transform
 
 
-def _rewritten(
-    edge: EdgeProgramManager, books: Sequence[str], limit: int | None, target: str, journal: Path | None
-) -> EdgeProgramManager:
+def _rewritten(edge: EdgeProgramManager, rewriting: _Rewriting) -> EdgeProgramManager:
     """Apply all rules of the books at once, and write the journal if one was asked for.
 
     Raises:
@@ -228,15 +243,20 @@ def _rewritten(
         ContractError: EK250, the rules rewrite in a cycle.
         OSError: A book cannot be read, or the journal not be written.
     """
-    from exirkit.passes import ApplyRules
+    from exirkit.passes import ApplyRules, ChangeInterface
     from exirkit.patterns import RewriteOptions, read_target
 
-    rules = rules_of_books(books)
-    if limit == 0:
+    rules = rules_of_books(rewriting.books)
+    if rewriting.limit == 0:
         return edge
-    choices = RewriteOptions(limit=limit, target=read_target(target))
-    passes = {name: ApplyRules(rules, choices) for name in sorted(edge.methods)}
+    choices = RewriteOptions(limit=rewriting.limit, target=read_target(rewriting.target))
+    kind = ChangeInterface if rewriting.changes_interface else ApplyRules
+    passes = {name: kind(rules, choices) for name in sorted(edge.methods)}
     result = edge.transform({name: [one] for name, one in passes.items()})
+    for name, one in passes.items():
+        for change in one.report.interface if one.report is not None else ():
+            typer.echo(f"{name}: {change}", err=True)
+    journal = rewriting.journal
     if journal is not None:
         documents = {name: one.report.document() for name, one in passes.items() if one.report is not None}
         write_text(journal, json_module.dumps(documents, indent=1) + "\n")
@@ -261,20 +281,21 @@ def lower_exported(
     """
     from exirkit.cli.program_file import book_operators, bytes_by_kind
     from exirkit.emit import open_program
-    from exirkit.passes import ExecutorchBackendConfig
+    from exirkit.passes import ExecutorchBackendConfig, counted_propagations
     from exirkit.program import lower_to_backends, to_edge
 
     chosen = pipelines or ChosenPipelines()
-    if partitioners:
-        with steps.phase("to_backends"), output_to_stderr():
-            edge = lower_to_backends(exported, partitioners, transform, progress=steps)
-    else:
-        with steps.phase("to_edge"):
-            edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
-        edge = transform(edge)
-    with steps.phase("to_executorch"):
-        configuration = config or ExecutorchBackendConfig()
-        manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
+    with counted_propagations() as propagated:
+        if partitioners:
+            with steps.phase("to_backends"), output_to_stderr():
+                edge = lower_to_backends(exported, partitioners, transform, progress=steps)
+        else:
+            with steps.phase("to_edge"):
+                edge = to_edge(exported, pipeline=chosen.to_edge, progress=steps)
+            edge = transform(edge)
+        with steps.phase("to_executorch"):
+            configuration = config or ExecutorchBackendConfig()
+            manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
         manager.save(output)
         manager.write_tensor_data_to_file(output.parent)
@@ -285,7 +306,9 @@ def lower_exported(
     methods = [
         _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
     ]
-    return LowerReport(target, os.fspath(output), nbytes, kinds, methods, defined, dict(steps.seconds))
+    return LowerReport(
+        target, os.fspath(output), nbytes, kinds, methods, defined, dict(propagated), dict(steps.seconds)
+    )
 
 
 def _lowered_method(
@@ -335,6 +358,10 @@ def print_lowered(report: LowerReport, file: str) -> None:
             print_line(f"delegates of {method.name}: {shown}")
     print_bytes(report.bytes_by_kind)
     print_book_operators(report.book_operators)
+    for name, one in report.propagations.items():
+        stored = f", {counted(one.stored, 'stored tensor')} converted while lowering" if one.stored else ""
+        calls, conversions = counted(one.converted_calls, "call"), counted(one.conversions, "conversion")
+        print_line(f"{name}: {calls} converted, {conversions}{stored}")
     print_line()
     seconds = ", ".join(f"{name} {value:.2f}" for name, value in report.seconds.items())
     print_line(f"seconds: {seconds}; together {sum(report.seconds.values()):.2f}")

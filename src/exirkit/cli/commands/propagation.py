@@ -17,8 +17,18 @@ from exirkit.cli.options import Json, Libraries, MethodName, ModelTarget, Strict
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from exirkit.ir import Diagnostic
-    from exirkit.patterns import Conversion, NodeAccount, PropagationVerdict, Solution
+    from exirkit.patterns import (
+        Conversion,
+        Inference,
+        InferredValues,
+        NodeAccount,
+        Propagation,
+        PropagationVerdict,
+        Solution,
+    )
 
 propagation_app = typer.Typer(
     rich_markup_mode=None, help="Try analyses of a whole graph, and examine them.", no_args_is_help=True
@@ -86,14 +96,14 @@ def check(
         steps("loading torch")
         import torch
 
-        from exirkit.patterns import check_propagation, load_propagation, shipped_propagations
+        from exirkit.patterns import check_propagation, load_analysis, shipped_propagations
 
         # Trials are small: what a second thread would gain is lost in waking it.
         torch.set_num_threads(1)
         verdicts = []
         for name in files or shipped_propagations():
             steps(f"trying {name}")
-            verdicts.append(check_propagation(load_propagation(name), seed=seed, trials=trials))
+            verdicts.append(check_propagation(load_analysis(name), seed=seed, trials=trials))
     checked = [CheckedPropagation.of(one) for one in verdicts]
     report = PropagationCheckReport(all(one.ok for one in checked), seed, checked)
     if json:
@@ -170,12 +180,50 @@ class MethodValues:
 
 
 @dataclass(frozen=True)
+class FactReport:
+    """What is known of a tensor.
+
+    Attributes:
+        tensor: Name of the node.
+        operator: Its operator, or what else the node is.
+        fact: What is known.
+        is_known: Whether that is more than its dtype says.
+        row: The row that says it: `FILE:LINE`.
+        source: The line of the model that the tensor comes from.
+        module: Path of the module that it comes from.
+    """
+
+    tensor: str
+    operator: str
+    fact: str
+    is_known: bool
+    row: str | None
+    source: str | None
+    module: str | None
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """What is inferred in one method.
+
+    Attributes:
+        name: Its name.
+        tensors: What is known of its tensors.
+        nodes: The nodes that were asked about.
+    """
+
+    name: str
+    tensors: Sequence[FactReport]
+    nodes: Sequence[Diagnostic]
+
+
+@dataclass(frozen=True)
 class PropagationExplainReport:
     """The document of `exirkit propagation explain`."""
 
     target: str
     propagation: str
-    methods: list[MethodValues]
+    methods: Sequence[MethodValues | MethodFacts]
     ok: bool = True
 
 
@@ -197,49 +245,118 @@ def explain(
 
     Branches and bodies of control flow are chosen for on their own, and shown behind the method that calls them.
 
+    Of an analysis that infers it shows what is known of the tensors.
+
     For a node: the row that speaks of it, what its neighbours want, what is converted for it, and what everything would
     cost if its value were another one.
     """
     source = parse_source(target)
     with Steps() as steps:
         with steps.phase("load", "loading torch"):
-            from exirkit.ir import called_graphs
-            from exirkit.passes import convertible_inputs
-            from exirkit.patterns import account_of_node, load_propagation, problem_of, solve
+            from exirkit.patterns import Propagation, load_analysis
             from exirkit.program import to_edge
 
-        made = load_propagation(propagation).require_valid()
+        made = load_analysis(propagation).require_valid()
         exported = export_target(source, steps, strict=strict)
         names = sorted(exported.only(method).programs)
         edge = to_edge(exported.programs, progress=steps)
         steps("solving")
-        methods, known, accounts = [], [], []
-        for name in names:
-            program = edge.exported_program(name)
-            paths = {id(module): path for path, module in program.graph_module.named_modules()}
-            for module in called_graphs(program.graph_module):
-                is_body = module is not program.graph_module
-                stored = {} if is_body else convertible_inputs(program)
-                problem = problem_of(made, module.graph, stored)
-                solution, around = solve(problem), solve(problem, "local")
-                nodes = {one.name: one for one in module.graph.nodes}
-                known += list(nodes)
-                found = nodes.get((node or "").removeprefix("%"))
-                asked = [] if found is None else [account_of_node(solution, found)]
-                accounts += asked
-                shown = f"{name}.{paths[id(module)]}" if is_body else name
-                methods.append(_values(shown, solution, around, asked))
+        programs = {name: edge.exported_program(name) for name in names}
+        if isinstance(made, Propagation):
+            report, known = _chosen(target, made, programs, node)
+        else:
+            report, known = _inferred(target, made, programs, node)
+    accounts = [one for each in report.methods for one in each.nodes]
     if node is not None and not accounts:
         raise unknown_name("the model has no node", node.removeprefix("%"), known)
-    report = PropagationExplainReport(target, made.model.id, methods)
     if json:
         print_json(report)
     elif accounts:
         for one in accounts:
-            print_text(one.diagnostic().render())
+            print_text(one.render())
     else:
-        for each in methods:
-            _print_values(each)
+        for each in report.methods:
+            _print_facts(each) if isinstance(each, MethodFacts) else _print_values(each)
+
+
+def _chosen(
+    target: str, made: Propagation, programs: Mapping[str, ExportedProgram], node: str | None
+) -> tuple[PropagationExplainReport, list[str]]:
+    """Return what is chosen, and the names of all nodes."""
+    from exirkit.ir import called_graphs
+    from exirkit.passes import convertible_inputs
+    from exirkit.patterns import account_of_node, problem_of, solve
+
+    methods: list[MethodValues | MethodFacts] = []
+    known: list[str] = []
+    for name, program in programs.items():
+        paths = {id(module): path for path, module in program.graph_module.named_modules()}
+        for module in called_graphs(program.graph_module):
+            is_body = module is not program.graph_module
+            problem = problem_of(made, module.graph, {} if is_body else convertible_inputs(program))
+            solution, around = solve(problem), solve(problem, "local")
+            nodes = {one.name: one for one in module.graph.nodes}
+            known += list(nodes)
+            found = nodes.get((node or "").removeprefix("%"))
+            asked = [] if found is None else [account_of_node(solution, found)]
+            shown = f"{name}.{paths[id(module)]}" if is_body else name
+            methods.append(_values(shown, solution, around, asked))
+    return PropagationExplainReport(target, made.model.id, methods), known
+
+
+def _inferred(
+    target: str, made: Inference, programs: Mapping[str, ExportedProgram], node: str | None
+) -> tuple[PropagationExplainReport, list[str]]:
+    """Return what is inferred, and the names of all nodes."""
+    from exirkit.ir import control_flow_call
+    from exirkit.passes import convertible_inputs
+    from exirkit.patterns import InferredValues, account_of_fact
+
+    methods: list[MethodValues | MethodFacts] = []
+    known: list[str] = []
+    for name, program in programs.items():
+        pending = [(name, InferredValues(made, stored=convertible_inputs(program).get, graph=program.graph))]
+        for shown, values in pending:
+            assert values.graph is not None
+            nodes = {one.name: one for one in values.graph.nodes}
+            known += list(nodes)
+            found = nodes.get((node or "").removeprefix("%"))
+            asked = [] if found is None else [account_of_fact(values, found)]
+            methods.append(MethodFacts(shown, _facts(values), asked))
+            for one in nodes.values():
+                call = control_flow_call(one)
+                if call is not None:
+                    names = [str(each.target) for each in one.all_input_nodes if each.op == "get_attr"]
+                    pending += [
+                        (f"{shown}.{path}", body) for path, body in zip(names, values.bodies(one), strict=False)
+                    ]
+    return PropagationExplainReport(target, made.model.id, methods), known
+
+
+def _facts(values: InferredValues) -> list[FactReport]:
+    from exirkit.ir import locate, operator_name
+    from exirkit.patterns import facts_of
+
+    assert values.graph is not None
+    domain = values.inference.domain
+    found = []
+    for node, fact in facts_of(values, values.graph):
+        row, place = values.row(node), locate(node)
+        is_known = fact != domain.unknown(node.meta["val"])
+        called = operator_name(node.target) or node.op if node.op == "call_function" else node.op
+        at = None if row is None else row.place()
+        found.append(FactReport(node.name, called, domain.text(fact), is_known, at, place.source, place.module))
+    return found
+
+
+def _print_facts(one: MethodFacts) -> None:
+    known = [each for each in one.tensors if each.is_known]
+    print_line(f"{one.name}: more than the dtype is known of {len(known)} of {counted(len(one.tensors), 'tensor')}")
+    if known:
+        rows = [
+            [each.tensor, each.operator, each.fact, source_text(each.source, None), each.module or ""] for each in known
+        ]
+        print_table(["tensor", "operator", "known", "source", "module"], rows)
 
 
 def _values(name: str, solution: Solution, around: Solution, asked: Sequence[NodeAccount]) -> MethodValues:

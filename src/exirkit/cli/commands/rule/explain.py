@@ -196,7 +196,7 @@ def _after_others(rule: CompiledRule, rules: Sequence[CompiledRule], program: Ex
 def _rule_of(books: Sequence[LoadedBook], rule_id: str) -> CompiledRule:
     import difflib
 
-    known = {one.id: book for book in reversed(books) for one in book.rules}
+    known = {name: book for book in reversed(books) for one in book.rules for name in (one.rule.origin, one.id)}
     close = [rule_id] if rule_id in known else difflib.get_close_matches(rule_id, list(known), n=1)
     # A book that does not have the rule raises an error with its own rules.
     return (known[close[0]] if close else books[0]).rule(rule_id)

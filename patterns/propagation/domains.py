@@ -1,0 +1,239 @@
+"""What an analysis can know of tensors: how facts join, grow in loops, follow from expressions, and are tried."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Protocol
+
+import torch
+
+from exirkit.patterns.functions.grids import Grid, dequantised, quantised
+from exirkit.patterns.functions.ranges import (
+    Range,
+    as_range,
+    hull,
+    in_dtype,
+    range_of_elements,
+    widest,
+)
+
+from .model import DomainName
+
+
+class Domain(Protocol):
+    """Facts of one kind.
+
+    Attributes:
+        word: What rows and rules call to ask for the fact of a tensor.
+    """
+
+    word: str
+
+    def unknown(self, value: torch.Tensor) -> Any:
+        """Return what is true of every tensor of a dtype and shape."""
+        ...
+
+    def of_tensor(self, tensor: torch.Tensor) -> Any:
+        """Return the most that can be said of a tensor."""
+        ...
+
+    def of_result(self, written: Any, value: torch.Tensor, *, may_be_nan: bool) -> Any:
+        """Return the fact that a row writes for a result.
+
+        Raises:
+            TypeError: It is not one.
+        """
+        ...
+
+    def joined(self, one: Any, other: Any) -> Any:
+        """Return what is true where one of two facts is."""
+        ...
+
+    def widened(self, before: Any, after: Any, value: torch.Tensor) -> Any:
+        """Return a fact that follows from both, of which only finitely many follow one another."""
+        ...
+
+    def is_lost(self, facts: list[Any]) -> bool:
+        """Whether something of arguments goes over to results unless a row says otherwise: here, not being a number."""
+        ...
+
+    def drawn(self, tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
+        """Return a tensor like one that was drawn, with elements that matter for these facts."""
+        ...
+
+    def weaker(self, fact: Any, value: torch.Tensor, rng: random.Random) -> Any:
+        """Return a fact that follows from another one."""
+        ...
+
+    def problem(self, fact: Any, tensor: torch.Tensor) -> str | None:
+        """Return what of a tensor contradicts a fact, or None."""
+        ...
+
+    def text(self, fact: Any) -> str:
+        """Return a fact as accounts show it."""
+        ...
+
+
+class Ranges:
+    """Between which numbers all elements lie."""
+
+    word = "range"
+
+    def unknown(self, value: torch.Tensor) -> Range:
+        """Return the range of a dtype."""
+        return widest(value.dtype)
+
+    def of_tensor(self, tensor: torch.Tensor) -> Range:
+        """Return the least and greatest element."""
+        return range_of_elements(tensor)
+
+    def of_result(self, written: Any, value: torch.Tensor, *, may_be_nan: bool) -> Range:
+        """Return a range whose ends are numbers of the dtype of the result."""
+        one = as_range(written)
+        return in_dtype(Range(one.lo, one.hi, one.nan or may_be_nan), value.dtype)
+
+    def joined(self, one: Range, other: Range) -> Range:
+        """Return the range of both."""
+        return hull(one, other)
+
+    def widened(self, before: Range, after: Range, value: torch.Tensor) -> Range:
+        """Return a range without an end where it grows."""
+        ends = widest(value.dtype)
+        lo = before.lo if before.lo <= after.lo else ends.lo
+        hi = before.hi if before.hi >= after.hi else ends.hi
+        return Range(lo, hi, before.nan or after.nan)
+
+    def is_lost(self, facts: list[Range]) -> bool:
+        """Whether an argument may be not a number."""
+        return any(one.nan for one in facts)
+
+    def drawn(self, tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
+        """Return other numbers: of all magnitudes, rounded ones, the ends of the dtype, infinite ones, none at all."""
+        if tensor.dtype.is_complex or not tensor.numel() or rng.random() < 0.2:
+            return tensor
+        generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        if not tensor.is_floating_point():
+            return _integers(tensor, rng, generator)
+        numbers = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+        numbers = (
+            numbers * 10.0 ** rng.choice((-40, -8, -1, 0, 0, 0, 1, 2, 5, 20)) + rng.choice((0, 0, 1, -3, 100))
+        ).to(tensor.dtype)
+        if rng.random() < 0.3:
+            # Equal elements show what rounding adds to them.
+            numbers = numbers.flatten()[0].expand(tensor.shape).clone()
+        for one in _ODD if rng.random() < 0.3 else ():
+            if rng.random() < 0.4:
+                numbers.view(-1)[rng.randrange(numbers.numel())] = one
+        return numbers.abs() if rng.random() < 0.3 else numbers
+
+    def weaker(self, fact: Range, value: torch.Tensor, rng: random.Random) -> Range:
+        """Return a wider range."""
+        if rng.random() < 0.5:
+            return fact
+        ends = widest(value.dtype)
+        wide = [rng.choice((0, 1, 7, abs(end), float("inf"))) for end in (fact.lo, fact.hi)]
+        lo, hi = max(ends.lo, fact.lo - wide[0]), min(ends.hi, fact.hi + wide[1])
+        is_nan = fact.nan or (ends.nan and rng.random() < 0.5)
+        return Range(lo if lo == lo else ends.lo, hi if hi == hi else ends.hi, is_nan)
+
+    def problem(self, fact: Range, tensor: torch.Tensor) -> str | None:
+        """Return which element is outside."""
+        if tensor.dtype.is_complex or not tensor.numel():
+            return None
+        found = range_of_elements(tensor)
+        if found.nan and not fact.nan:
+            return f"there is an element that is not a number, and {fact.text()} is claimed"
+        is_all_nan = bool(torch.isnan(tensor).all()) if tensor.is_floating_point() else False
+        if not is_all_nan and (found.lo < fact.lo or found.hi > fact.hi):
+            return f"elements are in [{found.lo!r}, {found.hi!r}], and {fact.text()} is claimed"
+        return None
+
+    def text(self, fact: Range) -> str:
+        """Return `[0, 1]`."""
+        return fact.text()
+
+
+_ODD = (float("inf"), float("-inf"), float("nan"), -0.0, 0.0)
+
+
+def _integers(tensor: torch.Tensor, rng: random.Random, generator: torch.Generator) -> torch.Tensor:
+    if tensor.dtype == torch.bool:
+        return torch.randint(0, 2, tensor.shape, generator=generator).bool()
+    ends = torch.iinfo(tensor.dtype)
+    high = min(ends.max, rng.choice((1, 3, 100, 40_000, 3_000_000_000)))
+    numbers = torch.randint(max(ends.min, -high), high, tensor.shape, generator=generator).to(tensor.dtype)
+    if rng.random() < 0.2:
+        numbers.view(-1)[rng.randrange(numbers.numel())] = rng.choice((ends.min, ends.max))
+    # Kernels may end the process for the quotient of the least integer and -1, or wrap around as they like.
+    return numbers.clamp(min=0) if rng.random() < 0.5 else numbers
+
+
+class Grids:
+    """With which parameters all elements are quantised without a loss; None where none are known."""
+
+    word = "grid"
+
+    def unknown(self, value: torch.Tensor) -> None:
+        """Return nothing."""
+        return
+
+    def of_tensor(self, tensor: torch.Tensor) -> Grid | None:
+        """Return what a trial has drawn a tensor with."""
+        found: Grid | None = getattr(tensor, _DRAWN, None)
+        return found
+
+    def of_result(self, written: Any, value: torch.Tensor, *, may_be_nan: bool) -> Grid | None:
+        """Return a grid as it is; integers have none."""
+        if written is not None and not isinstance(written, Grid):
+            raise TypeError(f"a grid or none is needed here, not {type(written).__name__}")
+        return written if value.dtype.is_floating_point else None
+
+    def joined(self, one: Grid | None, other: Grid | None) -> Grid | None:
+        """Return the grid if both are one."""
+        return one if one == other else None
+
+    def widened(self, before: Grid | None, after: Grid | None, value: torch.Tensor) -> Grid | None:
+        """Return the grid if both are one."""
+        return self.joined(before, after)
+
+    def is_lost(self, facts: list[Any]) -> bool:
+        """Return False: numbers of a grid are numbers."""
+        return False
+
+    def drawn(self, tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
+        """Return numbers of a grid; few grids, so that arguments share one."""
+        if not tensor.is_floating_point() or rng.random() < 0.1:
+            return tensor
+        scale, zero, (ints, lo, hi) = rng.choice((0.25, 0.0123)), rng.choice((0, 3)), rng.choice(_INTEGERS)
+        grid = Grid(scale, zero, lo, hi, ints)
+        generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        numbers = torch.randint(lo, hi + 1, tensor.shape, generator=generator)
+        made = dequantised(numbers, grid, tensor.dtype)
+        setattr(made, _DRAWN, grid)
+        return made
+
+    def weaker(self, fact: Grid | None, value: torch.Tensor, rng: random.Random) -> Grid | None:
+        """Return the grid, or none."""
+        return fact if rng.random() < 0.9 else None
+
+    def problem(self, fact: Grid | None, tensor: torch.Tensor) -> str | None:
+        """Return which element is beside the grid."""
+        if fact is None or not tensor.numel():
+            return None
+        back = dequantised(quantised(tensor, fact), fact, tensor.dtype)
+        wrong = (back != tensor).flatten()
+        if not bool(wrong.any()):
+            return None
+        place = int(wrong.nonzero()[0, 0])
+        return f"{float(tensor.flatten()[place])!r} is not a number of the grid {fact.text()}"
+
+    def text(self, fact: Grid | None) -> str:
+        """Return `int8 -128..127, scale 0.25, zero 3`."""
+        return "of no known grid" if fact is None else fact.text()
+
+
+_DRAWN = "_drawn_on_grid"
+_INTEGERS = ((torch.int8, -128, 127), (torch.int8, -128, 127), (torch.uint8, 0, 255))
+
+RANGES = Ranges()
+DOMAINS: dict[DomainName, Domain] = {"ranges": RANGES, "grids": Grids()}

@@ -1,0 +1,126 @@
+"""Analyses of a whole graph from files: those that choose values, and those that infer them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from exirkit.ir import DocumentCodes, ModelError, did_you_mean, read_source, read_text, validated
+
+from .declaration import Propagation, compile_propagation
+from .inference import Inference, compile_inference
+from .model import InferenceModel, PropagationModel
+
+SHIPPED = "propagations"
+ELEMENT_RANGES = "ranges.elements"
+"""The analysis that answers `range(x)` in rules."""
+
+GRIDS = "quantize.grids"
+"""The analysis that answers `grid(x)` in rules."""
+
+_CODES = DocumentCodes("EK290", "EK290")
+
+
+def shipped_propagations() -> tuple[str, ...]:
+    """Return the names of the analyses that come with exirkit."""
+    folder = files("exirkit.patterns").joinpath(SHIPPED)
+    return tuple(sorted(one.name.removesuffix(".yaml") for one in folder.iterdir() if one.name.endswith(".yaml")))
+
+
+@cache
+def _shipped(name: str) -> Propagation | Inference:
+    resource = files("exirkit.patterns").joinpath(SHIPPED, f"{name}.yaml")
+    return parse_analysis(resource.read_text(encoding="utf-8"), f"{SHIPPED}/{name}.yaml")
+
+
+def load_analysis(path: str | Path) -> Propagation | Inference:
+    """Read an analysis of a whole graph.
+
+    Args:
+        path: YAML file, or a name as in `shipped_propagations()`.
+
+    Raises:
+        ModelError: EK290, it is not the YAML of a propagation.
+        OSError: It cannot be read.
+    """
+    if str(path) in shipped_propagations():
+        return _shipped(str(path))
+    return parse_analysis(read_text(path, "EK290"), str(path))
+
+
+def parse_analysis(text: str, file: str = "<propagation>") -> Propagation | Inference:
+    """Read an analysis from text; what is wrong beyond its form is in `found`.
+
+    Raises:
+        ModelError: EK290, it is not the YAML of a propagation.
+    """
+    source = read_source(text, _CODES.syntax, file=file)
+    # A kind of facts is named by one word, values are a list or have constants.
+    if isinstance(source.data, dict) and isinstance(source.data.get("values"), str):
+        return compile_inference(validated(InferenceModel, source.data, source, _CODES.form), source)
+    made = compile_propagation(validated(PropagationModel, source.data, source, _CODES.form), source)
+    if made.model.uses is not None:
+        made.uses = _used(made, made.model.uses)
+    return made
+
+
+def load_propagation(path: str | Path) -> Propagation:
+    """Read an analysis that chooses values.
+
+    Args:
+        path: YAML file, or a name as in `shipped_propagations()`.
+
+    Raises:
+        ModelError: EK290, it is not the YAML of a propagation; EK249, it infers what is known, and chooses nothing.
+        OSError: It cannot be read.
+    """
+    return _that_chooses(load_analysis(path))
+
+
+def parse_propagation(text: str, file: str = "<propagation>") -> Propagation:
+    """Read an analysis that chooses values from text; what is wrong beyond its form is in `found`.
+
+    Raises:
+        ModelError: EK290, it is not the YAML of a propagation; EK249, it infers what is known, and chooses nothing.
+    """
+    return _that_chooses(parse_analysis(text, file))
+
+
+def load_inference(path: str | Path) -> Inference:
+    """Read an analysis that infers.
+
+    Args:
+        path: YAML file, or a name as in `shipped_propagations()`.
+
+    Raises:
+        ModelError: EK290, it is not the YAML of a propagation; EK249, it chooses values.
+        OSError: It cannot be read.
+    """
+    made = load_analysis(path)
+    if isinstance(made, Propagation):
+        message = f"{made.model.id} chooses values, and infers nothing"
+        raise ModelError([made.source.text(("values",)).diagnostic("EK249", message)])
+    return made
+
+
+def _used(made: Propagation, name: str) -> Inference | None:
+    """Return the analysis that a propagation asks; None, and a note of what is wrong, if there is none."""
+    text = made.source.text(("uses",))
+    try:
+        inference = load_inference(name)
+    except (ModelError, OSError):
+        hint = did_you_mean(name, shipped_propagations())
+        made.found.append(text.diagnostic("EK291", f"{name!r} is not an analysis that infers", hint=hint))
+        return None
+    if inference.found:
+        made.found.append(text.diagnostic("EK291", f"{name}: {inference.found[0].message}"))
+    return inference
+
+
+def _that_chooses(made: Propagation | Inference) -> Propagation:
+    if isinstance(made, Inference):
+        message = f"{made.model.id} infers what is known of tensors, and chooses nothing"
+        hint = "rules ask for it; `exirkit propagation explain` shows it"
+        raise ModelError([made.source.text(("values",)).diagnostic("EK249", message, hint=hint)])
+    return made

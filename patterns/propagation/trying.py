@@ -1,0 +1,61 @@
+"""Trials of an analysis before any graph is seen: the verdict on all of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from exirkit.ir import Diagnostic, without_machine_libraries
+
+from .claims import check_claims
+from .declaration import Propagation
+from .inference import Inference
+from .squares import RowVerdict, check_squares
+
+TRIALS = 24
+"""Calls of one operator, at one value, that are tried."""
+
+
+@dataclass
+class PropagationVerdict:
+    """What is known of a propagation before any graph is seen.
+
+    Attributes:
+        id: Its name.
+        file: Its file.
+        rows: Its rows, in order.
+        found: What is wrong.
+    """
+
+    id: str
+    file: str
+    rows: list[RowVerdict] = field(default_factory=list)
+    found: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.found
+
+
+def check_propagation(made: Propagation | Inference, *, seed: int = 0, trials: int = TRIALS) -> PropagationVerdict:
+    """Try an analysis.
+
+    Args:
+        made: The analysis.
+        seed: Source of the values.
+        trials: Calls of one operator, at one value.
+
+    Returns:
+        What is wrong with its form (then nothing is tried) or was found by trials: EK292 to EK295 for one that chooses
+        values; EK255, a claim is not true, and EK293, it cannot be tried, for one that infers.
+    """
+    verdict = PropagationVerdict(made.model.id, made.source.file, found=list(made.found))
+    if verdict.found:
+        return verdict
+    # Kernels of the machine's libraries round by memory order, more than the comparison allows.
+    with torch.no_grad(), without_machine_libraries():
+        check = check_claims(made, seed, trials) if isinstance(made, Inference) else check_squares(made, seed, trials)
+    verdict.rows, verdict.found = check
+    return verdict
