@@ -101,7 +101,8 @@ class ExecutorchBackendConfig:
         external_constants: Store constants outside of the program; not supported yet.
         external_mutable_weights: Store mutable weights outside of the program; not supported yet.
         emit_mutable_buffer_names: Store the names of mutable buffers in the program.
-        do_quant_fusion_and_const_prop: Not supported yet.
+        do_quant_fusion_and_const_prop: Move, join, add and look up quantized values as integers where the runtime has
+            kernels for it, and compute what follows from constants, as the pipeline `quant_fusion` says.
         run_reinplace_pass: Not supported yet.
         enable_non_cpu_memory_planning: Has no effect as long as there are no delegates.
         reinplace_extra_ops: Not supported yet.

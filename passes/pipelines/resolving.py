@@ -225,12 +225,13 @@ class Resolver:
         self, rules: Iterable[CompiledRule], names: tuple[str, ...], path: YamlPath
     ) -> tuple[CompiledRule, ...]:
         """Return the rules that a stage names, in its order; complain about those that its books do not have."""
-        known = {one.id: one for one in rules}
-        for at, name in enumerate(names):
+        given = tuple(rules)
+        chosen = [[one for one in given if one.is_named_in((name,))] for name in names]
+        for at, (name, found) in enumerate(zip(names, chosen, strict=True)):
             # Books that cannot be read have been complained about.
-            if name not in known and not self.found:
-                self._unknown((*path, at), name, known, "rule")
-        return tuple(known[name] for name in names if name in known)
+            if not found and not self.found:
+                self._unknown((*path, at), name, [one.id for one in given], "rule")
+        return tuple(one for found in chosen for one in found)
 
     def _book(self, name: str) -> LoadedBook:
         if name not in self._books:

@@ -87,7 +87,7 @@ def test_names_that_backends_import_have_counterparts() -> None:
     assert official_names.share(found) >= 0.98
     undecided = [one.mention.qualified for one in found if not isinstance(one.place, Home | Absence)]
     assert undecided == []
-    # Names that at least two files import, apart from two that are gone from the official chain as well.
+    # Names that at least two files import, apart from one that is gone from the official chain as well.
     missing = {one.mention.name for one in found if one.files > 1 and not isinstance(one.place, Home)}
-    assert missing <= {"ExirExportedProgram", "QuantFusionPass"}
+    assert missing <= {"ExirExportedProgram"}
     assert official_names.page(found) == official_names.PAGE.read_text(encoding="utf-8")

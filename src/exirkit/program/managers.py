@@ -550,7 +550,6 @@ class EdgeProgramManager(_Methods):
         for option in (
             "external_constants",
             "external_mutable_weights",
-            "do_quant_fusion_and_const_prop",
             "run_reinplace_pass",
             "reinplace_extra_ops",
         ):
@@ -567,6 +566,9 @@ class EdgeProgramManager(_Methods):
             name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
             for name, planner in planners.items()
         }
+        if config.do_quant_fusion_and_const_prop:
+            fusion = Pipeline.shipped("quant_fusion")
+            programs = {name: fusion.run(one, settings=settings[name]).program for name, one in programs.items()}
         if config.optimization_level:
             programs = {name: _with_quantized_embeddings(one, kernels) for name, one in programs.items()}
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}

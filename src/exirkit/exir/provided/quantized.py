@@ -11,8 +11,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from exirkit.ir import UsageError, ops, results_of_graph, underlying
-from exirkit.passes import ExportPass, PassResult
+from exirkit.ir import UsageError, module_of_program, ops, program_of_module, results_of_graph, underlying
+from exirkit.passes import ExportPass, PassResult, Pipeline
 from exirkit.program import EdgeProgramManager
 
 from .passes import dead_code_elimination_pass
@@ -54,6 +54,37 @@ class FoldRedundantDequantizeQuantizePass(ExportPass):
         nodes = [node for node in graph_module.graph.nodes if node.target in _DEQUANT_OPS]
         eliminate_dq_q(graph_module, nodes)
         return dead_code_elimination_pass(graph_module)
+
+
+class QuantFusionPass(ExportPass):
+    """Replace operators between dequantizing and quantizing by operators on integers that the runtime has.
+
+    The rules are those of the pipeline `quant_fusion`. Tables of embeddings are left to
+    `quant_fusion_and_const_prop_pass`, which knows what is stored.
+
+    Args:
+        _fix_node_meta_val: Has no effect: nodes always have a value.
+        node_value_dict: Has no effect: weights are not packed here.
+    """
+
+    def __init__(self, _fix_node_meta_val: bool = False, node_value_dict: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        del _fix_node_meta_val, node_value_dict
+
+    def call(self, graph_module: GraphModule) -> PassResult:
+        """Fuse the calls of a graph."""
+        program = program_of_module(graph_module)
+        made = Pipeline.shipped("quant_fusion").run(program, stop_after="fuse")
+        return PassResult(module_of_program(made.program, graph_module), any(one.modified for one in made.reports))
+
+
+def quant_fusion_and_const_prop_pass(program: ExportedProgram) -> ExportedProgram:
+    """Return a program in which quantized values are moved, joined, added and looked up as integers.
+
+    Args:
+        program: An Edge program, which is not changed.
+    """
+    return Pipeline.shipped("quant_fusion").run(program).program
 
 
 def _is_call(node: Any, *names: str) -> bool:
