@@ -119,6 +119,7 @@ from .memory.problem import PlanningProblem as PlanningProblem
 from .memory.problem import PlanningResult as PlanningResult
 from .memory.problem import Pool as Pool
 from .optimize.clean_up import ApplyRules as ApplyRules
+from .optimize.clean_up import ChangeInterface as ChangeInterface
 from .optimize.clean_up import EliminateDeadCode as EliminateDeadCode
 from .optimize.clean_up import MergeEqualNodes as MergeEqualNodes
 from .optimize.clean_up import MergeReport as MergeReport
@@ -142,6 +143,19 @@ from .pipelines.pipeline import shipped_text as shipped_text
 from .pipelines.pipeline import to_edge_passes as to_edge_passes
 from .pipelines.pipeline import to_executorch_passes as to_executorch_passes
 from .pipelines.pipeline import watching as watching
+from .quantizer.annotating import Annotator as Annotator
+from .quantizer.annotating import QuantizationPlan as QuantizationPlan
+from .quantizer.explaining import CallAccount as CallAccount
+from .quantizer.explaining import account_of_model as account_of_model
+from .quantizer.model import QuantizerPolicy as QuantizerPolicy
+from .quantizer.model import check_quantizer as check_quantizer
+from .quantizer.model import load_quantizer as load_quantizer
+from .quantizer.model import parse_quantizer as parse_quantizer
+from .quantizer.model import quantizer_schema as quantizer_schema
+from .quantizer.model import quantizer_schema_text as quantizer_schema_text
+from .quantizer.model import shipped_quantizers as shipped_quantizers
+from .quantizer.torchao_quantizer import data_quantizer as data_quantizer
+from .quantizer.torchao_quantizer import with_numbers_as_tensors as with_numbers_as_tensors
 from .to_aten.decompose_to_core import DecomposeToCore as DecomposeToCore
 from .to_aten.decompose_to_core import DecomposeWholeGraph as DecomposeWholeGraph
 from .to_aten.decompose_to_core import GenerateDebugHandles as GenerateDebugHandles

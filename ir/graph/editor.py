@@ -17,6 +17,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Graph, Node
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
@@ -691,6 +692,23 @@ class GraphEditor:
             if spec.target == target:
                 self.set_value(other, self._fake(tensor.detach()))
         self._scalar_constants = {key: known for key, known in self._scalar_constants.items() if known is not node}
+
+    def set_user_input(self, node: Node, value: torch.Tensor, example: Callable[[torch.Tensor], Any]) -> None:
+        """Let the program take another tensor: callers have to give that from now on.
+
+        Args:
+            node: Placeholder of an input that callers give.
+            value: Fake tensor of the new dtype, sizes and strides.
+            example: From an example of the old input to one of the new input.
+        """
+        self.set_value(node, value)
+        given = self.program._example_inputs
+        names = [one.arg.name for one in self.program._graph_signature.input_specs if one.kind is InputKind.USER_INPUT]
+        if given is None or node.name not in names:
+            return
+        leaves, spec = tree_flatten(given)
+        leaves[names.index(node.name)] = example(leaves[names.index(node.name)])
+        self._set_entry(vars(self.program), "_example_inputs", tree_unflatten(leaves, spec))
 
     def add_mutation(self, owner: Node, value: Node) -> None:
         """Make the program leave a value in an input, a buffer or a parameter, as the last of its mutations.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -57,6 +57,29 @@ class ApplyRules(ReportingPass[RewriteReport]):
             ContractError: EK250, the rules rewrite in a cycle; EK251, one violated its contract and must not.
         """
         self.reports.append(self.engine.run(editor, self.options))
+
+
+class ChangeInterface(ApplyRules):
+    """Rewrite a program with rules that may change what it takes and gives; `ApplyRules` leaves those out.
+
+    Args:
+        rules: As in `ApplyRules`.
+        options: Strategy, limit, target.
+
+    Attributes:
+        reports: What every run did; `report.interface` lists what the program takes and gives now.
+
+    Raises:
+        ModelError: The book has errors.
+    """
+
+    name = "change-interface"
+    changes_outputs = True
+
+    def __init__(
+        self, rules: LoadedBook | Sequence[CompiledRule] | RuleEngine, options: RewriteOptions | None = None
+    ) -> None:
+        super().__init__(rules, replace(options or RewriteOptions(), interface=True))
 
 
 class UnfuseOperators(ApplyRules):

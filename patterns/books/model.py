@@ -242,8 +242,8 @@ class Rule(Strict):
         where: Conditions; a plain text is a guard of kind `sound`.
         let: Numbers and tensors computed once per match, from constants.
         replace: Program whose results take the place of the roots; or a list of cases.
-        uses: Program that computes, from what replaces a stored tensor and is called `new`, what its uses get; it runs
-            where dtype or sizes are not those of the old one.
+        uses: Program that computes, from what replaces a value of the program and is called `new`, what the uses of the
+            old one get.
         shared: `all`: a stored tensor that several calls use, or that shares memory with another one, is replaced as
             well, for all of them.
         keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice; and what

@@ -24,7 +24,7 @@ from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.relations import Relations, relations_of_book
 from exirkit.patterns.checking.table_trials import row_without_witness
 from exirkit.patterns.checking.trials import RAISED, Counterexample, PositiveReport, RuleTrials
-from exirkit.patterns.checking.value_root_trials import stored_findings, uses_without_witness
+from exirkit.patterns.checking.value_root_trials import uses_without_witness, value_findings
 from exirkit.patterns.checking.varying_trials import varying_findings
 from exirkit.patterns.checking.witnesses import StoredRule, WitnessBook, replay, rule_text_hash
 from exirkit.patterns.engine.application import RuleApplication
@@ -338,7 +338,7 @@ def check_rule(
             verdict.found += [one for miss in verdict.near_misses for one in _about(rule, miss, is_strict)]
             verdict.found += varying_findings(bench)
             is_structural = any(one.is_structural for one in verdict.near_misses)
-            verdict.found += stored_findings(bench, asks_the_graph=is_structural)
+            verdict.found += value_findings(bench, asks_the_graph=is_structural)
             verdict.found += unmatched_dialects(rule, seed=seed, made=made)
         # What is only worth knowing comes after what is wrong.
         verdict.found += abstract

@@ -392,7 +392,7 @@ class NearMisses:
     def _without_uses(self, number: int) -> Iterator[Attempt]:
         trial, _ = self.trials.trial(number)
         if trial is not None:
-            for instead, names in without_uses(self.trials, trial):
+            for instead, names in without_uses(trial):
                 yield Attempt(trial.names, instead, self._problem_with(trial, names))
 
     def _with_exchanged_row(self, row: Row, number: int) -> Iterator[Attempt]:

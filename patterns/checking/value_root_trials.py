@@ -4,62 +4,57 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-from exirkit.ir import Diagnostic, GraphEditor
-from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial
-from exirkit.patterns.engine.rewriting import RuleEngine
+from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor
+from exirkit.patterns.checking.trials import RuleTrials, Trial
+from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.syntax.expressions import ExpressionError
-from exirkit.patterns.syntax.value_roots import WITHOUT_USES, differs, root_name
+from exirkit.patterns.operators.defined import TensorBuilder
+from exirkit.patterns.syntax.value_roots import INTERFACE, WITHOUT_USES, ValueReplacement, root_name
 
 _PROGRAMS = 4
 _MOST_TRIALS = 24
 
 
-def without_uses(trials: RuleTrials, trial: Trial) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield names with which `uses` is left out, and what that is called.
-
-    Nothing is yielded for values that it does not run for: what replaces them has their dtype and sizes.
-    """
-    names = {**trial.names, WITHOUT_USES: True}
-    with suppress(ExpressionError, *RAISED):
-        results = trials.replaced(names)
-        if len(results) == 1 and differs(trial.names[root_name(trials.rule.pattern)], results[0]):
-            yield "without it", names
+def without_uses(trial: Trial) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield names with which `uses` is left out, and what that is called."""
+    yield "without it", {**trial.names, WITHOUT_USES: True}
 
 
 def uses_without_witness(rule: CompiledRule) -> Diagnostic:
-    """Return the diagnostic about `uses` that runs in no trial, EK235."""
-    text = rule.texts.uses or rule.texts.rule
-    return text.diagnostic(
+    """Return the diagnostic about `uses` that makes no difference, EK235."""
+    return (rule.texts.uses or rule.texts.rule).diagnostic(
         "EK235",
-        f"rule {rule.id}: `uses` is never run in trials: what replaces the value has its dtype and sizes",
+        f"rule {rule.id}: nothing shows what `uses` is for: without it the rule is right as well",
         notes=(f"in rule {rule.id}",),
         hint="take it out",
     )
 
 
-def stored_findings(trials: RuleTrials, *, asks_the_graph: bool) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a rule about stored tensors in programs that store one, EK235; at most one diagnostic.
+def value_findings(trials: RuleTrials, *, asks_the_graph: bool) -> Iterator[Diagnostic]:
+    """Yield what is wrong with a rule about values of the program in programs that have one, EK235; one at most.
 
     Args:
         trials: Of the rule.
         asks_the_graph: The rule has conditions on what surrounds a match, which these programs may not satisfy.
     """
-    if trials.rule.pattern.kind != "stored":
+    if trials.rule.pattern.kind == "calls":
         return
+    find = _in_interface if trials.rule.pattern.kind in INTERFACE else _in_store
     made = 0
     for number in range(1, _MOST_TRIALS + 1):
         trial, _ = trials.trial(number)
         if trial is None:
             continue
         made += 1
-        problem = _problem(trials, trial, asks_the_graph)
+        try:
+            problem = find(trials, trial, asks_the_graph)
+        except DiagnosticError as error:
+            problem = f"fails: {error.diagnostics[0].message}"
         if problem is not None:
             yield _diagnostic(trials.rule, problem, trial)
             return
@@ -83,7 +78,7 @@ class _Storing(torch.nn.Module):
         return tuple(torch.clone(self.value) for _ in range(self.copies))
 
 
-def _problem(trials: RuleTrials, trial: Trial, asks_the_graph: bool) -> str | None:
+def _in_store(trials: RuleTrials, trial: Trial, asks_the_graph: bool) -> str | None:
     rule = trials.rule
     root = root_name(rule.pattern)
     is_parameter = "param" in rule.variables[root].qualifiers
@@ -109,11 +104,45 @@ def _problem(trials: RuleTrials, trial: Trial, asks_the_graph: bool) -> str | No
     return None
 
 
+class _Passing(torch.nn.Module):
+    """Returns a copy of its input, so that the program has one input and one output of a form."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the copy."""
+        return (torch.clone(x),)
+
+
+def _in_interface(trials: RuleTrials, trial: Trial, asks_the_graph: bool) -> str | None:
+    """Return what is wrong where a program takes or gives a value: callers do outside what `uses` does inside."""
+    rule = trials.rule
+    value = trial.names[root_name(rule.pattern)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program: ExportedProgram = torch.export.export(_Passing(), (value,), strict=False)
+    editor = GraphEditor(program)
+    report = RuleEngine([rule]).run(editor, RewriteOptions(interface=True))
+    if not report.journal:
+        reasons = [one.reason for one in report.rejections]
+        return None if asks_the_graph else f"is not applied: {reasons[0] if reasons else 'its conditions do not hold'}"
+    names = dict(trial.names)
+    with torch.no_grad():
+        if rule.pattern.kind == "input":
+            (given,) = trials.replaced({**names, WITHOUT_USES: True})
+            results = list(program.module()(given))
+        else:
+            (found,) = program.module()(value)
+            case = rule.case_for(names).replace
+            assert isinstance(case, ValueReplacement), "it is about a value of the program"
+            results = case.wrapped(names, found, TensorBuilder())
+    problem = trials.compared(trial, results)
+    return None if problem is None else f"is wrong: {problem}"
+
+
 def _diagnostic(rule: CompiledRule, problem: str, trial: Trial) -> Diagnostic:
     return rule.texts.rule.diagnostic(
         "EK235",
-        f"rule {rule.id}, in a program that stores such a tensor, {problem}",
+        f"rule {rule.id}, in a program that has such a value, {problem}",
         length=len(rule.id),
         notes=(f"seed {trial.seed}",),
-        hint="store a value of the dtype and sizes of the old one, or compute that from `new` under `uses`",
+        hint="compute the old value from `new` under `uses`; say `measure: once` if the rule matches its own results",
     )

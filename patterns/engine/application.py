@@ -16,6 +16,7 @@ from exirkit.ir import (
     ATTRIBUTE_KEYS,
     DiagnosticError,
     EdgeOpOverload,
+    FakeTensorMode,
     GraphEditor,
     ProgramInterface,
     SealedSubgraphError,
@@ -24,10 +25,12 @@ from exirkit.ir import (
     edge_operator,
     handles_like,
     has_effect,
+    infer_value,
     is_module_program,
     is_pure,
     no_new_guards,
     same_argument,
+    same_value,
     shared_results,
     underlying,
 )
@@ -40,12 +43,16 @@ from exirkit.patterns.matching.attributes import carriers, depend_on_each_other,
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import FailureTrace, State
 from exirkit.patterns.operators.arguments import canonical_arguments, is_remark, is_tensor_argument, may_pass
+from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.in_place import calls_by_target, memory_of, writes, writes_by_memory
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.attributes import Attribute
 from exirkit.patterns.syntax.constant_names import FACTS, ConstantNames
-from exirkit.patterns.syntax.expressions import ExpressionError, UndecidedError, compare
+from exirkit.patterns.syntax.expressions import ExpressionError, NameView, UndecidedError, compare
+from exirkit.patterns.syntax.programs import Builder
+from exirkit.patterns.syntax.replacement_words import BUILDER
 from exirkit.patterns.syntax.terms import Operator
+from exirkit.patterns.syntax.value_roots import WITHOUT_USES
 
 Stored = Callable[[Node], torch.Tensor | None]
 
@@ -199,6 +206,29 @@ class GraphBuilder:
         """Store a tensor as what it replaces is stored: as a parameter, a buffer or a constant."""
         return self._constant(tensor, self.store_as)
 
+    def take(self, compute: Callable[[Any], Any], names: Mapping[str, Any]) -> Node:
+        """Let the program take what is computed from an input instead of it; example inputs are computed as well.
+
+        Raises:
+            ExpressionError: It is not one tensor, or has sizes that no input can have.
+        """
+        root = self.origins[0]
+        old = root.meta["val"]
+        value = compute(_Values(names, {root: old}, _Inference(self.editor.fake_mode)))
+        if not isinstance(value, torch.Tensor):
+            raise ExpressionError(f"the program would take a {type(value).__name__} instead of %{root.name}")
+        if {str(one) for one in value.shape if not isinstance(one, int)} != {
+            str(one) for one in old.shape if not isinstance(one, int)
+        }:
+            raise ExpressionError(f"sizes of %{root.name} that vary would become others")
+
+        def example(given: torch.Tensor) -> Any:
+            with torch.no_grad():
+                return compute(_Values(names, {root: given}, TensorBuilder()))
+
+        self.editor.set_user_input(root, value, example)
+        return root
+
     def node_of(self, value: Any, like: Any = None) -> Node:
         """Return the node of a result of the replacement.
 
@@ -277,6 +307,47 @@ class GraphBuilder:
         return node
 
 
+class _Inference:
+    """Runs calls on fake tensors, and adds no condition on sizes.
+
+    Args:
+        mode: Their mode.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self.mode = mode
+
+    def call(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result, or a list of several."""
+        found = infer_value(self.mode, op, args, kwargs)
+        return list(found) if isinstance(found, tuple | list) else found
+
+
+class _Values(NameView):
+    """Names of a match in which nodes are their values, and calls are run."""
+
+    def __init__(self, names: Mapping[str, Any], given: Mapping[Node, torch.Tensor], builder: Builder) -> None:
+        super().__init__(names)
+        self.given = given
+        self.builder = builder
+        self.is_real = isinstance(builder, TensorBuilder)
+
+    def __getitem__(self, key: str) -> Any:
+        if key == BUILDER:
+            return self.builder
+        value = self.names[key]
+        if isinstance(value, Node):
+            return self.given.get(value, value.meta.get("val"))
+        return _hinted(value) if self.is_real else value
+
+
+def _hinted(value: Any) -> Any:
+    """Return sizes that vary as what they are for the example inputs."""
+    if isinstance(value, list | tuple):
+        return [_hinted(one) for one in value]
+    return int(value.node.hint) if isinstance(value, torch.SymInt) else value
+
+
 class Results(Sequence[Any]):
     """Results of a call with several; the nodes that take them out are made when they are asked for."""
 
@@ -324,13 +395,15 @@ class Applied:
         made: New calls.
         replacements: Values that the users of the roots use now.
         removed: How many calls are gone.
-        stored: New stored tensors.
+        values: New stored tensors, and inputs of the program that are others now.
+        interface: What the program takes or gives instead, as text; None if that is as before.
     """
 
     made: list[Node] = field(default_factory=list)
     replacements: list[Node] = field(default_factory=list)
     removed: int = 0
-    stored: list[Node] = field(default_factory=list)
+    values: list[Node] = field(default_factory=list)
+    interface: str | None = None
 
 
 class RuleApplication:
@@ -393,7 +466,7 @@ class RuleApplication:
             RejectedError: It cannot be replaced, or the rule broke its word; nothing has changed.
         """
         roots = [root for root in state.roots if root is not None]
-        before = self._place(roots, state)
+        before = self._place(roots, state) if rule.pattern.kind != "output" else self.editor.graph.output_node()
         try:
             with no_new_guards(self.editor.fake_mode), self.editor.transaction(rule.id, records_effect=False):
                 done = self._replace(rule, state, before, rule.tunings[0] if tuning is None else tuning)
@@ -415,6 +488,8 @@ class RuleApplication:
 
     def _replace(self, rule: CompiledRule, state: State, before: Node, tuning: Mapping[str, Any]) -> Applied:
         names = self._names(rule, state, tuning)
+        # What the program takes has another value from now on.
+        olds = {root: root.meta.get("val") for root in state.roots if root is not None}
         case = rule.case_for(names)
         if case.let is not None:
             names.update(case.let.assigned(ConstantNames(names)))
@@ -435,20 +510,22 @@ class RuleApplication:
             raise RejectedError(f"{len(results)} results for {len(state.roots)} roots", is_fault=True)
         done = Applied(made=builder.made)
         pairs = [
-            (root, builder.node_of(result, root.meta.get("val")))
+            (root, builder.node_of(result, olds[root]))
             for root, result in zip(state.roots, results, strict=True)
             if root is not None
         ]
         if rule.rule.carried:
             _carry(rule, state, pairs, builder)
-        self._check_news(pairs, state, builder)
+        # What the program takes may change in its layout alone, which calls see without being wrapped.
+        is_other = any(not same_value(old, root.meta.get("val")) for root, old in olds.items())
+        if not is_other:
+            self._check_news(pairs, state, builder)
         if not self._is_functional:
             self._check_writes(pairs, state)
         is_isolated = isinstance(self.editor, SubgraphEditor) and self.editor.is_isolated
         shared = shared_results(self.editor.graph) if is_isolated else 0
         for root, new in pairs:
-            self._check_word(rule, root, new)
-            self.editor.replace(root, new)
+            done.interface = self._put(rule, root, olds[root], new)
             done.replacements.append(new)
         if is_isolated and shared_results(self.editor.graph) > shared:
             raise RejectedError("a body of control flow may not return what shares memory with its inputs or results")
@@ -458,6 +535,19 @@ class RuleApplication:
                 self.editor.set_meta(node, key, entry)
         self._sweep(state, builder, done)
         return done
+
+    def _put(self, rule: CompiledRule, root: Node, old: Any, new: Node) -> str | None:
+        """Let what used a root use what replaces it; of an output of the program, only callers get that.
+
+        Returns:
+            What the program takes or gives instead, if that has changed.
+        """
+        if rule.pattern.kind == "output":
+            self.editor.replace_in(self.editor.graph.output_node(), root, new)
+            return _interface("output", root, old, new)
+        self._check_word(rule, root, old, new)
+        self.editor.replace(root, new)
+        return _interface("input", root, old, root) if rule.pattern.kind == "input" else None
 
     def _stored_as(self, rule: CompiledRule, state: State) -> tuple[InputKind, bool]:
         root = state.roots[0]
@@ -471,7 +561,7 @@ class RuleApplication:
             self._take_out(node)
         for node in reversed(builder.made):
             self.editor.erase_unused(node)
-        gone = [node for node in state.nodes if node.op == "placeholder" and not node.users]
+        gone = [node for node in state.nodes if self.facts.is_kind(node, "stored") and not node.users]
         if gone:
             self.editor.remove_inputs(gone)
         done.removed = sum(node._erased for node in state.nodes)
@@ -479,7 +569,8 @@ class RuleApplication:
         unused = [node for node in builder.constants if not node._erased and not node.users]
         if unused:
             self.editor.remove_inputs(unused)
-        done.stored = [node for node in builder.constants if not node._erased]
+        done.values = [node for node in builder.constants if not node._erased]
+        done.values += [node for node in state.nodes if node.op == "placeholder" and not node._erased]
 
     def _take_out(self, node: Node) -> None:
         """Erase a replaced call that nothing uses, random ones as well: the rule answers for what they drew."""
@@ -544,6 +635,9 @@ class RuleApplication:
 
     def _names(self, rule: CompiledRule, state: State, tuning: Mapping[str, Any]) -> dict[str, Any]:
         names: dict[str, Any] = {**state.names, **tuning, FACTS: self.facts}
+        if rule.pattern.kind == "output":
+            # What callers get is not wrapped here: that is left to them.
+            names[WITHOUT_USES] = True
         if rule.let is not None:
             names.update(rule.let.assigned(ConstantNames(names)))
         return names
@@ -553,10 +647,16 @@ class RuleApplication:
     def _check_news(self, pairs: Sequence[tuple[Node, Node]], state: State, builder: GraphBuilder) -> None:
         """A replacement is something new, and it does what the match does besides returning values."""
         made = [*builder.made, *builder.constants]
+        stays = [one for node in state.nodes for one in builder.constants if self._is_stored_already(node, one)]
+        if stays:
+            raise RejectedError("what is to be stored is there already")
         if all(is_same_expression(root, new, made, self.facts.value) for root, new in pairs):
             raise RejectedError("the replacement is what is there already")
         if any(map(has_effect, state.nodes)) and not any(map(has_effect, builder.made)):
             raise RejectedError("the call has an effect, and the replacement has none", is_fault=True)
+
+    def _is_stored_already(self, node: Node, new: Node) -> bool:
+        return node.op == "placeholder" and _is_same_tensor(self.facts.value(node), self.facts.value(new))
 
     def _check_writes(self, pairs: Sequence[tuple[Node, Node]], state: State) -> None:
         """What the match reads must be the same where the replacement reads it, and where its result is used."""
@@ -573,8 +673,8 @@ class RuleApplication:
             if any(root < call and memory_of(new) is memory and memory in read for root, new in pairs):
                 raise RejectedError(f"%{call.name} writes to the value that would replace %{pairs[0][0].name}")
 
-    def _check_word(self, rule: CompiledRule, root: Node, new: Node) -> None:
-        old, value = root.meta.get("val"), new.meta.get("val")
+    def _check_word(self, rule: CompiledRule, root: Node, old: Any, new: Node) -> None:
+        value = new.meta.get("val")
         if not isinstance(old, torch.Tensor) or not isinstance(value, torch.Tensor):
             return
         if old.dtype != value.dtype:
@@ -607,6 +707,18 @@ def _name_of_constants(rule: CompiledRule, state: State) -> str:
     if rule.pattern.kind != "calls" and root is not None:
         return root.name
     return f"_{rule.id.replace('.', '_').replace('-', '_')}_constant"
+
+
+def _interface(kind: str, root: Node, old: Any, new: Node) -> str:
+    return f"{kind} {root.name}: {_form(old)} -> {_form(new.meta.get('val'))}"
+
+
+def _form(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    dtype = str(value.dtype).removeprefix("torch.")
+    strides = "" if value.is_contiguous() else f" with strides {list(value.stride())}"
+    return f"{dtype} {list(value.shape)}{strides}"
 
 
 def _origins(rule: CompiledRule, state: State) -> tuple[Node, ...]:

@@ -20,6 +20,7 @@ from exirkit.ir import (
     STORED_KINDS,
     FakeTensor,
     GraphEditor,
+    ProgramInterface,
     SubgraphEditor,
     attribute_of,
     control_flow_call,
@@ -112,6 +113,14 @@ class ConstantValues:
         """Return how the program stores a tensor: kind of input, and whether it is part of the state dict."""
         spec = self._spec(node)
         return (InputKind.CONSTANT_TENSOR, True) if spec is None else (spec.kind, spec.persistent is not False)
+
+    def is_returned(self, node: Node) -> bool:
+        """Whether the program gives a value to its caller, and does nothing else with it at its end."""
+        if self._is_module or isinstance(self, BodyConstants):
+            return False
+        interface = ProgramInterface.of(self.program)
+        kept = [value for _, value, _ in interface.mutations]
+        return any(one is node for one in interface.user_results) and all(one is not node for one in kept)
 
     def is_mutable(self, node: Node) -> bool:
         """Whether the program writes to a buffer or input."""
@@ -272,6 +281,7 @@ _OF_STORED: dict[str, Callable[[ConstantValues, Node], bool]] = {
     "param": lambda constants, node: constants.is_parameter(node),
     "buffer": lambda constants, node: constants.is_buffer(node),
     "stored": lambda constants, node: constants.is_stored(node),
+    "returned": lambda constants, node: constants.is_returned(node),
     "mutable": lambda constants, node: constants.is_mutable(node),
 }
 """Kinds of values about which the constants of the program say all."""

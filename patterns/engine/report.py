@@ -25,6 +25,7 @@ class Application:
         after: Names of the new nodes.
         bindings: Values of variables and sizes, as text.
         seconds: What matching and rewriting took.
+        interface: What the program takes or gives instead, as `input x: int64 [2] -> int32 [2]`, if that has changed.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Application:
     bindings: dict[str, str]
     seconds: float
     graph: str = ""
+    interface: str | None = None
 
     def entry(self) -> dict[str, Any]:
         """Return what a journal says of it, which is the same whenever the same is done."""
@@ -46,6 +48,7 @@ class Application:
             "before": list(self.before),
             "after": list(self.after),
             "bindings": dict(self.bindings),
+            **({} if self.interface is None else {"interface": self.interface}),
         }
 
 
@@ -106,6 +109,11 @@ class RewriteReport:
     def applied(self) -> Counter[str]:
         """How often each rule was applied."""
         return Counter(one.rule for one in self.journal)
+
+    @property
+    def interface(self) -> list[str]:
+        """What the program takes and gives instead of what it did, change by change."""
+        return [one.interface for one in self.journal if one.interface is not None]
 
     def document(self) -> dict[str, Any]:
         """Return applications and rejections as JSON takes them, without times: two equal runs give equal documents."""

@@ -26,19 +26,19 @@ from exirkit.ir import (
     locate,
     subgraph_editors,
 )
-from exirkit.patterns.engine.application import RejectedError, RuleApplication, is_wanted
+from exirkit.patterns.engine.application import Applied, RejectedError, RuleApplication, is_wanted
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.predicate_tree import PredicateTree, TreeNode
 from exirkit.patterns.operators.in_place import calls_by_target, make_functional, writes
 from exirkit.patterns.operators.targets import Target
+from exirkit.patterns.syntax.value_roots import INTERFACE
 
 from .cost_choice import CostChoice, Room
 from .program_facts import ProgramFacts
 
 _LONGEST_CYCLE = 12
-STORED = "stored"
-"""What stored tensors are to the tree of rules, as the operator is of a call."""
+_INTERFACE_STAYS = "it changes what the program takes or gives, which only `ChangeInterface` does"
 _BLIND = "it asks for a stored tensor, and a graph module does not say which of its inputs are; rewrite the program"
 
 
@@ -55,6 +55,7 @@ class RewriteOptions:
         room: Bytes that a rewrite chosen by cost may need at a node; no limit when absent.
         is_strict: A result of another dtype or shape is an error; otherwise the rewrite is undone and noted.
         on_application: Called after every application.
+        interface: Rules about inputs and outputs may change what the program takes and gives.
     """
 
     strategy: str = "fixpoint"
@@ -65,6 +66,7 @@ class RewriteOptions:
     room: Room | None = None
     is_strict: bool = False
     on_application: Callable[[Application], None] | None = None
+    interface: bool = False
 
 
 class _NothingAppliedError(Exception):
@@ -87,7 +89,7 @@ class RuleEngine:
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(sorted(rules, key=lambda one: (-one.rule.priority, -one.specificity, one.id)))
         self.tree = PredicateTree([(rule.anchors, rule.pattern.roots[0], rule.forms) for rule in self.rules])
-        self.replaces_stored = any(rule.pattern.kind == STORED for rule in self.rules)
+        self.kinds = frozenset(rule.pattern.kind for rule in self.rules)
         self.names_writing = any(rule.names_writing for rule in self.rules)
         self.height = max((rule.height for rule in self.rules), default=1)
 
@@ -139,6 +141,10 @@ class RuleEngine:
         report.statistics = {rule.id: RuleStatistics() for rule in self.rules}
         report.is_limited = options.limit == 0
         self._run_all(editor, options, report, history, None)
+        if not options.interface:
+            report.rejections += [
+                Rejection(rule.id, "", _INTERFACE_STAYS) for rule in self.rules if rule.pattern.kind in INTERFACE
+            ]
         if is_module_program(editor.program):
             self._note_blind_rules(report)
         report.seconds = time.perf_counter() - started
@@ -209,6 +215,9 @@ class _Run:
         self.first = len(report.journal)
         self.history: RewriteHistory | None = None
         self.application = RuleApplication(editor, self.facts, calls)
+        self.kinds = engine.kinds
+        if not options.interface or self.graph or is_module_program(editor.program):
+            self.kinds -= set(INTERFACE)
         self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
         self.generation: dict[Node, int] = {}
@@ -219,11 +228,15 @@ class _Run:
     def run(self) -> None:
         stored = self._stored_in_use()
         agenda: list[Node] = [node for node in reversed(self.editor.graph.nodes) if self._root_of(node) is not None]
-        while agenda and not self.report.is_limited:
+        while (agenda or "output" in self.kinds) and not self.report.is_limited:
             changed = self._sweep(agenda)
+            if "output" in self.kinds:
+                changed.update(self._sweep_outputs())
             if self.options.strategy == "sweep":
                 break
             agenda = sorted((node for node in changed if not node._erased), reverse=True)
+            if not agenda:
+                break
         self._tidy(stored)
         if self.history is not None:
             self.history.tidied(self.first, partial(self._tidy, stored))
@@ -275,8 +288,24 @@ class _Run:
         """Return where to ask which rules may match at a node; None where none can."""
         if node.op == "call_function":
             return self.engine.tree.root_of(node.target)
-        is_stored = node.op == "placeholder" and self.engine.replaces_stored and not self.graph
-        return self.engine.tree.root_of(STORED) if is_stored else None
+        if node.op != "placeholder" or self.graph:
+            return None
+        kind = "stored" if self.facts.is_kind(node, "stored") else "input"
+        return self.engine.tree.root_of(kind) if kind in self.kinds else None
+
+    def _sweep_outputs(self) -> dict[Node, None]:
+        """Visit what the program returns until no rule about outputs matches; return the nodes to visit again."""
+        changed: dict[Node, None] = {}
+        rules = [rule for rule in self.engine.rules if rule.pattern.kind == "output"]
+        is_changing = True
+        while is_changing and not self.report.is_limited:
+            is_changing = False
+            for node in dict.fromkeys(self.editor.graph.output_node().all_input_nodes):
+                dirty = next((found for rule in rules if (found := self._try(rule, node)) is not None), None)
+                if dirty is not None:
+                    changed.update(dirty)
+                    is_changing = True
+        return changed
 
     def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, None] | None:
         """Apply the rule that gains most at a node, if one gains anything."""
@@ -311,9 +340,9 @@ class _Run:
         statistics.applied += 1
         if self.history is not None and mark is not None:
             self.history.push(mark)
-        self._note(rule, node, before, done.made, state.names, elapsed)
-        self._check_end(rule, node, state.nodes, [*done.made, *done.stored], done.removed)
-        return self._dirty([*done.made, *done.stored], done.replacements, inputs)
+        self._note(rule, node, before, done, state.names, elapsed)
+        self._check_end(rule, node, state.nodes, [*done.made, *done.values], done.removed)
+        return self._dirty([*done.made, *done.values], done.replacements, inputs)
 
     def _was_made_by(self, rule: str, node: Node | None) -> bool:
         """Return whether a node is a result of a rule, or was made of one."""
@@ -349,7 +378,7 @@ class _Run:
         rule: CompiledRule,
         node: Node,
         before: tuple[str, ...],
-        made: Sequence[Node],
+        done: Applied,
         names: Mapping[str, Any],
         seconds: float,
     ) -> None:
@@ -358,10 +387,11 @@ class _Run:
             rule=rule.id,
             root=node.name,
             before=before,
-            after=tuple(one.name for one in made),
+            after=tuple(one.name for one in done.made),
             bindings={key: _shown(value) for key, value in names.items() if not key.startswith("$")},
             seconds=seconds,
             graph=self.graph,
+            interface=done.interface,
         )
         self.report.journal.append(application)
         if self.options.on_application is not None:

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
 from exirkit.patterns.explain.value_descriptions import described, shape_text, shown
 from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.matching.state import CompiledGuard, Failure, FailureTrace, MatchedNames, Progress, State
+from exirkit.patterns.matching.value_roots import is_of_kind
 from exirkit.patterns.operators.in_place import is_functional, make_functional
 from exirkit.patterns.operators.table import OperatorTable, name_of
 from exirkit.patterns.syntax.expressions import (
@@ -420,7 +421,7 @@ def _explained(
     explainer = _Explainer(rule, editor, rules, options or RewriteOptions())
     operators = tuple(sorted(rule.anchor_names))
     if node is not None:
-        one = explainer.explain(_node_of(editor, node, rule.pattern.kind))
+        one = explainer.explain(_node_of(editor, node, explainer.can_start, rule.pattern.kind))
         return RuleExplanation(rule.id, operators, 1, int(one.fires), (one,))
     starts = [one for one in editor.graph.nodes if explainer.can_start(one)]
     found = [explainer.explain(one) for one in starts]
@@ -451,7 +452,7 @@ class _Explainer:
     def can_start(self, node: Node) -> bool:
         """Whether the operator of a node is one at which a match starts."""
         if self.rule.pattern.kind != "calls":
-            return node.op == "placeholder" and self.facts.is_kind(node, self.rule.pattern.kind)
+            return is_of_kind(self.facts, node, self.rule.pattern.kind)
         anchors = self.rule.anchors
         return node.op == "call_function" and (not anchors or underlying(node.target) in anchors)
 
@@ -513,13 +514,13 @@ def _hint(starts: Sequence[str]) -> str | None:
     return f"a match starts at the call that is replaced: see {', '.join(f'%{one}' for one in starts[:3])}"
 
 
-_PLACES = {"calls": "calls", "stored": "tensors that the program stores"}
+_PLACES = {"calls": "calls", "stored": "tensors that the program stores", "input": "inputs", "output": "outputs"}
 
 
-def _node_of(editor: GraphEditor, name: str, kind: str) -> Node:
+def _node_of(editor: GraphEditor, name: str, can_start: Callable[[Node], bool], kind: str) -> Node:
     name = name.removeprefix("%")
     names: dict[str, Node] = {node.name: node for node in editor.graph.nodes}
-    if name in names and names[name].op == ("call_function" if kind == "calls" else "placeholder"):
+    if name in names and (names[name].op == "call_function" if kind == "calls" else can_start(names[name])):
         return names[name]
     calls = [key for key, node in names.items() if node.op == "call_function"]
     close = [key for key in calls if name and name in key] or difflib.get_close_matches(name, calls, n=1)

@@ -43,6 +43,7 @@ from exirkit.patterns.syntax.terms import (
     children,
 )
 from exirkit.patterns.syntax.value_roots import (
+    INTERFACE,
     NEW,
     check_stored,
     check_uses,
@@ -320,7 +321,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
     cases = _cases(rule, texts, scope, given)
     around = _around_uses(rule, texts, scope, given, pattern)
     if pattern.kind != "calls":
-        cases = [replace(case, replace=for_value(case.replace, root_name(pattern), around)) for case in cases]
+        cases = [replace(case, replace=for_value(case.replace, around)) for case in cases]
     if isinstance(pattern.roots[0], EveryUser):
         cases = [replace(case, replace=for_all_users(case.replace)) for case in cases]
     _check_used(rule, texts, scope, pattern)
@@ -481,7 +482,9 @@ def _around_uses(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str], pa
     if pattern.kind == "calls":
         for key in ("uses", "shared"):
             if getattr(rule, key) is not None:
-                scope.complain(texts.rule, "EK234", f"`{key}` is for rules about stored tensors", None, "take it out")
+                scope.complain(
+                    texts.rule, "EK234", f"`{key}` is for rules about values of the program", None, "take it out"
+                )
         return None
     for _, _, text in texts.cases:
         check_value_replacement(text, pattern.kind, scope)
@@ -489,6 +492,8 @@ def _around_uses(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str], pa
         scope.complain(
             texts.rule, "EK234", f"a rule about {pattern.kind} values has neither `choose: cost` nor `unless`", None
         )
+    if pattern.kind in INTERFACE and rule.shared is not None:
+        scope.complain(texts.rule, "EK234", "`shared` is for rules about stored tensors", None, "take it out")
     if texts.uses is None:
         return None
     around = compile_program(texts.uses, scope)

@@ -79,6 +79,38 @@ def _stored(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -
     return store
 
 
+@runtime_checkable
+class InterfaceBuilder(Protocol):
+    """A builder that can change what the program takes."""
+
+    def take(self, compute: Compiled, names: Names) -> Any:
+        """Let the program take what is computed from an input instead of that input."""
+        ...
+
+
+def _input(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `input(aten.permute_copy.default(x, p))`: what the program takes instead of x."""
+    compute = _only_argument(node, compiler)
+
+    def take(names: Names) -> Any:
+        builder = names[BUILDER]
+        return builder.take(compute, names) if isinstance(builder, InterfaceBuilder) else compute(names)
+
+    return take
+
+
+def _output(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
+    """Compile `output(aten.permute_copy.default(y, p))`: what the program gives instead of y."""
+    return _only_argument(node, compiler)
+
+
+def _only_argument(node: ast.Call, compiler: ExpressionCompiler) -> Compiled:
+    if len(node.args) != 1 or node.keywords:
+        what = ast.unparse(node.func)
+        raise ExpressionError(f"{what} takes what the program has instead: {what}(aten.neg.default(x))", node)
+    return compiler.compile(node.args[0])
+
+
 def _traced(node: ast.Call, calls: ProgramCalls, compiler: ExpressionCompiler) -> Compiled:
     """Compile `traced(aten.einsum.default(equation, xs))`: the calls of torch's decomposition."""
     inner = node.args[0] if node.args else None
@@ -121,5 +153,7 @@ def _named_operators(node: ast.expr, calls: ProgramCalls) -> tuple[Any, ...]:
 REPLACEMENT_WORDS: dict[str, Callable[[ast.Call, ProgramCalls, ExpressionCompiler], Compiled]] = {
     "scalar": _scalar,
     "stored": _stored,
+    "input": _input,
+    "output": _output,
     "traced": _traced,
 }

@@ -1,7 +1,7 @@
 """Roots that are values of the program instead of calls, as in `match: return stored(c)`.
 
-What replaces such a value may have another dtype or other sizes. Then `uses` computes from it, as `new`, what every use
-of the old value gets.
+What replaces such a value may have another dtype or other sizes: `uses` computes from it, as `new`, what every use of
+the old value gets.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from exirkit.ir import SourceText, value_of
+from exirkit.ir import SourceText
 from exirkit.patterns.syntax.expressions import (
     Names,
     OwnNames,
-    compare,
     parse_statements,
 )
 from exirkit.patterns.syntax.programs import Builder, Program, Scope, place_of
@@ -27,7 +24,10 @@ from exirkit.patterns.types.tensors import TensorVariable
 if TYPE_CHECKING:
     from exirkit.patterns.syntax.pattern_parser import PatternParser
 
-VALUE_ROOTS = ("stored",)
+INTERFACE = ("input", "output")
+"""Kinds of values that are what the program takes and gives."""
+
+VALUE_ROOTS = ("stored", *INTERFACE)
 """Kinds of values of the program that a rule can replace."""
 
 NEW = "new"
@@ -73,7 +73,7 @@ def only_a_root(parser: PatternParser, node: ast.Call) -> Term:
     kind = node.func.id if isinstance(node.func, ast.Name) else ""
     raise parser.fail(
         f"{kind} is a root only, and the only one", node, code="EK234",
-        hint="inside a pattern a variable of type `const f32 [*S]` is a stored tensor",
+        hint="inside a pattern a variable of type `const ...` is a stored tensor",
     )  # fmt: skip
 
 
@@ -92,33 +92,28 @@ class ValueReplacement(Program):
     """The replacement of a value of the program.
 
     Attributes:
-        root: Name of the value.
-        around: From its replacement, `new`, to what its uses get, where dtype or sizes are not those of the value.
+        around: From what replaces the value, `new`, to what its uses get.
     """
 
-    root: str = ""
     around: Program | None = None
 
     def run(self, names: Names, builder: Builder | None = None) -> list[Any]:
         """Compute what the uses of the value get."""
         results = super().run(names, builder)
-        is_plain = len(results) != 1 or self.around is None or bool(names.get(WITHOUT_USES))
-        if is_plain or self.around is None or not differs(names[self.root], results[0]):
+        if len(results) != 1 or names.get(WITHOUT_USES):
             return results
+        return self.wrapped(names, results[0], builder)
+
+    def wrapped(self, names: Names, new: Any, builder: Builder | None) -> list[Any]:
+        """Return what the uses of the old value get, computed from the new one."""
+        if self.around is None:
+            return [new]
         inner = OwnNames(names)
-        inner.own[NEW] = results[0]
+        inner.own[NEW] = new
         return self.around.run(inner, builder)
 
 
-def differs(old: Any, new: Any) -> bool:
-    """Whether a value has another dtype or other sizes than the one it replaces."""
-    before, after = value_of(old), value_of(new)
-    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
-        return True
-    return before.dtype != after.dtype or compare("==", list(before.shape), list(after.shape)) is not True
-
-
-def for_value(program: Program, root: str, around: Program | None) -> Program:
+def for_value(program: Program, around: Program | None) -> Program:
     """Return a replacement of a value of the program, whose uses are wrapped."""
     given = {one.name: getattr(program, one.name) for one in fields(Program)}
     if around is not None:
@@ -126,7 +121,7 @@ def for_value(program: Program, root: str, around: Program | None) -> Program:
         given["opaque"] = tuple(sorted({*program.opaque, *around.opaque}))
         given["loops"] = (*program.loops, *around.loops)
         given["uses"] = program.uses | (around.uses - {NEW})
-    return ValueReplacement(**given, root=root, around=around)
+    return ValueReplacement(**given, around=around)
 
 
 def check_value_replacement(text: SourceText, kind: str, scope: Scope) -> None:

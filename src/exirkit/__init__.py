@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from exirkit.passes import ApplyRules as ApplyRules
     from exirkit.passes import BackendDetails as BackendDetails
     from exirkit.passes import CapabilityBasedPartitioner as CapabilityBasedPartitioner
+    from exirkit.passes import ChangeInterface as ChangeInterface
     from exirkit.passes import DelegateMappingBuilder as DelegateMappingBuilder
     from exirkit.passes import DelegationBreakdown as DelegationBreakdown
     from exirkit.passes import DelegationInfo as DelegationInfo
@@ -121,6 +122,7 @@ _HOMES: dict[str, str] = {
     "AddMulPartitionerDemo": "program",
     "AllNodePartitioner": "passes",
     "ApplyRules": "passes",
+    "ChangeInterface": "passes",
     "BackendDetails": "passes",
     "BackendWithCompilerDemo": "program",
     "CapabilityBasedPartitioner": "passes",

@@ -152,3 +152,27 @@ def test_in_a_process_of_its_own(spawn: Spawn, model_file: Path, tmp_path: Path)
     assert result.stderr.startswith("error[EK717]")
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "x.pte").exists()
+
+
+TRANSPOSED = """rulebook: 1
+rules:
+- id: transposed
+  vars: {x: "f32 [N, K]"}
+  match: return input(x)
+  replace: return input(aten.permute_copy.default(x, [1, 0]))
+  uses: return aten.permute_copy.default(new, [1, 0])
+  measure: once
+"""
+
+
+def test_rules_change_what_the_program_takes_if_they_may(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "book.yaml").write_text(TRANSPOSED)
+    for options, sizes in (([], (2, 4)), (["--change-interface"], (4, 2))):
+        command = ["lower", "models.py:tiny", "-o", "tiny.pte", "--rules", "book.yaml", "-O", "0", *options]
+        result = invoke(*command)
+        assert result.exit_code == 0, result.stderr
+        said = "forward: input x: float32 [2, 4] -> float32 [4, 2]"
+        assert (said in result.stderr) == bool(options)
+        method = Runtime.get().load_program(tmp_path / "tiny.pte").load_method("forward")
+        (found,) = method.execute([torch.ones(*sizes)])
+        assert found.shape == (2, 3)

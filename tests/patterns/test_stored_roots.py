@@ -117,7 +117,7 @@ def test_a_parameter_stays_one() -> None:
     assert isinstance(program.state_dict[name], torch.nn.Parameter)
 
 
-def test_same_dtype_and_sizes_need_no_uses_and_end() -> None:
+def test_what_is_there_already_is_not_stored_again() -> None:
     text = (
         HEAD
         + """  vars: {c: "f32 [*S]"}
@@ -138,12 +138,10 @@ def test_replacements_that_do_not_end() -> None:
   match: return stored(c)
   replace: return stored(flip(c, [0]))
   uses: return aten.flip.default(new, [0])
-  shared: all
 """
     )
-    # Of the same dtype and sizes: `uses` is left out, and the check says what is wrong.
     (found,) = [one for one in check_book(parse_book(text), trials=20).rules[0].found if one.severity == "error"]
-    assert found.code == "EK240"
+    assert found.code == "EK235"
     with pytest.raises(ContractError) as error:
         RuleEngine(parse_book(text).rules).run(GraphEditor(copy_program(exported())), RewriteOptions(bound=2))
     assert error.value.diagnostics[0].code == "EK250"
@@ -238,7 +236,7 @@ def edited(*pairs: tuple[str, str]) -> str:
         (edited(("default(new", "default(c")), "`uses` does not use the new value"),
         (edited(("default(new, dtype=i64)", "default(aten.add.Tensor(new, c), dtype=i64)")), "'c' is gone"),
         (edited(("dtype=i64)\n", "dtype=i64), new\n")), "`uses` has one result"),
-        (edited(("return stored(c)", "return aten.neg.default(c)")), "`uses` is for rules about stored tensors"),
+        (edited(("return stored(c)", "return aten.neg.default(c)")), "`uses` is for rules about values of the program"),
         (edited(("shared: all", "choose: cost")), "neither `choose: cost` nor `unless`"),
     ],
 )

@@ -262,7 +262,7 @@ def replacement_that_stores_nothing(_: Path) -> object:
 
 @provokes("EK235")
 def uses_for_nothing(_: Path) -> object:
-    text = STORED.replace("cast(c, i32)", "c + 0") + "  uses: return aten._to_copy.default(new, dtype=i64)\n"
+    text = STORED.replace("cast(c, i32)", "flip(c, [])") + "  uses: return aten._to_copy.default(new, dtype=i64)\n"
     verdict = check_book(parse_book(text, "book.yaml"), trials=5)
     return [one for rule in verdict.rules for one in rule.found if one.code == "EK235"]
 

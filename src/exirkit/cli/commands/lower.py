@@ -117,6 +117,9 @@ def lower(
         bool, typer.Option("--check", help="Check rules of --rules that are not accepted yet; stop if one is wrong.")
     ] = False,
     rewrite_limit: Annotated[int | None, typer.Option(min=0, help="Stop after this many rule applications.")] = None,
+    change_interface: Annotated[
+        bool, typer.Option("--change-interface", help="Let rules change what the program takes and gives.")
+    ] = False,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write all rule applications to this file.")
     ] = None,
@@ -186,7 +189,7 @@ def lower(
             target=runtime,
         )
         exported = export_target(source, steps, strict=strict).programs
-        transform = _transform(books, rewrite_limit, runtime, journal, pipelines, steps)
+        transform = _transform(_Rewriting(books, rewrite_limit, runtime, journal, change_interface), pipelines, steps)
         lowered = lower_exported(target, exported, output, steps, config, pipelines, partitioners, transform)
     if report is not None:
         from pydantic_core import to_json
@@ -198,20 +201,32 @@ def lower(
         print_lowered(lowered, lowered.file)
 
 
-def _transform(
-    books: Sequence[str],
-    limit: int | None,
-    target: str,
-    journal: Path | None,
-    pipelines: ChosenPipelines,
-    steps: Steps,
-) -> Transform:
+@dataclass(frozen=True)
+class _Rewriting:
+    """What to do with rules.
+
+    Attributes:
+        books: Their books.
+        limit: Most applications.
+        target: Target description.
+        journal: File for the applications.
+        changes_interface: Rules may change what the program takes and gives.
+    """
+
+    books: Sequence[str]
+    limit: int | None
+    target: str
+    journal: Path | None
+    changes_interface: bool
+
+
+def _transform(rewriting: _Rewriting, pipelines: ChosenPipelines, steps: Steps) -> Transform:
     """Return what rewrites Edge programs by rules and runs pipelines on them."""
 
     def transform(edge: EdgeProgramManager) -> EdgeProgramManager:
-        if books:
+        if rewriting.books:
             with steps.phase("rules", "rewriting"):
-                edge = _rewritten(edge, books, limit, target, journal)
+                edge = _rewritten(edge, rewriting)
         if pipelines.on_edge:
             with steps.phase("pipelines", "running pipelines on Edge"):
                 edge = edge.transform(pipelines.on_edge)
@@ -220,9 +235,7 @@ def _transform(
     return transform
 
 
-def _rewritten(
-    edge: EdgeProgramManager, books: Sequence[str], limit: int | None, target: str, journal: Path | None
-) -> EdgeProgramManager:
+def _rewritten(edge: EdgeProgramManager, rewriting: _Rewriting) -> EdgeProgramManager:
     """Apply all rules of the books at once, and write the journal if one was asked for.
 
     Raises:
@@ -230,15 +243,20 @@ def _rewritten(
         ContractError: EK250, the rules rewrite in a cycle.
         OSError: A book cannot be read, or the journal not be written.
     """
-    from exirkit.passes import ApplyRules
+    from exirkit.passes import ApplyRules, ChangeInterface
     from exirkit.patterns import RewriteOptions, read_target
 
-    rules = rules_of_books(books)
-    if limit == 0:
+    rules = rules_of_books(rewriting.books)
+    if rewriting.limit == 0:
         return edge
-    choices = RewriteOptions(limit=limit, target=read_target(target))
-    passes = {name: ApplyRules(rules, choices) for name in sorted(edge.methods)}
+    choices = RewriteOptions(limit=rewriting.limit, target=read_target(rewriting.target))
+    kind = ChangeInterface if rewriting.changes_interface else ApplyRules
+    passes = {name: kind(rules, choices) for name in sorted(edge.methods)}
     result = edge.transform({name: [one] for name, one in passes.items()})
+    for name, one in passes.items():
+        for change in one.report.interface if one.report is not None else ():
+            typer.echo(f"{name}: {change}", err=True)
+    journal = rewriting.journal
     if journal is not None:
         documents = {name: one.report.document() for name, one in passes.items() if one.report is not None}
         write_text(journal, json_module.dumps(documents, indent=1) + "\n")
