@@ -109,6 +109,8 @@ def _in_store(trials: RuleTrials, trial: Trial, asks_the_graph: bool) -> str | N
 class _Branching(torch.nn.Module):
     """Uses a stored tensor in both branches of a condition."""
 
+    value: torch.Tensor
+
     def __init__(self, value: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("value", value)
