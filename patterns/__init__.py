@@ -36,6 +36,7 @@ from .books.shipped import (
     backend_chain_text,
     book_text,
     is_shipped,
+    named_books,
     shipped_books,
 )
 from .books.traces import TracedLiteral, TracedRule, size_names, trace_rule
@@ -72,7 +73,7 @@ from .functions.ranges import Range, widest
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
-from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .matching.standalone_patterns import PatternMatch, StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
@@ -132,6 +133,7 @@ __all__ = [
     "OperatorTable",
     "PackageClasses",
     "PatternInstance",
+    "PatternMatch",
     "Problem",
     "ProgramFacts",
     "ProgramNotation",
@@ -202,6 +204,7 @@ __all__ = [
     "load_inference",
     "load_propagation",
     "name_of",
+    "named_books",
     "near_instances",
     "normalized_arguments",
     "notation_of",

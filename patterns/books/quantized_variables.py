@@ -159,18 +159,21 @@ class _Value:
             of = f"{name}_of"
             made[f"{name}_dtype"] = f"dtype in {integers.replace('|', ', ')}"
         dtype = f"{name}_dtype"
+        # Parameters of what is known are known as well.
+        known = "" if not {"const", "param", "buffer"} & set(variable.qualifiers) else "const "
         if self.scheme == "tensor":
             made[f"{name}_scale"], made[f"{name}_zero"] = "scale", f"zero_point of {dtype}"
         elif self.scheme == "tensors":
-            made[f"{name}_scale"], made[f"{name}_zero"] = "scales single", f"zero_points single for {dtype}"
+            made[f"{name}_scale"] = f"{known}scales single"
+            made[f"{name}_zero"] = f"{known}zero_points single for {dtype}"
         else:
             if not variable.has_value:
                 made[of] = f"dims{dims}"
             at = f"{name}_axis" if variable.axis is None else str(variable.axis)
             if variable.axis is None:
                 made[at] = f"int in [0, rank({of})-1]"
-            made[f"{name}_scale"] = f"scales of {of} at {at}"
-            made[f"{name}_zero"] = f"zero_points of {of} at {at} for {dtype}"
+            made[f"{name}_scale"] = f"{known}scales of {of} at {at}"
+            made[f"{name}_zero"] = f"{known}zero_points of {of} at {at} for {dtype}"
         made[f"{name}_lo"], made[f"{name}_hi"] = f"low_limit of {dtype}", f"high_limit of {dtype}"
         return made
 
@@ -232,7 +235,8 @@ class _Expander:
             if condition != "True":
                 where.append((guard.model_copy(update={"expr": condition}), replace(text, value=condition)))
         let = None if texts.let is None else self.program(texts.let)
-        gen = None if texts.gen is None else self.condition(texts.gen)
+        gen = None if texts.gen is None else self.condition(texts.gen, is_gen=True)
+        uses = None if texts.uses is None else self.program(texts.uses)
         cases = list(self.cases())
         if self.found:
             return Expansion(found=self.found)
@@ -245,11 +249,13 @@ class _Expander:
             "where": tuple(guard for guard, _ in where),
             "let": let,
             "gen": gen,
+            "uses": uses,
             "replace": _replacement(rule, cases),
             "keep": (*rule.keep, *(name for name in used if name not in rule.keep)),
         }
         one = rule.model_copy(update=changed).with_origin(rule.origin)
-        written = RuleTexts(
+        written = replace(
+            texts,
             rule=replace(texts.rule, value=rule_id),
             match=replace(texts.match, value=match),
             vars={name: places[name] for name in one.vars},
@@ -257,6 +263,7 @@ class _Expander:
             unless=tuple(replace(text, value=value) for text, value in zip(texts.unless, unless, strict=True)),
             let=None if texts.let is None else replace(texts.let, value=let or ""),
             gen=None if texts.gen is None else replace(texts.gen, value=gen or ""),
+            uses=None if texts.uses is None else replace(texts.uses, value=uses or ""),
             cases=tuple(cases),
         )
         return Expansion([(one, written)])
@@ -275,10 +282,10 @@ class _Expander:
             if condition == "True":
                 return
 
-    def condition(self, text: SourceText) -> str:
+    def condition(self, text: SourceText, *, is_gen: bool = False) -> str:
         """Return a condition over the parameters."""
         try:
-            return ast.unparse(_folded(self._rewritten(parse_expression(text.value))))
+            return ast.unparse(_folded(self._rewritten(parse_expression(text.value), is_gen=is_gen)))
         except ExpressionError:
             return text.value
         except _WrongUseError as error:
@@ -310,8 +317,8 @@ class _Expander:
             made = "".join(calls) + made.lstrip("\n") if calls else made
         return made
 
-    def _rewritten(self, node: Any) -> Any:
-        made = _Rewriter(self.values).visit(copy.deepcopy(node))
+    def _rewritten(self, node: Any, *, is_gen: bool = False) -> Any:
+        made = _Rewriter(self.values, is_gen=is_gen).visit(copy.deepcopy(node))
         return ast.fix_missing_locations(made)
 
 
@@ -343,8 +350,9 @@ def _uses(text: str, name: str) -> bool:
 class _Rewriter(ast.NodeTransformer):
     """Replaces what is read of quantized variables, and the words that quantize."""
 
-    def __init__(self, values: Mapping[str, _Value]) -> None:
+    def __init__(self, values: Mapping[str, _Value], *, is_gen: bool = False) -> None:
         self.values = values
+        self.is_gen = is_gen
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         """Replace `x.scale`."""
@@ -370,7 +378,8 @@ class _Rewriter(ast.NodeTransformer):
         if value is not None and not value.variable.has_value:
             hint = f"quantized(y, {node.id}) quantizes with them, {node.id}.scale reads one"
             raise _WrongUseError(f"{node.id} is parameters alone, and not a value", node, hint)
-        return node
+        # Trials draw integers; what they are dequantized to is not known yet.
+        return node if value is None or not self.is_gen else ast.copy_location(ast.Name(f"{node.id}_q"), node)
 
     def visit_Call(self, node: ast.Call) -> Any:
         """Replace `quantized(y, x)` and `dequantized(q, x)`."""

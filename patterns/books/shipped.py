@@ -1,4 +1,4 @@
-"""Books that come with exirkit: those that anyone may use, and those of backends, which are read only when named."""
+"""Books that come with exirkit: general ones, those that are read only when named, and those of backends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.resources.abc import Traversable
 
 SHIPPED = "rules"
 BACKENDS = "backends"
+NAMED = "named"
 WITNESSES = "witnesses"
 CHAINS = "chains"
 CLASSES = "classes"
@@ -27,19 +28,27 @@ def backend_books() -> tuple[str, ...]:
     return tuple(f"{BACKENDS}/{name}" for name in _names(_folder() / BACKENDS))
 
 
+@cache
+def named_books() -> tuple[str, ...]:
+    """Return the names of books that are in no level of optimization, and that nothing reads unless they are named."""
+    return _names(_folder() / NAMED)
+
+
 def is_shipped(name: str) -> bool:
     """Return whether a name is that of a book that comes with exirkit, general or of a backend."""
-    return name in shipped_books() or name in backend_books()
+    return name in shipped_books() or name in named_books() or name in backend_books()
 
 
 def book_text(name: str) -> str:
     """Return the text of a book that comes with exirkit, by its name."""
-    return (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    path = f"{NAMED}/{name}" if name in named_books() else name
+    return (_folder() / f"{path}.yaml").read_text(encoding="utf-8")
 
 
 def witnesses_of(name: str) -> bytes | None:
     """Return the stored witnesses of a book that comes with exirkit, or None if there are none."""
     folder, _, stem = name.rpartition("/")
+    folder = NAMED if name in named_books() else folder
     resource = _folder() / folder / WITNESSES / f"{stem}.json"
     return resource.read_bytes() if resource.is_file() else None
 

@@ -50,6 +50,7 @@ from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.conditions import condition
 from exirkit.patterns.types.literals import Literal as LiteralValue
 from exirkit.patterns.types.literals import Reference
+from exirkit.patterns.types.quantized import LimitVariable, ZeroPointVariable
 from exirkit.patterns.types.sampling import Sample, Sampler, SamplingError
 from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable, OperatorVariable, ScalarVariable
 from exirkit.patterns.types.tensors import TensorVariable
@@ -115,7 +116,8 @@ class PositiveReport:
 Repair = Callable[[dict[str, Any]], None]
 """Changes a sample so that one condition holds."""
 
-_NUMBERS = (IntVariable, FloatVariable, ScalarVariable)
+_LIMITED = (ZeroPointVariable, LimitVariable)
+_NUMBERS = (IntVariable, FloatVariable, ScalarVariable, *_LIMITED)
 
 
 def repairs_of(guards: Iterable[str], variables: Mapping[str, Any]) -> dict[int, list[Repair]]:
@@ -151,6 +153,12 @@ def _repair(tree: ast.expr, variables: Mapping[str, Any]) -> Repair | None:
                 return _filling(name, number)
         case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Name(id=other)]):
             return _equal(name, other, variables)
+        case ast.Compare(
+            left=ast.Name(id=name),
+            ops=[ast.Eq()],
+            comparators=[ast.BinOp(ast.Name(id=other), ast.Add() | ast.Sub() as op, ast.Constant(value=int() as step))],
+        ) if isinstance(variables.get(name), _LIMITED):
+            return _shifting(name, other, step if isinstance(op, ast.Add) else -step, variables[name])
         case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[value]):
             number = _number(value)
             if number is not None and _may_be(variables.get(name), number):
@@ -165,7 +173,9 @@ def _equal(name: str, other: str, variables: Mapping[str, Any]) -> Repair | None
         if isinstance(variable, ChoiceVariable) and Reference(kept) in variable.choices:
             return _copying(changed, kept)
     one, two = variables.get(name), variables.get(other)
-    return _copying(name, other) if isinstance(one, _NUMBERS) and str(one) == str(two) else None
+    is_same = str(one) == str(two) or (type(one) is type(two) and isinstance(one, _LIMITED))
+    limited = one if isinstance(one, _LIMITED) else None
+    return _copying(name, other, limited) if isinstance(one, _NUMBERS) and is_same else None
 
 
 def _may_be(variable: Any, number: float) -> bool:
@@ -209,8 +219,20 @@ def _setting(name: str, number: float) -> Repair:
     return put
 
 
-def _copying(name: str, other: str) -> Repair:
+def _shifting(name: str, other: str, step: int, variable: ZeroPointVariable | LimitVariable) -> Repair:
+    def shift(values: dict[str, Any]) -> None:
+        old = values.get(other)
+        if type(old) is int and variable.decide(old + step, values) is True:
+            values[name] = old + step
+
+    return shift
+
+
+def _copying(name: str, other: str, variable: ZeroPointVariable | LimitVariable | None = None) -> Repair:
     def copy(values: dict[str, Any]) -> None:
+        if variable is not None and variable.decide(values.get(other), values) is False:
+            # A zero point of other integers.
+            return
         if values.get(other) is not None and values.get(name) is not None:
             values[name] = values[other]
 

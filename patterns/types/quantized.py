@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -83,7 +83,7 @@ class QuantizedVariable(Variable):
         ahead = 0
         while scanner.peek(ahead).text in QUALIFIERS:
             ahead += 1
-        return ahead > 0 and scanner.peek(ahead).text in _INTEGERS
+        return ahead > 0 and scanner.peek(ahead).text in (*_INTEGERS, *ParameterTensor.KEYWORDS)
 
     @classmethod
     def parse_qualified(cls, scanner: TypeScanner) -> Variable:
@@ -91,7 +91,10 @@ class QuantizedVariable(Variable):
         found: set[str] = set()
         while scanner.token.text in QUALIFIERS:
             found.add(scanner.take().text)
-        return cls.parse_rest(scanner, scanner.take(), tuple(one for one in QUALIFIERS if one in found))
+        qualifiers, keyword = tuple(one for one in QUALIFIERS if one in found), scanner.take()
+        if keyword.text in ParameterTensor.KEYWORDS:
+            return replace(ParameterTensor.parse(scanner, keyword), qualifiers=qualifiers)
+        return cls.parse_rest(scanner, keyword, qualifiers)
 
     @classmethod
     def parse_rest(cls, scanner: TypeScanner, keyword: Token, qualifiers: tuple[str, ...]) -> QuantizedVariable:
@@ -317,6 +320,7 @@ class ParameterTensor(TensorVariable):
         "scales of x at d": "a scale for each index of dim d of x, `f32` or `f64`",
         "zero_points of x at d for t": "a zero point for each, `i64` or `i32`, within the limits of the dtype t",
         "scales single": "a tensor of one scale; `zero_points single for t` likewise",
+        "const scales of x at d": "known while the program is lowered, as those of a constant quantized value are",
     }
     TITLE = "Parameters of channels"
 
@@ -326,7 +330,7 @@ class ParameterTensor(TensorVariable):
     integers: str | None = None
 
     @classmethod
-    def parse(cls, scanner: TypeScanner, keyword: Token) -> Variable:
+    def parse(cls, scanner: TypeScanner, keyword: Token) -> ParameterTensor:
         """Parse `of x at d for t`, or `single`."""
         of: str | None = None
         at: int | str = 0
@@ -350,7 +354,9 @@ class ParameterTensor(TensorVariable):
     def text(self) -> str:
         """The canonical string without `| none`."""
         where = "single" if self.of is None else f"of {self.of} at {self.at}"
-        return f"{self.kind} {where}" + ("" if self.integers is None else f" for {self.integers}")
+        return " ".join([*self.qualifiers, self.kind, where]) + (
+            "" if self.integers is None else f" for {self.integers}"
+        )
 
     @property
     def depends_on(self) -> frozenset[str]:

@@ -46,10 +46,10 @@ def list_rules(
     """List the rules of a book or of the books in a directory, or the books that come with exirkit."""
     with Steps() as steps:
         steps("loading torch")
-        from exirkit.patterns import backend_books, load_book, shipped_books
+        from exirkit.patterns import backend_books, load_book, named_books, shipped_books
 
         if book is None:
-            report = RuleListReport(None, books=[*shipped_books(), *backend_books()])
+            report = RuleListReport(None, books=[*shipped_books(), *named_books(), *backend_books()])
         else:
             names = expand_books((book,))
             rules = [rule for name in names for rule in _listed(name, load_book(name))]
