@@ -302,7 +302,7 @@ def _axis_of(weight: Any, right: Quantization) -> int | None:
     is_permuted = operator_name(weight.target) in ("aten.permute_copy.default", "aten.permute.default")
     if not is_permuted or given.get("input", given.get("self")) is not right.node:
         return None
-    dims = [dim % len(given["dims"]) for dim in given["dims"]]
+    dims: list[int] = [dim % len(given["dims"]) for dim in given["dims"]]
     return dims.index(axis)
 
 
