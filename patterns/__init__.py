@@ -73,7 +73,7 @@ from .functions.ranges import Range, widest
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
-from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .matching.standalone_patterns import PatternMatch, StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
@@ -133,6 +133,7 @@ __all__ = [
     "OperatorTable",
     "PackageClasses",
     "PatternInstance",
+    "PatternMatch",
     "Problem",
     "ProgramFacts",
     "ProgramNotation",

@@ -6,7 +6,8 @@ of it again, each of them; here each is given the graph of the one before, and v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -23,6 +24,8 @@ from torch.fx.passes.infra.pass_base import PassResult
 from exirkit.ir import Diagnostic, FakeTensor, UsageError, fake_like, fake_mode_of, same_argument
 from exirkit.passes import Pipeline
 
+LIMITS_KEY = "XNN_FUSED_ACTIVATION"
+"""Entry of `meta` with the limits of an operator's results: fields by name from rules, an object for XNNPACK."""
 CHAIN_KEY = "exirkit_chain"
 """Entry of `meta` that names the chain of a node's partition, or of a program for which the chain has run."""
 
@@ -30,9 +33,6 @@ CHAIN_KEY = "exirkit_chain"
 # that only constants decide are folded in Edge already.
 _XNNPACK = (
     ("_passes.propagate_custom_meta_pass", "PropagateCustomMetaPass"),
-    ("_passes.decompose_batch_norm", "DecomposeBatchNorm"),
-    ("_passes.fuse_activation_pass", "FuseActivationPass"),
-    ("_passes.decompose_cat", "DecomposeConcatenate"),
     ("_passes", "RemoveGetItemPass"),
     ("_passes.insert_pad_qdq", "InsertPadQDQPass"),
     ("_passes.conv1d_unsqueeze_pass", "Conv1dUnsqueezePass"),
@@ -66,11 +66,20 @@ def run_chain(program: ExportedProgram, chain: str) -> ExportedProgram:
     made = _pipeline(chain)(program).exported_program
     made.graph_module.meta[CHAIN_KEY] = chain
     for node in made.graph.nodes:
+        limits = node.meta.get(LIMITS_KEY)
+        if isinstance(limits, Mapping):
+            node.meta[LIMITS_KEY] = _limits(**limits)
         handle = node.meta.get("debug_handle")
         if isinstance(handle, tuple):
             # A node made of several stands for all of them; the format of XNNPACK has room for one: the first.
             node.meta["debug_handle"] = min(handle)
     return made
+
+
+def _limits(lo: float, hi: float) -> Any:
+    """Return limits as XNNPACK's serializer takes them, which writes infinite ones as text."""
+    kind = import_module("executorch.backends.xnnpack.serialization.xnnpack_graph_schema").OutputMinMax
+    return kind(*(f"{one:+}" if math.isinf(one) else one for one in (lo, hi)))
 
 
 @contextmanager
