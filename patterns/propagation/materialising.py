@@ -70,7 +70,7 @@ class _Materialiser:
         order = [node for node in self._editor.graph.nodes if self._is_touched(node)]
         for node in order:
             row = self._problem.rows.get(node)
-            if row is None or self._solution.leaves(node):
+            if row is None or row.model.delegates or self._solution.leaves(node):
                 self._rewire(node)
             elif row.call is not None:
                 self._call(node, row)
@@ -104,7 +104,7 @@ class _Materialiser:
     def _rewire(self, node: Node) -> None:
         """Give a node converted arguments; the same tensor can be several of them, at different values."""
         row = self._problem.rows.get(node)
-        if row is not None:
+        if row is not None and not row.model.delegates:
             args, kwargs = split_arguments(
                 underlying(node.target), with_tensors(named_arguments(node), self._tensors(node))
             )
