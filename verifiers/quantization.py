@@ -295,7 +295,7 @@ def _axis_of(weight: Any, right: Quantization) -> int | None:
     """Return the dim of an operand along which its scales differ; None if they do not, or it is not known."""
     if right.axis is None or not isinstance(weight, Node):
         return None
-    axis = right.axis % max(1, right.source.meta["val"].dim())
+    axis: int = right.axis % max(1, right.source.meta["val"].dim())
     if weight is right.node:
         return axis
     given = named_arguments(weight)
