@@ -102,11 +102,7 @@ def rule_text_hash(rule: CompiledRule, book: LoadedBook) -> str:
     """Return a hash of all that says what a rule means: its text, macros and operators of its book, the language."""
     content: dict[str, Any] = {
         "language": [LANGUAGE, TRIALS_REVISION],
-        "rule": rule.rule.model_dump(
-            mode="json",
-            exclude=_ABOUT
-            | {key for key in _LATER if getattr(rule.rule, key) == type(rule.rule).model_fields[key].default},
-        ),
+        "rule": rule.rule.model_dump(mode="json", exclude=_ABOUT | _unused(rule.rule)),
         "books": [_context(one) for one in _with_imports(book)],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
