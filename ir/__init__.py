@@ -188,6 +188,7 @@ from .provenance import line_that_raised as line_that_raised
 from .provenance import locate as locate
 from .provenance import module_path as module_path
 from .provenance import module_paths as module_paths
+from .provenance import module_types as module_types
 from .provenance import show_value as show_value
 from .provenance import source_line as source_line
 from .provenance import stack_frames as stack_frames

@@ -212,6 +212,13 @@ def module_paths(node: Node) -> list[str]:
     return [str(path).removeprefix("L['self']").removeprefix(".") for path, _ in (stack or {}).values()]
 
 
+def module_types(node: Node) -> list[str]:
+    """Return the full names of the classes of the modules that a node comes from, the outermost first."""
+    stack: Any = node.meta.get("nn_module_stack")
+    kinds = [kind for _, kind in (stack or {}).values()]
+    return [f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind) for kind in kinds]
+
+
 def locate(node: Node, method: str | None = None) -> Location:
     """Return the place of a node for a diagnostic."""
     shown = show_call(node.target, node.args, node.kwargs) if node.op == "call_function" else None

@@ -73,7 +73,7 @@ from .functions.ranges import Range, widest
 from .functions.registered import BuilderTools, builder, predicate
 from .functions.words import language_words
 from .matching.compiled_rule import CompiledRule
-from .matching.standalone_patterns import StandalonePattern, compile_pattern
+from .matching.standalone_patterns import PatternMatch, StandalonePattern, compile_pattern
 from .matching.state import FailureTrace
 from .operators.arguments import normalized_arguments
 from .operators.defined import beside_other_libraries, book_of_operator
@@ -81,6 +81,7 @@ from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, 
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
 from .propagation.declaration import Propagation
+from .propagation.domains import Constant
 from .propagation.fixpoint import InferredValues, facts_of, tell_ranges
 from .propagation.inference import Inference
 from .propagation.loading import (
@@ -116,6 +117,7 @@ __all__ = [
     "CheckSettings",
     "CompiledRule",
     "Condition",
+    "Constant",
     "Conversion",
     "Equivalence",
     "FailureTrace",
@@ -133,6 +135,7 @@ __all__ = [
     "OperatorTable",
     "PackageClasses",
     "PatternInstance",
+    "PatternMatch",
     "Problem",
     "ProgramFacts",
     "ProgramNotation",

@@ -117,7 +117,7 @@ def _nbytes_of(given: Any) -> Any:
 
 
 def _listed(given: Any) -> Any:
-    return [given] if isinstance(given, str) else given
+    return [given] if isinstance(given, str | dict | BaseModel) else given
 
 
 ONE_OR_MORE = (BeforeValidator(_listed), _Schema(or_one))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
-from exirkit.ir import dim_order_from_stride, module_paths, value_of
+from exirkit.ir import dim_order_from_stride, module_paths, module_types, value_of
 from exirkit.patterns.functions.ranges import Range
 from exirkit.patterns.functions.words import WORDS, Word, tensor_facts, word
 from exirkit.patterns.syntax.expressions import SYMBOLIC, compare
@@ -171,21 +171,13 @@ def in_range(facts: GraphFacts, x: Any, lo: Any, hi: Any) -> bool:
 @word(needs_facts=True)
 def in_module(facts: GraphFacts, x: Any, pattern: str) -> bool:
     """Whether a value comes from a module with a path like this: `encoder.*`."""
-    return any(fnmatch.fnmatchcase(str(path), pattern) for path, _ in _modules(x))
+    return isinstance(x, Node) and any(fnmatch.fnmatchcase(path, pattern) for path in module_paths(x))
 
 
 @word(needs_facts=True)
 def module_type(facts: GraphFacts, x: Any, name: str) -> bool:
     """Whether a value comes from inside a module of this class."""
-    kinds = (kind if isinstance(kind, str) else getattr(kind, "__name__", "") for _, kind in _modules(x))
-    return any(kind.rpartition(".")[2] == name for kind in kinds)
-
-
-def _modules(x: Any) -> list[tuple[str, Any]]:
-    if not isinstance(x, Node):
-        return []
-    kinds = [kind for _, kind in (x.meta.get("nn_module_stack") or {}).values()]
-    return list(zip(module_paths(x), kinds, strict=True))
+    return isinstance(x, Node) and any(kind.rpartition(".")[2] == name for kind in module_types(x))
 
 
 @word(needs_facts=True)

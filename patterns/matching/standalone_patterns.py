@@ -16,10 +16,25 @@ from exirkit.patterns.matching.matcher import UnconnectedError, anchors
 from exirkit.patterns.operators.table import OperatorTable, name_of
 from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import Scope
-from exirkit.patterns.syntax.terms import Call, walk
+from exirkit.patterns.syntax.terms import Call, OperatorCall, walk
 
 from .matcher import PatternCompiler
 from .state import FailureTrace, State
+
+
+@dataclass(frozen=True)
+class PatternMatch:
+    """A place where a pattern matches.
+
+    Attributes:
+        calls: The calls, those behind roots first.
+        root: The call behind the first root.
+        names: What the names of the pattern stand for: nodes, lists of nodes, numbers.
+    """
+
+    calls: tuple[Node, ...]
+    root: Node
+    names: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,11 +68,16 @@ class StandalonePattern:
             facts: What conditions may ask about the graph.
             trace: Remembers the deepest failures.
         """
+        found = self.find(node, facts, trace)
+        return () if found is None else found.calls
+
+    def find(self, node: Node, facts: GraphFacts, trace: FailureTrace | None = None) -> PatternMatch | None:
+        """Return the match whose first root is a call, or None; the arguments are those of `match`."""
         state = State(facts, {}, trace=trace)
         if not self.compute(node, state):
-            return ()
+            return None
         roots = [root for root in state.roots if root is not None]
-        return tuple(dict.fromkeys([*roots, *state.nodes]))
+        return PatternMatch(tuple(dict.fromkeys([*roots, *state.nodes])), node, state.names)
 
 
 def compile_pattern(
@@ -92,8 +112,7 @@ def compile_pattern(
     except UnconnectedError:
         scope.complain(text, "EK215", "the roots share no value, so that one cannot be found from the other", None)
         raise ModelError(scope.found) from None
-    named = frozenset(
-        name_of(term.op) for root in pattern.roots for term in walk(root)
-        if isinstance(term, Call) and hasattr(term.op, "_schema")
-    )  # fmt: skip
-    return StandalonePattern(text, match, anchors(pattern.roots[0], types), named)
+    terms = [term for root in pattern.roots for term in walk(root)]
+    named = {op for term in terms if isinstance(term, Call | OperatorCall) for op in anchors(term, types)}
+    names = frozenset(name_of(op) for op in named if hasattr(op, "_schema"))
+    return StandalonePattern(text, match, anchors(pattern.roots[0], types), names)

@@ -38,7 +38,8 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     known = {
         "$ref", "anyOf", "type", "const", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "items",
         "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "default",
-        "description", "title", "$defs", "$schema", "minItems", "maxItems",
+        "description", "title", "$defs", "$schema", "minItems", "maxItems", "prefixItems",
+        "exclusiveMinimum",
     }  # fmt: skip
     assert schema.keys() <= known, schema.keys() - known
     if "$ref" in schema:
@@ -58,9 +59,13 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
         )  # fmt: skip
     if isinstance(value, list):
         length_fits = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
-        return length_fits and all(fits(one, schema.get("items", {}), root) for one in value)
+        first = schema.get("prefixItems", [])
+        kinds = [*first, *[schema.get("items", {})] * max(0, len(value) - len(first))]
+        return length_fits and all(fits(one, kind, root) for one, kind in zip(value, kinds, strict=False))
     if isinstance(value, dict):
         return fits_object(value, schema, root)
+    if value is not None and value <= schema.get("exclusiveMinimum", float("-inf")):
+        return False
     return "minimum" not in schema or schema["minimum"] <= value <= schema.get("maximum", value)
 
 

@@ -67,70 +67,97 @@ def error_of(**fields: Any) -> str:
     return ""
 
 
-def main() -> None:
-    """Compare everything."""
+def comparisons(folder: Path) -> dict[str, Any]:
+    """Compare single programs."""
+    good, wrong = book(BOOK, folder, "good.yaml"), book(WRONG, folder, "wrong.yaml")
+    plain = SUBTRACTION.format(dtype="f32", alpha="")
+    scaled = SUBTRACTION.format(dtype="f32", alpha=", alpha=2")
+    found = {
+        "theirs wrong": compared(scaled, f"{TOYS}:ForgetsAlpha", [good]),
+        "ours wrong": compared(scaled, f"{TOYS}:KeepsAlpha", [wrong]),
+        "both right": compared(scaled, f"{TOYS}:KeepsAlpha", [good]),
+        "ours leaves": compared(SUBTRACTION.format(dtype="f64", alpha=""), f"{TOYS}:KeepsAlpha", [good]),
+        "theirs leaves": compared(plain, f"{TOYS}:Idle", [good]),
+        "other operators": compared(plain, f"{TOYS}:ForgetsAlpha", [good]),
+        "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
+        "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
+        "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),
+    }
+    return {"found": found}
+
+
+def campaign(folder: Path) -> dict[str, Any]:
+    """Check generated programs and a model, and reduce a finding."""
+    good = book(BOOK, folder, "good.yaml")
+    config = CampaignConfig(
+        bench="exirkit.bridge:AgainstBench",
+        against=(f"{TOYS}:ForgetsAlpha",),
+        rules=(Attachment.of(good),),
+        models=(f"{TOYS}:models",),
+        seeds=8,
+    )
+    bench = load_bench(config)
+    cases = [bench.make(seed) for seed in range(8)]
+    again = [AgainstBench(config).make(seed).text for seed in range(8)]
+    checked = [bench.check(case) for case in cases]
+    failed = next(seed for seed in range(2, 8) if checked[seed].verdict == "failed")
+    analysis = bench.analyse(cases[failed], 0)
+    (folder / "repro.py").write_text(analysis.repro or "", encoding="utf-8")
+    chain = AgainstBench(CampaignConfig(against=("backends/exir",)))
+    return {
+        "texts": [one.text for one in cases],
+        "again": again,
+        "verdicts": [one.verdict for one in checked],
+        "models": [[one.bucket for one in each.failures] for each in checked[:2]],
+        "bucket": analysis.bucket,
+        "reduced": analysis.reduced,
+        "repro": analysis.repro,
+        "classes": [one.name for one in chain.comparisons],
+        "left out": chain.left_out,
+    }
+
+
+def errors() -> dict[str, str]:
+    """Return codes of configurations that are wrong."""
+    return {
+        "argument": error_of(against=(f"{TOYS}:NeedsScale",)),
+        "missing": error_of(against=("executorch.exir.passes:NoSuchPass",)),
+        "oracle": error_of(against=(f"{TOYS}:Idle",), oracles=("dialect-agreement",)),
+        "two books": error_of(against=("backends/exir", "backends/xnnpack")),
+        "model": error_of(against=(f"{TOYS}:Idle",), models=(f"{TOYS}:scaled",)),
+        "factory": error_of(against=(f"{TOYS}:scaled",)),
+    }
+
+
+def ports(*names: str) -> dict[str, Any]:
+    """Write rules from passes."""
+    ported = {name: port_pass(f"{TOYS}:{name}", seeds=5, models=(f"{TOYS}:negations",)) for name in names}
+    return {
+        "ported": {name: one.text for name, one in ported.items()},
+        "undecided": {name: [rule.undecided for rule in one.rules] for name, one in ported.items()},
+    }
+
+
+def sample(folder: Path) -> dict[str, Any]:
+    """Compare single programs, and write rules from a pass."""
+    return {**comparisons(folder), **ports("TwiceNegated")}
+
+
+def more(folder: Path) -> dict[str, Any]:
+    """Do the rest."""
+    return {**campaign(folder), "errors": errors(), **ports("KeepsAlpha", "Idle")}
+
+
+PARTS = {"sample": sample, "more": more}
+
+
+def main(part: str) -> None:
+    """Print what one of the parts says."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
-        folder = Path(directory)
-        good, wrong = book(BOOK, folder, "good.yaml"), book(WRONG, folder, "wrong.yaml")
-        plain = SUBTRACTION.format(dtype="f32", alpha="")
-        scaled = SUBTRACTION.format(dtype="f32", alpha=", alpha=2")
-        found = {
-            "theirs wrong": compared(scaled, f"{TOYS}:ForgetsAlpha", [good]),
-            "ours wrong": compared(scaled, f"{TOYS}:KeepsAlpha", [wrong]),
-            "both right": compared(scaled, f"{TOYS}:KeepsAlpha", [good]),
-            "ours leaves": compared(SUBTRACTION.format(dtype="f64", alpha=""), f"{TOYS}:KeepsAlpha", [good]),
-            "theirs leaves": compared(plain, f"{TOYS}:Idle", [good]),
-            "other operators": compared(plain, f"{TOYS}:ForgetsAlpha", [good]),
-            "theirs stops": compared(plain, f"{TOYS}:Stops", [good]),
-            "table": compared(ADDMM.format(alpha=", alpha=2"), ORIGINAL, []),
-            "table, right": compared(ADDMM.format(alpha=""), ORIGINAL, []),
-        }
-        config = CampaignConfig(
-            bench="exirkit.bridge:AgainstBench",
-            against=(f"{TOYS}:ForgetsAlpha",),
-            rules=(Attachment.of(good),),
-            models=(f"{TOYS}:models",),
-            seeds=8,
-        )
-        bench = load_bench(config)
-        cases = [bench.make(seed) for seed in range(8)]
-        again = [AgainstBench(config).make(seed).text for seed in range(8)]
-        checked = [bench.check(case) for case in cases]
-        failed = next(seed for seed in range(2, 8) if checked[seed].verdict == "failed")
-        analysis = bench.analyse(cases[failed], 0)
-        (folder / "repro.py").write_text(analysis.repro or "", encoding="utf-8")
-        errors = {
-            "argument": error_of(against=(f"{TOYS}:NeedsScale",)),
-            "missing": error_of(against=("executorch.exir.passes:NoSuchPass",)),
-            "oracle": error_of(against=(f"{TOYS}:Idle",), oracles=("dialect-agreement",)),
-            "two books": error_of(against=("backends/exir", "backends/xnnpack")),
-            "model": error_of(against=(f"{TOYS}:Idle",), models=(f"{TOYS}:scaled",)),
-            "factory": error_of(against=(f"{TOYS}:scaled",)),
-        }
-        ported = {
-            name: port_pass(f"{TOYS}:{name}", seeds=5, models=(f"{TOYS}:negations",))
-            for name in ("TwiceNegated", "KeepsAlpha", "Idle")
-        }
-        chain = AgainstBench(CampaignConfig(against=("backends/exir",)))
-        document = {
-            "found": found,
-            "texts": [one.text for one in cases],
-            "again": again,
-            "verdicts": [one.verdict for one in checked],
-            "models": [[one.bucket for one in each.failures] for each in checked[:2]],
-            "bucket": analysis.bucket,
-            "reduced": analysis.reduced,
-            "repro": analysis.repro,
-            "errors": errors,
-            "classes": [one.name for one in chain.comparisons],
-            "left out": chain.left_out,
-            "ported": {name: one.text for name, one in ported.items()},
-            "undecided": {name: [rule.undecided for rule in one.rules] for name, one in ported.items()},
-        }
-    json.dump(document, sys.stdout)
+        json.dump(PARTS[part](Path(directory)), sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

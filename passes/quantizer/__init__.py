@@ -1,0 +1,1 @@
+"""Quantizers as data: which values of a model are quantized, and how, before it is lowered."""
