@@ -194,6 +194,10 @@ def _parameters(graph: ProgramGraph, one: Quantization) -> Iterator[Diagnostic]:
             # Other kernels compute with it.
             is_error = not one.is_quantize and one.axis is not None and one.dtype is torch.int8
             yield found if is_error else found.model_copy(update={"severity": "warning"})
+        elif one.low == -one.high and bool(one.zero_points.any()):
+            # Kernels for symmetric weights take the limits for a promise.
+            zero = one.zero_points[one.zero_points != 0].flatten()[0].item()
+            yield _warning(graph, "EK365", one.node, f"the zero point is {zero}, and the limits are symmetric")
 
 
 def _sizes(graph: ProgramGraph, one: Quantization) -> Iterator[Diagnostic]:
@@ -266,8 +270,40 @@ def _of_product(graph: ProgramGraph, node: Node, calls: dict[Node, Quantization]
         if isinstance(terms, int) and terms * 127 * 128 >= _END_OF_ACCUMULATOR:
             message = f"sums of {terms} products of bytes do not fit 32 bits"
             yield _warning(graph, "EK374", node, message)
-    if bias is not None and bias.dtype is torch.int32 and None not in (left.scales, right.scales, bias.scales):
-        yield from _bias(graph, node, left, right, bias)
+    yield from _summed_axis(graph, node, given.get(names[1]), right)
+    if bias is not None and bias.dtype is torch.int32:
+        if bias.zero_points is not None and bool(bias.zero_points.any()):
+            zero = bias.zero_points[bias.zero_points != 0].flatten()[0].item()
+            yield _warning(graph, "EK373", node, f"the zero point of the bias is {zero}, that of the products 0")
+        if None not in (left.scales, right.scales, bias.scales):
+            yield from _bias(graph, node, left, right, bias)
+
+
+def _summed_axis(graph: ProgramGraph, node: Node, weight: Any, right: Quantization) -> Iterator[Diagnostic]:
+    """Yield that scales differ along a dim of the weight that the product sums over."""
+    axis = _axis_of(weight, right)
+    name = operator_name(node.target)
+    if axis is None or (name == "aten.convolution.default" and named_arguments(node).get("transposed")):
+        return
+    wanted = 1 if name in ("aten.mm.default", "aten.addmm.default") else 0
+    if axis != wanted and right.source.meta["val"].shape[right.axis or 0] != 1:
+        message = f"the scales of the weight differ along dim {axis}, over which the product sums"
+        yield _warning(graph, "EK367", node, message)
+
+
+def _axis_of(weight: Any, right: Quantization) -> int | None:
+    """Return the dim of an operand along which its scales differ; None if they do not, or it is not known."""
+    if right.axis is None or not isinstance(weight, Node):
+        return None
+    axis: int = right.axis % max(1, right.source.meta["val"].dim())
+    if weight is right.node:
+        return axis
+    given = named_arguments(weight)
+    is_permuted = operator_name(weight.target) in ("aten.permute_copy.default", "aten.permute.default")
+    if not is_permuted or given.get("input", given.get("self")) is not right.node:
+        return None
+    dims: list[int] = [dim % len(given["dims"]) for dim in given["dims"]]
+    return dims.index(axis)
 
 
 def _bias(

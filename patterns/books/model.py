@@ -246,6 +246,8 @@ class Rule(Strict):
             old one get.
         shared: `all`: a stored tensor that several calls use, or that shares memory with another one, is replaced as
             well, for all of them.
+        graphs: Where a stored tensor is replaced: in the graph of the program, or in bodies of control flow, which are
+            handed it; there, calls replace it.
         keep: Matched nodes inside the pattern that may go on being used by others, and be computed twice; and what
             becomes of attributes of matched calls: `{act: first}`, `last` or `none`.
         gen: What trials keep to besides `vars`; it must follow from the operators themselves, since no match checks it.
@@ -279,6 +281,7 @@ class Rule(Strict):
     replace: ProgramText | tuple[Case, ...]
     uses: ProgramText | None = None
     shared: Literal["all"] | None = None
+    graphs: Literal["program", "bodies"] = "program"
     keep: tuple[Name | Carried, ...] = ()
     meta: MetadataPolicy = MetadataPolicy()
     gen: ExpressionText | None = None

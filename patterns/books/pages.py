@@ -185,6 +185,12 @@ def _replacements(rule: Rule) -> list[str]:
             said = f"{'Else if' if index else 'If'} {code(case.when)} replaces it with"
         lines += ["", said, "", *(block(case.let) if case.let else []), *([""] if case.let else [])]
         lines += block(case.replace)
+    if rule.uses:
+        lines += ["", "The uses of the old value get, from the `new` one", "", *block(rule.uses)]
+    if rule.shared:
+        lines += ["", "Tensors that several calls use are replaced as well."]
+    if rule.graphs == "bodies":
+        lines += ["", "Only where bodies of control flow use the tensor."]
     return lines
 
 

@@ -40,6 +40,7 @@ class PythonBook:
         namespace: Prefix under which the rules are known elsewhere.
         ops: Operators with definitions, by name.
         attributes: Attributes of calls, by name, as under `attributes` of a book.
+        tables: Tables, by name, as under `tables` of a book: names of operators and dtypes are strings.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class PythonBook:
         *,
         ops: Mapping[str, OperatorDefinition] | None = None,
         attributes: Mapping[str, Mapping[str, str]] | None = None,
+        tables: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.namespace = namespace
         self.ops = dict(ops or {})
         self.attributes = {
             name: AttributeDefinition.model_validate(dict(one)) for name, one in (attributes or {}).items()
         }
+        self.tables = {name: dict(rows) for name, rows in (tables or {}).items()}
         self.rules: list[Rule] = []
         self._texts: dict[str, RuleTexts] = {}
         self._file = "<python>"
@@ -86,14 +89,26 @@ class PythonBook:
         return register
 
     def load(self) -> LoadedBook:
-        """Return the book, compiled, with all that is wrong with it."""
-        book = RuleBook(
-            rulebook=1,
-            namespace=self.namespace,
-            ops=self.ops,
-            attributes=self.attributes,
-            rules=tuple(self.rules),
-        )
+        """Return the book, compiled, with all that is wrong with it.
+
+        Raises:
+            UsageError: EK207, a table is not one.
+        """
+        try:
+            book = RuleBook(
+                rulebook=1,
+                namespace=self.namespace,
+                ops=self.ops,
+                attributes=self.attributes,
+                tables=self.tables,
+                rules=tuple(self.rules),
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            what = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
+            raise UsageError(
+                Diagnostic(code="EK207", message=f"book {self.namespace} cannot be read: {what}")
+            ) from error
         return compile_book(book, self._file, lambda rule: self._texts[rule.id])
 
 

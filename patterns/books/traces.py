@@ -369,7 +369,11 @@ class _Writer:
         if not results or not all(
             isinstance(one, Node) and (may_be_input or one.op == "call_function") for one in results
         ):
-            raise _unusable(self.part, "each of its results has to be computed, as a tensor")
+            is_given = any(isinstance(one, Node) and one.op == "placeholder" for one in results)
+            hint = "write a rule about what the program stores, takes or gives by hand: `match: return stored(c)`"
+            raise _unusable(
+                self.part, "each of its results has to be computed, as a tensor", hint if is_given else None
+            )
         return results
 
     def _count(self, results: list[Node]) -> None:

@@ -45,6 +45,8 @@ def value_findings(trials: RuleTrials, *, asks_the_graph: bool) -> Iterator[Diag
     if trials.rule.pattern.kind == "calls":
         return
     find = _in_interface if trials.rule.pattern.kind in INTERFACE else _in_store
+    if trials.rule.rule.graphs == "bodies":
+        find = _in_bodies
     made = 0
     for number in range(1, _MOST_TRIALS + 1):
         trial, _ = trials.trial(number)
@@ -101,6 +103,44 @@ def _in_store(trials: RuleTrials, trial: Trial, asks_the_graph: bool) -> str | N
             problem = trials.compared(trial, [result])
             if problem is not None:
                 return f"is wrong: {problem}"
+    return None
+
+
+class _Branching(torch.nn.Module):
+    """Uses a stored tensor in both branches of a condition."""
+
+    value: torch.Tensor
+
+    def __init__(self, value: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("value", value)
+
+    def forward(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Return a copy of the tensor."""
+        value = self.value
+        found: torch.Tensor = torch.cond(
+            chosen, lambda: torch.clone(value), lambda: torch.clone(torch.clone(value)), ()
+        )
+        return found
+
+
+def _in_bodies(trials: RuleTrials, trial: Trial, asks_the_graph: bool) -> str | None:
+    """Return what is wrong where the bodies of a condition use a tensor."""
+    rule = trials.rule
+    chosen = torch.tensor([True, False])
+    module = _Branching(trial.names[root_name(rule.pattern)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program: ExportedProgram = torch.export.export(module, (chosen[0],), strict=False)
+    editor = GraphEditor(program)
+    report = RuleEngine([rule]).run(editor)
+    if not report.journal:
+        reasons = [one.reason for one in report.rejections]
+        return None if asks_the_graph else f"is not applied: {reasons[0] if reasons else 'its conditions do not hold'}"
+    for one in chosen:
+        problem = trials.compared(trial, [program.module()(one)])
+        if problem is not None:
+            return f"is wrong: {problem}"
     return None
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from exirkit.ir import Diagnostic, Location, ModelError
 from exirkit.patterns.books.loading import LoadedBook
+from exirkit.patterns.books.model import Rule
 from exirkit.patterns.books.shipped import witnesses_of
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses, Outcome, Part
 from exirkit.patterns.checking.trials import RuleTrials, shown
@@ -24,7 +25,7 @@ TRIALS_REVISION = 1
 """Goes up when a seed comes to mean other values: stored witnesses are then searched again."""
 _LARGEST = 1 << 26
 # Keys that came later: a rule that does not use them has the text that it had before.
-_LATER = ("varying", "uses", "shared", "quantized")
+_LATER = ("varying", "uses", "shared", "graphs", "quantized")
 # What a rule is called and said about it changes nothing of what it does.
 _ABOUT = {"doc", "tags", "owner", "since", "links", "priority", "group", "phase"}
 
@@ -101,12 +102,16 @@ def rule_text_hash(rule: CompiledRule, book: LoadedBook) -> str:
     """Return a hash of all that says what a rule means: its text, macros and operators of its book, the language."""
     content: dict[str, Any] = {
         "language": [LANGUAGE, TRIALS_REVISION],
-        "rule": rule.rule.model_dump(
-            mode="json", exclude=_ABOUT | {key for key in _LATER if not getattr(rule.rule, key)}
-        ),
+        "rule": rule.rule.model_dump(mode="json", exclude=_ABOUT | _unused(rule.rule)),
         "books": [_context(one) for one in _with_imports(book)],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _unused(rule: Rule) -> set[str]:
+    """Return the keys that came later and have the value that they have where they are not written."""
+    defaults = type(rule).model_fields
+    return {key for key in _LATER if getattr(rule, key) == defaults[key].get_default(call_default_factory=True)}
 
 
 def _with_imports(book: LoadedBook) -> list[LoadedBook]:

@@ -218,6 +218,10 @@ class _Run:
         self.kinds = engine.kinds
         if not options.interface or self.graph or is_module_program(editor.program):
             self.kinds -= set(INTERFACE)
+        graphs = "bodies" if self.graph else "program"
+        self.elsewhere = {
+            rule.id for rule in engine.rules if rule.pattern.kind == "stored" and rule.rule.graphs != graphs
+        }
         self.costs = None if options.target is None else CostChoice(self.application, options.target, options.room)
         # How many applications that do not shrink the program lie behind a node, and the last of them.
         self.generation: dict[Node, int] = {}
@@ -270,6 +274,8 @@ class _Run:
             contenders: list[CompiledRule] = []
             for rank in tree.candidates(node, root, composites):
                 rule = self.engine.rules[rank]
+                if rule.id in self.elsewhere:
+                    continue
                 if rule.rule.choose == "cost":
                     contenders.append(rule)
                     continue
@@ -288,7 +294,7 @@ class _Run:
         """Return where to ask which rules may match at a node; None where none can."""
         if node.op == "call_function":
             return self.engine.tree.root_of(node.target)
-        if node.op != "placeholder" or self.graph:
+        if node.op != "placeholder":
             return None
         kind = "stored" if self.facts.is_kind(node, "stored") else "input"
         return self.engine.tree.root_of(kind) if kind in self.kinds else None

@@ -45,6 +45,7 @@ from exirkit.patterns.syntax.terms import (
 from exirkit.patterns.syntax.value_roots import (
     INTERFACE,
     NEW,
+    check_calls,
     check_stored,
     check_uses,
     check_value_replacement,
@@ -352,7 +353,9 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         guards=tuple(guards),
         let=let,
         cases=tuple(cases),
-        match=match if pattern.kind == "calls" else value_matcher(pattern.kind, match, shares=rule.shared == "all"),
+        match=match
+        if pattern.kind == "calls"
+        else value_matcher(pattern.kind, match, shares=rule.shared == "all" or rule.graphs == "bodies"),
         unless=tuple(one for one in unless if one is not None),
         anchors=anchors(pattern.roots[0], variables, forms) if pattern.kind == "calls" else frozenset({pattern.kind}),
         forms=forms,
@@ -477,23 +480,17 @@ def _cases(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str]) -> list[
 
 def _around_uses(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str], pattern: Pattern) -> Program | None:
     """Return the program around what replaces a value of the program; what cannot be is EK234."""
+    is_about_calls = pattern.kind == "calls"
     for _, _, text in texts.cases:
-        check_stored(text, None if pattern.kind == "calls" else root_name(pattern), scope)
-    if pattern.kind == "calls":
-        for key in ("uses", "shared"):
-            if getattr(rule, key) is not None:
-                scope.complain(
-                    texts.rule, "EK234", f"`{key}` is for rules about values of the program", None, "take it out"
-                )
+        check_stored(text, None if is_about_calls else root_name(pattern), scope)
+    _check_keys_of_values(rule, texts, scope, pattern)
+    if is_about_calls:
         return None
     for _, _, text in texts.cases:
-        check_value_replacement(text, pattern.kind, scope)
-    if rule.choose != "always" or rule.unless:
-        scope.complain(
-            texts.rule, "EK234", f"a rule about {pattern.kind} values has neither `choose: cost` nor `unless`", None
-        )
-    if pattern.kind in INTERFACE and rule.shared is not None:
-        scope.complain(texts.rule, "EK234", "`shared` is for rules about stored tensors", None, "take it out")
+        if rule.graphs == "bodies":
+            check_calls(text, root_name(pattern), scope)
+        else:
+            check_value_replacement(text, pattern.kind, scope)
     if texts.uses is None:
         return None
     around = compile_program(texts.uses, scope)
@@ -501,6 +498,23 @@ def _around_uses(rule: Rule, texts: RuleTexts, scope: Scope, given: set[str], pa
         _check_known(around.uses, given | {NEW}, texts.uses, scope)
         check_uses(texts.uses, around, root_name(pattern), scope)
     return around
+
+
+def _check_keys_of_values(rule: Rule, texts: RuleTexts, scope: Scope, pattern: Pattern) -> None:
+    """Reject keys that rules about values of the program cannot have, or only such rules, EK234."""
+    given = [key for key in ("uses", "shared", "graphs") if key in rule.model_fields_set]
+    wrong: list[tuple[str, str]] = []
+    if pattern.kind == "calls":
+        wrong = [(f"`{key}` is for rules about values of the program", "take it out") for key in given]
+    elif rule.choose != "always" or rule.unless:
+        wrong = [(f"a rule about {pattern.kind} values has neither `choose: cost` nor `unless`", "take it out")]
+    elif pattern.kind in INTERFACE:
+        wrong = [(f"`{key}` is for rules about stored tensors", "take it out") for key in given if key != "uses"]
+    elif rule.graphs == "bodies" and len(given) > 1:
+        hint = "write calls that make its values under `replace`"
+        wrong = [("in bodies calls replace a stored tensor, without `uses` and `shared`", hint)]
+    for message, hint in wrong:
+        scope.complain(texts.rule, "EK234", message, None, hint)
 
 
 def _check_known(uses: Iterable[str], given: set[str], text: SourceText, scope: Scope) -> None:

@@ -23,7 +23,7 @@ from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.programs import Program
 from exirkit.patterns.syntax.terms import Operator
 
-from .compilation import DeclarationCompiler, DrawnCall, Expression
+from .compilation import DeclarationCompiler, DrawnCall, Expression, holds_tensors
 from .inference import Answers, Inference
 from .model import SAME, PropagationModel, TransferRow
 
@@ -91,6 +91,7 @@ class Propagation:
         conversions: Programs by pair of values.
         cost: Cost of converting `x`.
         found: What is wrong.
+        delegates: Rows of calls of delegates.
         uses: The analysis that infers what is asked of tensors.
         facts: Returns what is known of a tensor, or of a node of the graph that is solved.
     """
@@ -106,6 +107,7 @@ class Propagation:
     draws: dict[Operator, DrawnCall] = field(default_factory=dict)
     conversions: dict[tuple[str, str], Program] = field(default_factory=dict)
     cost: Expression | None = None
+    delegates: list[Transfer] = field(default_factory=list)
     uses: Inference | None = None
     facts: Callable[[Any], Any] | None = None
 
@@ -249,6 +251,9 @@ class _Compiler:
 
     def _row(self, number: int, row: TransferRow) -> None:
         path = ("transfer", number)
+        if row.delegates:
+            self._delegates(path, number, row)
+            return
         ops = self._of.operators(path, row.ops, row.family)
         if ops is None:
             return
@@ -279,6 +284,14 @@ class _Compiler:
         self._made.rows.append(compiled)
         for op in ops:
             self._made.rows_of.setdefault(op, []).append(compiled)
+
+    def _delegates(self, path: YamlPath, number: int, row: TransferRow) -> None:
+        if self._model.compare != "places":
+            message = "what a delegate computes cannot be tried: rows of delegates are for `compare: places`"
+            self._of.complain((*path, "delegates"), "EK291", message, is_key=True)
+        self._check_values(path, row, {})
+        text = self._source.text(path)
+        self._made.delegates.append(Transfer(row, number + 1, text, (), (), {}, None, {}))
 
     def _arguments(self, path: YamlPath, row: TransferRow, ops: tuple[Operator, ...]) -> dict[str, bool]:
         """Return which arguments all operators of a row have, and whether they are tensors."""
@@ -313,13 +326,3 @@ class _Compiler:
             self._of.complain((*path, "cost"), "EK291", "costs are for rows with `same`", is_key=True)
         if row.call is not None and row.adapt:
             self._of.complain((*path, "adapt"), "EK291", "`call` says all of the call; leave out `adapt`", is_key=True)
-
-
-def holds_tensors(argument: Any) -> bool:
-    """Whether an argument of a schema is a tensor or a list of tensors."""
-    return "Tensor" in str(argument.type)
-
-
-def is_covered_kind(value: Any) -> bool:
-    """Whether a recorded value is a strided tensor: others have no values."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided

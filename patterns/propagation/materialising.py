@@ -25,7 +25,8 @@ from exirkit.patterns.operators.in_place import calls_by_target
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
 
-from .declaration import Transfer, is_covered_kind
+from .compilation import is_covered_kind
+from .declaration import Transfer
 from .fitting import with_tensors
 from .inference import Answers
 from .problem import Solution, Use
@@ -70,7 +71,7 @@ class _Materialiser:
         order = [node for node in self._editor.graph.nodes if self._is_touched(node)]
         for node in order:
             row = self._problem.rows.get(node)
-            if row is None or self._solution.leaves(node):
+            if row is None or row.model.delegates or self._solution.leaves(node):
                 self._rewire(node)
             elif row.call is not None:
                 self._call(node, row)
@@ -104,7 +105,7 @@ class _Materialiser:
     def _rewire(self, node: Node) -> None:
         """Give a node converted arguments; the same tensor can be several of them, at different values."""
         row = self._problem.rows.get(node)
-        if row is not None:
+        if row is not None and not row.model.delegates:
             args, kwargs = split_arguments(
                 underlying(node.target), with_tensors(named_arguments(node), self._tensors(node))
             )

@@ -14,7 +14,7 @@ SAME = "same"
 
 Direction = Annotated[str, Field(pattern=r"^[A-Za-z_]\w* -> [A-Za-z_]\w*$")]
 Solver = Literal["cut", "forward", "backward", "local"]
-DomainName = Literal["ranges", "grids"]
+DomainName = Literal["ranges", "grids", "constants"]
 
 
 class TransferRow(Strict):
@@ -26,6 +26,8 @@ class TransferRow(Strict):
     Attributes:
         ops: Operators.
         family: Families of operators, such as `unary_pointwise`.
+        delegates: Calls of delegates with these compile specs, as patterns: `{target_device: "cuda*"}`. Trials cannot
+            run them: where values are places, there is nothing to try.
         where: Conditions over the arguments, by the names that the schema has for them, and `result`; calls for which
             one does not hold are left to the next row.
         args: Value of all tensor arguments, or of some by name, the others as they are; `same` for the value that the
@@ -42,6 +44,7 @@ class TransferRow(Strict):
 
     ops: tuple[OperatorName, ...] = ()
     family: tuple[str, ...] = ()
+    delegates: dict[str, str] = Field(default_factory=dict)
     where: tuple[ExpressionText, ...] = ()
     args: Name | dict[Name, Name] = Field(default_factory=dict)
     result: Name | None = None
@@ -56,7 +59,10 @@ class TransferRow(Strict):
 
     @model_validator(mode="after")
     def _names_operators(self) -> TransferRow:
-        if not self.ops and not self.family:
+        if self.delegates:
+            if self.ops or self.family or self.where or self.adapt or self.call or not isinstance(self.args, str):
+                raise ValueError("a row of delegates says one value for all arguments, and `result`")
+        elif not self.ops and not self.family:
             raise ValueError("a row names operators (`ops`) or families of them (`family`)")
         return self
 
@@ -86,7 +92,8 @@ class PropagationModel(Strict):
         of: Which tensors have a value other than the first: a condition over `x`.
         neutral: Which tensors are the same under every value: a condition over `x`.
         recorded: Conditions over `x` by value: a tensor of the program for which one holds has that value before.
-        compare: What squares compare: `elements`, or `layouts` too, the order of elements in memory.
+        compare: What squares compare: `elements`, or `layouts` too, the order of elements in memory; `places` if values
+            are where a tensor lies, and conversions change no element.
         stored: Whether converting a stored tensor, which is done once while the program is lowered, is `free`.
         uses: Analysis that infers what `of`, rows and conversions ask of tensors, `range(x)`: its name, or its file.
         ops: Operators that rows may call, with their definitions, as in rule books.
@@ -105,7 +112,7 @@ class PropagationModel(Strict):
     of: ExpressionText
     neutral: ExpressionText | None = None
     recorded: dict[Name, ExpressionText] = Field(default_factory=dict)
-    compare: Literal["elements", "layouts"] = "elements"
+    compare: Literal["elements", "layouts", "places"] = "elements"
     stored: Literal["free", "paid"] = "free"
     uses: str | None = None
     ops: dict[OperatorName, OperatorDefinition] = Field(default_factory=dict)
@@ -137,15 +144,18 @@ class ClaimRow(Strict):
         result: What is known of the result, over the arguments and `result`; a list for operators with several results,
             of which those that it does not reach are unknown.
         nan: Condition under which a result may be not a number although no argument is; for ranges.
+        given: Tensor arguments that decide all elements of the results; all of them where it is left out. For
+            constants, whose results are computed.
     """
 
     ops: tuple[OperatorName, ...] = ()
     family: tuple[str, ...] = ()
     where: tuple[ExpressionText, ...] = ()
-    result: tuple[ExpressionText, ...] = Field(min_length=1)
+    result: tuple[ExpressionText, ...] = ()
     nan: ExpressionText | None = None
+    given: tuple[Name, ...] | None = None
 
-    @field_validator("ops", "family", "where", "result", mode="before")
+    @field_validator("ops", "family", "where", "result", "given", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
@@ -164,8 +174,8 @@ class InferenceModel(Strict):
         propagation: Version of the format.
         id: Name of the analysis.
         doc: What it is for.
-        values: What can be known: `ranges`, between which numbers the elements lie, or `grids`, with which parameters
-            they are quantised without a loss.
+        values: What can be known: `ranges`, between which numbers the elements lie; `grids`, with which parameters they
+            are quantised without a loss; or `constants`, the elements themselves.
         widen: How often what a loop carries may grow before it has no end in the direction in which it grows.
         stored_nbytes: Stored tensors up to this size are read; of larger ones nothing is known.
         ops: Operators that rows may name, with their definitions, as in rule books.

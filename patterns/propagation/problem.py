@@ -5,16 +5,19 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from exirkit.ir import UsageError, operator_name, underlying
+from exirkit.ir import UsageError, delegate_of, operator_name, underlying
 from exirkit.patterns.operators.arguments import normalized_arguments
+from exirkit.patterns.syntax.terms import Operator
 
-from .declaration import Propagation, Transfer, is_covered_kind
+from .compilation import is_covered_kind
+from .declaration import Propagation, Transfer
 from .fitting import results_in, row_for, slots_of
 from .fixpoint import InferredValues
 from .model import SAME
@@ -227,8 +230,12 @@ class _Reader:
             source: Any = node.args[0]
             self._give(node, self._of_results.get(source) if isinstance(source, Node) else None)
             return
+        row = self._delegate_row(node)
+        if row is not None:
+            self._delegate(node, row)
+            return
         op = underlying(node.target)
-        row, named = None, {}
+        named: dict[str, Any] = {}
         # Of most operators no row speaks, and their arguments need not be found by name.
         if op in self._made.rows_of:
             named = normalized_arguments(node)
@@ -240,7 +247,11 @@ class _Reader:
                 if one in self._problem.gives:
                     self._use(one, node, "", None, self._made.recorded_value(one))
             self._give(node, None)
-            return
+        else:
+            self._fitted(node, op, row, named)
+
+    def _fitted(self, node: Node, op: Operator, row: Transfer, named: dict[str, Any]) -> None:
+        """Note what a row says of a call."""
         self._problem.rows[node] = row
         self._problem.arguments[node] = named
         first = self._made.first
@@ -257,6 +268,24 @@ class _Reader:
         self._of_results[node] = spec
         self._give(node, spec)
 
+    def _delegate_row(self, node: Node) -> Transfer | None:
+        """Return the row of a call of a delegate."""
+        found = delegate_of(node) if self._made.delegates else None
+        if found is None:
+            return None
+        specs = {one.key: one.value.decode(errors="replace") for one in found.compile_specs}
+        return next((row for row in self._made.delegates if _is_compiled_for(row.model.delegates, specs)), None)
+
+    def _delegate(self, node: Node, row: Transfer) -> None:
+        self._problem.rows[node] = row
+        said = row.model.args
+        for index, one in enumerate(node.args[1:], start=1):
+            if isinstance(one, Node) and one in self._problem.gives:
+                self._use(one, node, "", index, node if said == SAME else str(said))
+        result = row.model.result or self._made.first
+        self._of_results[node] = node if result == SAME else result
+        self._give(node, self._of_results[node])
+
     def _number(self, expression: Any, names: Mapping[str, Any], node: Node) -> int:
         """Return a cost; sizes that vary count as what the model was exported with."""
         cost = expression.value(names)
@@ -267,6 +296,10 @@ class _Reader:
                 expression.text.diagnostic("EK295", f"the cost at %{node.name} is {cost!r}, not a whole number from 0")
             )
         return cost
+
+
+def _is_compiled_for(patterns: Mapping[str, str], specs: Mapping[str, str]) -> bool:
+    return all(key in specs and fnmatchcase(specs[key].lower(), pattern) for key, pattern in patterns.items())
 
 
 def _flat(args: Any) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import Diagnostic, SourceText, split_arguments
+from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.books.model import Equivalence
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.operators.defined import TensorBuilder
@@ -26,7 +26,7 @@ from exirkit.patterns.syntax.terms import Operator
 
 from .declaration import Propagation, Transfer
 from .draws import FAILURES, Tensors, drawn_calls, first_line
-from .fitting import fits, results_in, row_for, slots_of, with_tensors
+from .fitting import called, fits, results_in, row_for, slots_of, with_tensors
 from .inference import Answers, Inference
 from .model import SAME
 
@@ -75,6 +75,8 @@ def check_squares(made: Propagation, seed: int, trials: int) -> tuple[list[RowVe
             passed += trial.run()
             found += trial.found
         verdicts.append(RowVerdict(row.number, row.place(), len(row.ops), passed))
+    if not found:
+        verdicts += [RowVerdict(row.number, row.place(), 0, 0) for row in made.delegates]
     return verdicts, found
 
 
@@ -142,8 +144,11 @@ def _round_trip(
         problem = disagreement([direct], [there], exact)
         if problem is not None:
             return f"it differs from {made.first} -> {other}: {problem}", note
-        changes |= disagreement([start], [there], exact) is not None
-    if changes:
+        difference = disagreement([start], [there], exact)
+        if difference is not None and made.model.compare == "places":
+            return f"a tensor in another place has other elements: {difference}", note
+        changes |= difference is not None
+    if changes or made.model.compare == "places":
         return None
     hint = "" if made.model.compare == "layouts" else "; for orders in memory write `compare: layouts`"
     return f"it changes nothing that squares compare{hint}", ()
@@ -363,12 +368,6 @@ class _RowTrial:
 
     def _text(self) -> SourceText:
         return self.row.text
-
-
-def called(op: Operator, named: Mapping[str, Any]) -> Any:
-    """Return the results of a call whose arguments have names."""
-    args, kwargs = split_arguments(op, named)
-    return op(*args, **kwargs)
 
 
 def _contract(made: Propagation, *, is_exact: bool = False) -> Equivalence:

@@ -135,6 +135,19 @@ def check_value_replacement(text: SourceText, kind: str, scope: Scope) -> None:
         )  # fmt: skip
 
 
+def check_calls(text: SourceText, root: str, scope: Scope) -> None:
+    """Reject calls that are to replace a stored tensor, and take it as an argument, EK234."""
+    for statement in parse_statements(text.value):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                given = [*node.args, *(one.value for one in node.keywords)]
+                for read in (one for one in given if isinstance(one, ast.Name) and one.id == root):
+                    scope.complain(
+                        text, "EK234", f"{root!r} is gone where these calls stand", place_of(read),
+                        f"compute with what is known of it: item({root}), splat({root}), shape({root}), {root}.dtype",
+                    )  # fmt: skip
+
+
 def check_uses(text: SourceText, around: Program, root: str, scope: Scope) -> None:
     """Reject `uses` that does not compute with the new value, or computes with the old one, EK234."""
     if NEW in scope.variables:

@@ -109,3 +109,21 @@ class _:
 
     def replace(x):
         return x
+
+
+TABLES = PythonBook(
+    "mine", tables={"swapped": {"aten.le.Tensor": "aten.ge.Tensor", "aten.lt.Tensor": "aten.gt.Tensor"}}
+)
+
+
+@TABLES.rule("comparison-swapped")
+class _:
+    f: "op in swapped"
+    x: "f32 [*S]"
+    y: "f32 [*S]"
+
+    def match(f, x, y):
+        return f(x, y)
+
+    def replace(f, x, y):
+        return swapped[f](y, x)

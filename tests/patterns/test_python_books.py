@@ -50,3 +50,17 @@ def test_diagnostics_point_into_the_source() -> None:
 def test_a_class_that_is_no_rule() -> None:
     with pytest.raises(UsageError, match="EK207"):
         PythonBook().rule("empty")(type("Empty", (), {}))
+
+
+def test_tables() -> None:
+    loaded = python_rules.TABLES.load()
+    assert not loaded.found, loaded.found
+    verdict = check_book(loaded, trials=40)
+    assert verdict.is_accepted
+    assert {one.what for one in verdict.rules[0].near_misses if one.witness} == {"row"}
+    wrong = PythonBook("mine", tables={"empty": {}})
+    with pytest.raises(UsageError) as error:
+        wrong.load()
+    assert error.value.diagnostics[0].code == "EK207"
+    (finding, *_) = PythonBook("mine", tables={"variants": {"aten.relu.default": "aten.rellu.default"}}).load().found
+    assert finding.code == "EK229"

@@ -82,6 +82,31 @@ def test_everything_is_on_the_page() -> None:
     assert not [line for line in text.splitlines() if line.startswith("# no heading")]
 
 
+def test_rules_about_values_of_the_program() -> None:
+    text = page("""rulebook: 1
+rules:
+- id: narrow
+  vars: {c: "i64 in [0, 9] [*S]"}
+  match: return stored(c)
+  replace: return stored(cast(c, i32))
+  uses: return aten._to_copy.default(new, dtype=i64)
+  shared: all
+- id: made
+  vars: {c: "num []"}
+  graphs: bodies
+  match: return stored(c)
+  replace: return aten.full.default([], item(c), dtype=c.dtype)
+""")
+    for part in (
+        "return stored(cast(c, i32))\n",
+        "The uses of the old value get, from the `new` one",
+        "return aten._to_copy.default(new, dtype=i64)\n",
+        "Tensors that several calls use are replaced as well.",
+        "Only where bodies of control flow use the tensor.",
+    ):
+        assert part in text, part
+
+
 def test_pages_of_the_shipped_books() -> None:
     books = [load_book(name) for name in shipped_books()]
     pages = rule_pages(books)

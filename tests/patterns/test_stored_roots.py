@@ -271,3 +271,79 @@ def witnesses(text: str) -> Sequence[tuple[str, bool]]:
 
 def test_every_part_has_a_witness() -> None:
     assert witnesses(NARROW) == [("guard", True), ("uses", True)]
+
+
+IN_BODIES = (
+    HEAD
+    + """  vars: {c: "num []"}
+  graphs: bodies
+  match: return stored(c)
+  replace: return aten.full.default([], item(c), dtype=c.dtype)
+"""
+)
+
+
+class Bodies(torch.nn.Module):
+    """A branch inside a branch, a loop, and a number that the program itself uses as well."""
+
+    limit: torch.Tensor
+    step: torch.Tensor
+    wide: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("limit", torch.tensor(0.5))
+        self.register_buffer("step", torch.tensor(2))
+        self.register_buffer("wide", torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            return y * self.limit + self.wide
+
+        def outer(y: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = torch.cond(y.sum() > 3, inner, lambda z: z - self.limit, (y,))
+            return found
+
+        y: torch.Tensor = torch.cond(x.sum() > 0, outer, lambda y: y + 1, (x,))
+        return y, x * self.step
+
+
+def test_numbers_of_bodies_are_made_there() -> None:
+    program = to_edge(torch.export.export(Bodies(), (torch.randn(3),))).exported_program()
+    book = parse_book(IN_BODIES, "book.yaml")
+    assert not book.found, [one.render() for one in book.found]
+    assert check_book(book, trials=40).is_accepted
+    editor = GraphEditor(copy_program(program))
+    report = RuleEngine(book.rules).run(editor)
+    assert report.journal
+    assert all(one.graph for one in report.journal)
+    assert "limit" not in editor.program.state_dict
+    assert {"step", "wide"} <= editor.program.state_dict.keys()
+    for x in (torch.ones(3), 2 * torch.ones(3), -torch.ones(3)):
+        for before, after in zip(Bodies()(x), editor.program.module()(x), strict=True):
+            torch.testing.assert_close(after, before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("aten.full.default([], item(c), dtype=c.dtype)", "aten.neg.default(c)", "'c' is gone"),
+        ("  graphs: bodies\n", "", "what replaces stored(...) is stored(...)"),
+        ("  graphs: bodies\n", "  graphs: bodies\n  shared: all\n", "in bodies calls replace"),
+        ("return stored(c)", "return aten.neg.default(c)", "`graphs` is for rules about values of the program"),
+        ("return stored(c)", "return input(c)", "`graphs` is for rules about stored tensors"),
+    ],
+)
+def test_rules_about_bodies_that_cannot_be(old: str, new: str, message: str) -> None:
+    assert old in IN_BODIES
+    found = parse_book(IN_BODIES.replace(old, new), "book.yaml").found
+    assert any(message in one.message for one in found), [one.message for one in found]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("item(c)", "1"), ("dtype=c.dtype", "dtype=f32"), ("default([]", "default([1]"), ('"num []"', '"num [*S]"')],
+)
+def test_wrong_rules_about_bodies_are_rejected(old: str, new: str) -> None:
+    verdict = check_book(parse_book(IN_BODIES.replace(old, new)), trials=40)
+    assert not verdict.is_accepted

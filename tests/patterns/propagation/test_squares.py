@@ -94,7 +94,8 @@ def test_shipped_propagations_are_accepted(name: str) -> None:
     # What is claimed of elements is tried four times as often.
     verdict = check_propagation(made, seed=1, trials=6 if isinstance(made, Inference) else 24)
     assert verdict.is_accepted, [one.render() for one in verdict.found]
-    assert all(one.trials for one in verdict.rows)
+    # Delegates are the business of their backends: rows of them are not tried.
+    assert all(one.trials for one in verdict.rows if one.operators)
 
 
 def test_the_same_seed_finds_the_same_counterexample() -> None:
