@@ -19,6 +19,7 @@ from exirkit.patterns import (
     backend_books,
     backend_classes,
     book_text,
+    named_books,
     other_backend_classes,
     shipped_books,
 )
@@ -98,7 +99,8 @@ the rules on the same programs, whose results they keep. Few programs have what 
 
 def rule_lines() -> dict[str, int]:
     """Return the number of lines of every shipped rule, of general books and of those of backends."""
-    return {rule: lines for name in (*shipped_books(), *backend_books()) for rule, lines in _lines_of(name).items()}
+    books = (*shipped_books(), *named_books(), *backend_books())
+    return {rule: lines for name in books for rule, lines in _lines_of(name).items()}
 
 
 @cache
