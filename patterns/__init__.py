@@ -81,6 +81,7 @@ from .operators.table import DTYPES, FAMILIES, OperatorTable, UnknownNameError, 
 from .operators.targets import KernelCost, Registry, Target, Work, read_target, shipped_targets, work_of
 from .propagation.account import NodeAccount, account_of_fact, account_of_node, fact_text
 from .propagation.declaration import Propagation
+from .propagation.domains import Constant
 from .propagation.fixpoint import InferredValues, facts_of, tell_ranges
 from .propagation.inference import Inference
 from .propagation.loading import (
@@ -116,6 +117,7 @@ __all__ = [
     "CheckSettings",
     "CompiledRule",
     "Condition",
+    "Constant",
     "Conversion",
     "Equivalence",
     "FailureTrace",

@@ -18,10 +18,14 @@ from exirkit.passes.analysis import StoredValues
 from exirkit.passes.contract import ReportingPass
 from exirkit.passes.optimize.fold_constants import is_small
 from exirkit.patterns import (
+    Constant,
+    Inference,
+    InferredValues,
     Propagation,
     Solver,
     apply_solution,
     check_propagation,
+    load_analysis,
     load_propagation,
     problem_of,
     shipped_propagations,
@@ -38,7 +42,7 @@ class PropagationReport:
         converted_calls: Calls whose row has another value than the first.
         conversions: Conversions that were inserted.
         cost: What they cost: for layouts, the elements that they move.
-        stored: Stored tensors that were converted while the program was lowered.
+        stored: Stored tensors that were converted, or made, while the program was lowered.
         around_every_call: Conversions, and their cost, if they were made around every call instead.
     """
 
@@ -106,8 +110,11 @@ class PropagationPass(ReportingPass[PropagationReport]):
     tries: bool | None = None
 
     @cached_property
-    def _made(self) -> Propagation:
-        made = load_propagation(self.propagation).require_valid()
+    def _made(self) -> Propagation | Inference:
+        made = load_analysis(self.propagation).require_valid()
+        if isinstance(made, Inference) and made.model.values != "constants":
+            # The error of an analysis that has nothing to put into a program.
+            load_propagation(self.propagation)
         is_shipped = str(self.propagation) in shipped_propagations()
         if self.tries or (self.tries is None and not is_shipped):
             verdict = check_propagation(made)
@@ -119,18 +126,10 @@ class PropagationPass(ReportingPass[PropagationReport]):
         """Solve the graph, and put the solution into it."""
         is_body = isinstance(editor, SubgraphEditor)
         stored = {} if is_body else convertible_inputs(editor.program)
-        problem = problem_of(self._made, editor.graph, stored)
-        solution = solve(problem, self.solver)
-        around = solve(problem, "local")
-        folded = apply_solution(editor, solution, stored)
-        report = PropagationReport(
-            self._made.model.id,
-            sum(not solution.leaves(node) for node in problem.rows),
-            len(solution.paid),
-            sum(one.cost for one in solution.paid),
-            folded,
-            (len(around.paid), sum(one.cost for one in around.paid)),
-        )
+        if isinstance(self._made, Inference):
+            report = _folded(editor, self._made, stored)
+        else:
+            report = _chosen(editor, self._made, stored, self.solver)
         counted = _COUNTED.get()
         if counted is not None:
             known = counted.get(report.propagation)
@@ -139,6 +138,41 @@ class PropagationPass(ReportingPass[PropagationReport]):
             self.reports[-1] = self.reports[-1].plus(report)
         else:
             self.reports.append(report)
+
+
+def _chosen(
+    editor: GraphEditor, made: Propagation, stored: Mapping[Node, torch.Tensor], solver: Solver | None
+) -> PropagationReport:
+    """Choose values, and put them into a graph."""
+    problem = problem_of(made, editor.graph, stored)
+    solution, around = solve(problem, solver), solve(problem, "local")
+    folded = apply_solution(editor, solution, stored)
+    return PropagationReport(
+        made.model.id,
+        sum(not solution.leaves(node) for node in problem.rows),
+        len(solution.paid),
+        sum(one.cost for one in solution.paid),
+        folded,
+        (len(around.paid), sum(one.cost for one in around.paid)),
+    )
+
+
+def _folded(editor: GraphEditor, made: Inference, stored: Mapping[Node, torch.Tensor]) -> PropagationReport:
+    """Store what is known and used by what is not; calls that nothing uses any more go."""
+    values = InferredValues(made, stored=stored.get)
+    calls = [node for node in editor.graph.nodes if node.op == "call_function"]
+    known = {node: fact for node in calls if isinstance(fact := values.of(node), Constant)}
+    # Only numbers that are read from memory are worth storing: a tensor of one number is made faster than it is read.
+    wanted = [node for node in known if node.all_input_nodes and any(user not in known for user in node.users)]
+    for node in wanted:
+        constant = editor.add_constant(known[node].tensor.clone(), name=f"{node.name}_known", origins=node)
+        editor.replace(node, constant)
+    before = len(editor.graph.nodes)
+    for node in reversed(list(known)):
+        if not node._erased and not node.users:
+            editor.erase_unused(node)
+    editor.remove_inputs([node for node in stored if not node._erased and not node.users])
+    return PropagationReport(made.model.id, before - len(editor.graph.nodes), 0, 0, len(wanted))
 
 
 def convertible_inputs(program: ExportedProgram) -> Mapping[Node, torch.Tensor]:

@@ -13,9 +13,9 @@ from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.terms import Operator
 
 from .draws import FAILURES, drawn_calls, first_line
-from .fitting import results_in, slots_of
+from .fitting import called, results_in, slots_of
 from .inference import Claim, Inference
-from .squares import RowVerdict, called, shown, with_elements
+from .squares import RowVerdict, shown, with_elements
 
 _DRAWS = 1_500
 _NOTHING = 300

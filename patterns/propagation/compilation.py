@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from exirkit.ir import Diagnostic, SourceText, YamlPath, YamlSource, did_you_mean
 from exirkit.patterns.books.model import OperatorDefinition
 from exirkit.patterns.functions.words import WORDS
@@ -181,3 +183,13 @@ class DeclarationCompiler:
             self.complain((*path, "call"), "EK291", f"this does not end in a call of {name}")
             return None
         return op, DrawnCall(variables, program, draw.gen)
+
+
+def holds_tensors(argument: Any) -> bool:
+    """Whether an argument of a schema is a tensor or a list of tensors."""
+    return "Tensor" in str(argument.type)
+
+
+def is_covered_kind(value: Any) -> bool:
+    """Whether a recorded value is a strided tensor: others have no values."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided

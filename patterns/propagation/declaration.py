@@ -23,7 +23,7 @@ from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.programs import Program
 from exirkit.patterns.syntax.terms import Operator
 
-from .compilation import DeclarationCompiler, DrawnCall, Expression
+from .compilation import DeclarationCompiler, DrawnCall, Expression, holds_tensors
 from .inference import Answers, Inference
 from .model import SAME, PropagationModel, TransferRow
 
@@ -326,13 +326,3 @@ class _Compiler:
             self._of.complain((*path, "cost"), "EK291", "costs are for rows with `same`", is_key=True)
         if row.call is not None and row.adapt:
             self._of.complain((*path, "adapt"), "EK291", "`call` says all of the call; leave out `adapt`", is_key=True)
-
-
-def holds_tensors(argument: Any) -> bool:
-    """Whether an argument of a schema is a tensor or a list of tensors."""
-    return "Tensor" in str(argument.type)
-
-
-def is_covered_kind(value: Any) -> bool:
-    """Whether a recorded value is a strided tensor: others have no values."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided

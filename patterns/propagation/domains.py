@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -235,5 +236,78 @@ class Grids:
 _DRAWN = "_drawn_on_grid"
 _INTEGERS = ((torch.int8, -128, 127), (torch.int8, -128, 127), (torch.uint8, 0, 255))
 
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor all elements of which are known.
+
+    Attributes:
+        tensor: The tensor.
+    """
+
+    tensor: torch.Tensor
+
+
+class Constants:
+    """The elements themselves; None where they vary."""
+
+    word = "known"
+
+    def unknown(self, value: torch.Tensor) -> None:
+        """Return nothing."""
+        return
+
+    def of_tensor(self, tensor: torch.Tensor) -> Constant:
+        """Return the tensor."""
+        return Constant(tensor.detach())
+
+    def of_result(self, written: Any, value: torch.Tensor, *, may_be_nan: bool) -> None:
+        """Raise an error: constants are computed.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("constants are computed, not written")
+
+    def joined(self, one: Constant | None, other: Constant | None) -> Constant | None:
+        """Return the tensor if both are equal."""
+        if one is None or other is None:
+            return None
+        return one if self.problem(one, other.tensor) is None else None
+
+    def widened(self, before: Constant | None, after: Constant | None, value: torch.Tensor) -> Constant | None:
+        """Return the tensor if both are equal."""
+        return self.joined(before, after)
+
+    def is_lost(self, facts: list[Any]) -> bool:
+        """Return False: results are computed."""
+        return False
+
+    def drawn(self, tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
+        """Return other numbers, as for ranges."""
+        return RANGES.drawn(tensor, rng)
+
+    def weaker(self, fact: Constant, value: torch.Tensor, rng: random.Random) -> Constant | None:
+        """Return the tensor, or that it varies."""
+        return fact if rng.random() < 0.8 else None
+
+    def problem(self, fact: Constant | None, tensor: torch.Tensor) -> str | None:
+        """Return in what a tensor is another one."""
+        if fact is None:
+            return None
+        if (fact.tensor.shape, fact.tensor.dtype) != (tensor.shape, tensor.dtype):
+            return f"computed again, the result is {fact.tensor.dtype}{list(fact.tensor.shape)}"
+        is_same = (fact.tensor == tensor) | ((fact.tensor != fact.tensor) & (tensor != tensor))
+        count = int((~is_same).sum())
+        return f"computed again, {count} of {tensor.numel()} elements differ" if count else None
+
+    def text(self, fact: Constant | None) -> str:
+        """Return `known, [1, 2, 3]`."""
+        if fact is None:
+            return "varies"
+        numbers = [f"{one:g}" if isinstance(one, float) else str(one) for one in fact.tensor.flatten()[:4].tolist()]
+        return f"known, [{', '.join(numbers)}{', ...' if fact.tensor.numel() > 4 else ''}]"
+
+
 RANGES = Ranges()
-DOMAINS: dict[DomainName, Domain] = {"ranges": RANGES, "grids": Grids()}
+DOMAINS: dict[DomainName, Domain] = {"ranges": RANGES, "grids": Grids(), "constants": Constants()}

@@ -14,8 +14,7 @@ from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.terms import Operator
 from exirkit.patterns.types.sampling import Sampler, SamplingError
 
-from .compilation import DrawnCall
-from .declaration import holds_tensors
+from .compilation import DrawnCall, holds_tensors
 
 SIZES = (1, 2, 3, 4, 5, 7)
 _DTYPES = (torch.float32, torch.float32, torch.float32, torch.int32, torch.int64, torch.bool)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from exirkit.ir import value_of
+from exirkit.ir import split_arguments, value_of
 from exirkit.patterns.syntax.terms import Operator
 
-from .declaration import Propagation, Transfer, holds_tensors, is_covered_kind
+from .compilation import holds_tensors, is_covered_kind
+
+if TYPE_CHECKING:
+    from .declaration import Propagation, Transfer
 
 
 @dataclass(frozen=True)
@@ -89,3 +92,9 @@ def fits(made: Propagation, row: Transfer, op: Operator, named: Mapping[str, Any
         row.of_argument(slot.name, made.first) == made.first or made.covers(slot.tensor) or made.is_neutral(slot.tensor)
         for slot in slots_of(op, named)
     )
+
+
+def called(op: Operator, named: Mapping[str, Any]) -> Any:
+    """Return the results of a call whose arguments have names."""
+    args, kwargs = split_arguments(op, named)
+    return op(*args, **kwargs)

@@ -14,7 +14,7 @@ from exirkit.ir import ControlFlowCall, attribute_of, control_flow_call, results
 from exirkit.patterns.functions.ranges import Range
 from exirkit.patterns.operators.arguments import normalized_arguments
 
-from .declaration import is_covered_kind
+from .compilation import is_covered_kind
 from .inference import Claim, Inference
 
 StoredTensor = Callable[[Node], torch.Tensor | None]

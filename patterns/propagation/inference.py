@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import Diagnostic, ModelError, SourceText, YamlPath, YamlSource, value_of
+from exirkit.ir import Diagnostic, ModelError, SourceText, YamlPath, YamlSource, is_static, value_of
+from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.terms import Operator
 
 from .compilation import DeclarationCompiler, DrawnCall, Expression
-from .domains import DOMAINS, Domain
+from .domains import DOMAINS, Constant, Domain
+from .draws import FAILURES
+from .fitting import called, slots_of, with_tensors
 from .model import ClaimRow, InferenceModel
 
 
@@ -151,6 +154,8 @@ class Inference:
         row = self.row_for(op, names)
         if row is None:
             return None, facts
+        if self.model.values == "constants":
+            return row, self._computed(op, named, results, known, row) or facts
         may_be_nan = self.domain.is_lost(list(known.values())) or (
             row.nan is not None and not _is_false(row.nan, names)
         )
@@ -165,6 +170,34 @@ class Inference:
                 # Nothing follows where an expression has no value, as for sizes that vary.
                 continue
         return row, facts
+
+    def _computed(
+        self, op: Operator, named: Mapping[str, Any], results: Sequence[Any], known: Mapping[int, Any], row: Claim
+    ) -> list[Any] | None:
+        """Return the results of a call whose arguments are known, as far as they decide; None if they are not."""
+        if (
+            any(one is None or not is_static(one) for one in results)
+            or self._nbytes(results) > self.model.stored_nbytes
+        ):
+            return None
+        tensors: dict[tuple[str, int | None], torch.Tensor] = {}
+        for slot in slots_of(op, named):
+            fact, value = known.get(id(slot.tensor)), value_of(slot.tensor)
+            decides = row.model.given is None or slot.name in row.model.given
+            if fact is None and (decides or not is_static(value)):
+                return None
+            # What does not decide may be anything of that form.
+            form = torch.zeros(value.shape, dtype=value.dtype) if fact is None or not decides else fact.tensor
+            tensors[slot.name, slot.index] = form
+        try:
+            made = called(op, with_tensors(named, tensors))
+        except FAILURES:
+            return None
+        return [Constant(one) for one in (made if isinstance(made, list | tuple) else (made,))]
+
+    @staticmethod
+    def _nbytes(values: Sequence[torch.Tensor]) -> int:
+        return sum(one.numel() * one.element_size() for one in values)
 
 
 def _is_false(condition: Expression, names: Mapping[str, Any]) -> bool:
@@ -200,6 +233,7 @@ def _row(made: Inference, compiler: DeclarationCompiler, number: int, row: Claim
     where = [compiler.expression(place, text, names) for place, text in _placed(path, "where", row.where)]
     result = [compiler.expression(place, text, names) for place, text in _placed(path, "result", row.result)]
     nan = None if row.nan is None else compiler.expression((*path, "nan"), row.nan, names)
+    _check_kind(made, compiler, path, row, ops)
     if len(made.found) > before:
         return
     compiled = Claim(
@@ -214,6 +248,24 @@ def _row(made: Inference, compiler: DeclarationCompiler, number: int, row: Claim
     made.rows.append(compiled)
     for op in ops:
         made.rows_of.setdefault(op, []).append(compiled)
+
+
+def _check_kind(
+    made: Inference, compiler: DeclarationCompiler, path: YamlPath, row: ClaimRow, ops: Sequence[Operator]
+) -> None:
+    """Complain of what a row says that has no meaning for its kind of facts."""
+    is_computed = made.model.values == "constants"
+    if is_computed == bool(row.result):
+        message = "constants are computed: leave out `result`" if is_computed else "a row says what is known: `result`"
+        compiler.complain((*path, "result") if row.result else path, "EK291", message)
+    if row.given is not None and not is_computed:
+        compiler.complain((*path, "given"), "EK291", "`given` is for constants", is_key=True)
+    for name in row.given or ():
+        if not all(any(one.name == name for one in op._schema.arguments) for op in ops):
+            compiler.complain((*path, "given"), "EK291", f"there is no argument {name!r}", is_key=True)
+    for op in ops if is_computed else ():
+        if op._schema.is_mutable:
+            compiler.complain(path, "EK291", f"{name_of(op)} writes to an argument, and computes nothing")
 
 
 def _placed(path: YamlPath, key: str, texts: Sequence[str]) -> list[tuple[YamlPath, str]]:

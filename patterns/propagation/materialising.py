@@ -25,7 +25,8 @@ from exirkit.patterns.operators.in_place import calls_by_target
 from exirkit.patterns.syntax.constant_names import FACTS
 from exirkit.patterns.syntax.expressions import ExpressionError
 
-from .declaration import Transfer, is_covered_kind
+from .compilation import is_covered_kind
+from .declaration import Transfer
 from .fitting import with_tensors
 from .inference import Answers
 from .problem import Solution, Use

@@ -14,7 +14,7 @@ SAME = "same"
 
 Direction = Annotated[str, Field(pattern=r"^[A-Za-z_]\w* -> [A-Za-z_]\w*$")]
 Solver = Literal["cut", "forward", "backward", "local"]
-DomainName = Literal["ranges", "grids"]
+DomainName = Literal["ranges", "grids", "constants"]
 
 
 class TransferRow(Strict):
@@ -144,15 +144,18 @@ class ClaimRow(Strict):
         result: What is known of the result, over the arguments and `result`; a list for operators with several results,
             of which those that it does not reach are unknown.
         nan: Condition under which a result may be not a number although no argument is; for ranges.
+        given: Tensor arguments that decide all elements of the results; all of them where it is left out. For
+            constants, whose results are computed.
     """
 
     ops: tuple[OperatorName, ...] = ()
     family: tuple[str, ...] = ()
     where: tuple[ExpressionText, ...] = ()
-    result: tuple[ExpressionText, ...] = Field(min_length=1)
+    result: tuple[ExpressionText, ...] = ()
     nan: ExpressionText | None = None
+    given: tuple[Name, ...] | None = None
 
-    @field_validator("ops", "family", "where", "result", mode="before")
+    @field_validator("ops", "family", "where", "result", "given", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
@@ -171,8 +174,8 @@ class InferenceModel(Strict):
         propagation: Version of the format.
         id: Name of the analysis.
         doc: What it is for.
-        values: What can be known: `ranges`, between which numbers the elements lie, or `grids`, with which parameters
-            they are quantised without a loss.
+        values: What can be known: `ranges`, between which numbers the elements lie; `grids`, with which parameters they
+            are quantised without a loss; or `constants`, the elements themselves.
         widen: How often what a loop carries may grow before it has no end in the direction in which it grows.
         stored_nbytes: Stored tensors up to this size are read; of larger ones nothing is known.
         ops: Operators that rows may name, with their definitions, as in rule books.

@@ -16,7 +16,8 @@ from exirkit.ir import UsageError, delegate_of, operator_name, underlying
 from exirkit.patterns.operators.arguments import normalized_arguments
 from exirkit.patterns.syntax.terms import Operator
 
-from .declaration import Propagation, Transfer, is_covered_kind
+from .compilation import is_covered_kind
+from .declaration import Propagation, Transfer
 from .fitting import results_in, row_for, slots_of
 from .fixpoint import InferredValues
 from .model import SAME

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from exirkit.ir import Diagnostic, SourceText, split_arguments
+from exirkit.ir import Diagnostic, SourceText
 from exirkit.patterns.books.model import Equivalence
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.operators.defined import TensorBuilder
@@ -26,7 +26,7 @@ from exirkit.patterns.syntax.terms import Operator
 
 from .declaration import Propagation, Transfer
 from .draws import FAILURES, Tensors, drawn_calls, first_line
-from .fitting import fits, results_in, row_for, slots_of, with_tensors
+from .fitting import called, fits, results_in, row_for, slots_of, with_tensors
 from .inference import Answers, Inference
 from .model import SAME
 
@@ -368,12 +368,6 @@ class _RowTrial:
 
     def _text(self) -> SourceText:
         return self.row.text
-
-
-def called(op: Operator, named: Mapping[str, Any]) -> Any:
-    """Return the results of a call whose arguments have names."""
-    args, kwargs = split_arguments(op, named)
-    return op(*args, **kwargs)
 
 
 def _contract(made: Propagation, *, is_exact: bool = False) -> Equivalence:

@@ -16,7 +16,7 @@ from tests.patterns.rule_files import rule
 
 from exirkit import to_edge
 from exirkit.passes import ApplyRules
-from exirkit.patterns import CompiledRule, backend_books, backend_classes, load_book, shipped_books
+from exirkit.patterns import CompiledRule, backend_books, backend_classes, load_book, shipped_books, with_meanings
 
 FOUND = pass_findings()
 # Every seventh program by default; each takes about a second.
@@ -52,8 +52,11 @@ def test_list_is_that_of_the_folder() -> None:
 @pytest.mark.parametrize("finding", PROGRAMS)
 def test_our_rules_keep_results(finding: PassFinding) -> None:
     model, inputs = finding.program()
-    edge = to_edge(torch.export.export(model, inputs)).transform([ApplyRules(rules_of(finding))])
-    seen, expected = edge.exported_program().module()(*inputs), model(*inputs)
+    rules = rules_of(finding)
+    edge = to_edge(torch.export.export(model, inputs)).transform([ApplyRules(rules)])
+    attributes = {each.key: each for one in rules for each in one.attributes.values()}
+    meant = with_meanings(edge.exported_program(), attributes.values())
+    seen, expected = meant.module()(*inputs), model(*inputs)
     torch.testing.assert_close(seen, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 

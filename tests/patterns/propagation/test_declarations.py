@@ -88,6 +88,6 @@ def test_the_schema_knows_what_the_model_accepts() -> None:
     assert {"ops", "family", "delegates", "where", "args", "result", "adapt", "call", "cost"} == set(row)
     assert all("description" in one for one in row.values())
     claim = schema["$defs"]["ClaimRow"]["properties"]
-    assert {"ops", "family", "where", "result", "nan"} == set(claim)
+    assert {"ops", "family", "where", "result", "nan", "given"} == set(claim)
     assert all("description" in one for one in claim.values())
     assert "anyOf" in schema["anyOf"][0]["properties"]["values"]

@@ -23,6 +23,7 @@ from exirkit.patterns import (
     beside_other_libraries,
     load_book,
     shipped_books,
+    with_meanings,
 )
 
 from .original_passes import OriginalPass, original_pass
@@ -122,6 +123,11 @@ class Comparison:
             for report in applied.reports:
                 fired.update(report.applied)
         return OurResult(program, dict(fired))
+
+    def meant(self, program: ExportedProgram) -> ExportedProgram:
+        """Return a program that computes what attributes of the rules mean, whichever side wrote them."""
+        attributes = {each.key: each for rule in self.rules for each in rule.attributes.values()}
+        return with_meanings(program, attributes.values()) if attributes else program
 
 
 def comparisons_of(
