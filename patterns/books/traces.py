@@ -281,6 +281,11 @@ class TracedRule:
             one = named[name]
             default = f"default {one.default}" if one.default is not None else "no default"
             lines.append(f"- {name}: {one.value}, argument {one.argument}, {default}")
+        if any(" of quantized_decomposed." in named[name].argument for name in self.undecided):
+            lines.append(
+                "Instead of a dequantize call and its parameters, a variable typed `q8 [*S]` stands for the value in"
+            )
+            lines.append("every scheme; `x.q` and `x.scale` are parts of it, and quantized(y, x) has its parameters.")
         return lines + said
 
 

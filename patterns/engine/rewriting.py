@@ -218,6 +218,7 @@ class _Run:
         self.kinds = engine.kinds
         if not options.interface or self.graph or is_module_program(editor.program):
             self.kinds -= set(INTERFACE)
+        self.visits_inputs = not self.kinds.isdisjoint({"stored", "input"})
         graphs = "bodies" if self.graph else "program"
         self.elsewhere = {
             rule.id for rule in engine.rules if rule.pattern.kind == "stored" and rule.rule.graphs != graphs
@@ -294,7 +295,7 @@ class _Run:
         """Return where to ask which rules may match at a node; None where none can."""
         if node.op == "call_function":
             return self.engine.tree.root_of(node.target)
-        if node.op != "placeholder":
+        if node.op != "placeholder" or not self.visits_inputs:
             return None
         kind = "stored" if self.facts.is_kind(node, "stored") else "input"
         return self.engine.tree.root_of(kind) if kind in self.kinds else None

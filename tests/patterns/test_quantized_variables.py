@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from exirkit.ir import GraphEditor, register_quantized_decomposed
-from exirkit.patterns import LoadedBook, RuleEngine, check_book, parse_book
+from exirkit.patterns import LoadedBook, RuleEngine, check_book, parse_book, trace_rule
 from exirkit.patterns.types.parser import parse_variable
 from exirkit.patterns.types.quantized import QuantizedVariable
 from exirkit.patterns.types.sampling import Sampler
@@ -242,3 +242,11 @@ def test_the_dim_of_a_variant_is_tried(quantized: str, is_right: bool) -> None:
 )
 def test_variants_that_there_are_not(quantized: str, change: tuple[str, str] | None, code: str) -> None:
     assert code in codes(book(BATCHED.replace(*change) if change else BATCHED, QUANTIZED=quantized))
+
+
+def test_a_trace_names_the_shorter_form() -> None:
+    def pattern(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(Q.dequantize_per_tensor.default(x, 0.5, 3, -128, 127, torch.int8))
+
+    made = trace_rule(pattern, torch.abs, {"x": torch.zeros(2, 3, dtype=torch.int8)}, rule_id="it")
+    assert "a variable typed `q8 [*S]`" in made.text
