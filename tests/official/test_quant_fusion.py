@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 
 from exirkit import ExecutorchBackendConfig, to_edge
-from exirkit.exir.passes.quant_fusion_pass import QuantFusionPass, quant_fusion_and_const_prop_pass
 from exirkit.fuzz import OfficialRuntime
 from exirkit.ir import operator_name, register_quantized_decomposed
 from exirkit.runtime_ref import Runtime
 
 register_quantized_decomposed()
+documented = import_module("exirkit.exir.passes.quant_fusion_pass")
+QuantFusionPass = documented.QuantFusionPass
 Q = torch.ops.quantized_decomposed
 A, B, C = (0.05, 3, 0, 255, torch.uint8), (0.02, 128, 0, 255, torch.uint8), (0.07, 10, 0, 255, torch.uint8)
 WIDE = (0.05, 3, -128, 127, torch.int8)
@@ -85,7 +87,7 @@ def test_calls_on_integers(name: str) -> None:
     edge = to_edge(torch.export.export(Case(name), inputs()))
     program = edge.exported_program()
     before = operators(program.graph_module)
-    made = quant_fusion_and_const_prop_pass(program)
+    made = documented.quant_fusion_and_const_prop_pass(program)
     assert operators(program.graph_module) == before
     found = operators(made.graph_module)
     assert {operator: found.count(operator) for operator in FLOATS[name]} == FLOATS[name]
@@ -125,6 +127,6 @@ def test_a_table_of_embeddings_is_read_by_rows() -> None:
             return torch.nn.functional.embedding(x, wide)
 
     program = to_edge(torch.export.export(Table(), (torch.tensor([1, 9]),))).exported_program()
-    assert operators(quant_fusion_and_const_prop_pass(program).graph_module) == [
+    assert operators(documented.quant_fusion_and_const_prop_pass(program).graph_module) == [
         "quantized_decomposed.embedding_byte.default"
     ]
