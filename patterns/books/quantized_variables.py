@@ -241,7 +241,7 @@ class _Expander:
         if self.found:
             return Expansion(found=self.found)
         used = [name for name, value in self.values.items() if value.variable.has_value and _uses(match, name)]
-        changed = {
+        changed: dict[str, Any] = {
             "id": rule_id,
             "vars": types,
             "match": match,
@@ -249,10 +249,12 @@ class _Expander:
             "where": tuple(guard for guard, _ in where),
             "let": let,
             "gen": gen,
-            "uses": uses,
             "replace": _replacement(rule, cases),
             "keep": (*rule.keep, *(name for name in used if name not in rule.keep)),
         }
+        if uses is not None:
+            # A key that is set is one that the author gave.
+            changed["uses"] = uses
         one = rule.model_copy(update=changed).with_origin(rule.origin)
         written = replace(
             texts,
