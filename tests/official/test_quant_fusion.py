@@ -52,7 +52,7 @@ class Case(torch.nn.Module):
         both = torch.cat([dequantize(quantize(x, WIDE), WIDE), dequantize(quantize(y, WIDE), WIDE)], 1)
         return dequantize(quantize(both, WIDE), WIDE)
 
-    def rescaled(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def requantized(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         both = torch.cat([dequantize(quantize(x, A), A), dequantize(quantize(y, A), A)])
         return dequantize(quantize(both.view(-1), B), B)
 
@@ -66,7 +66,7 @@ FLOATS = {
     "broadcast": {"aten.add.Tensor": 1, "quantized_decomposed.add.default": 0},
     "wide": {"aten.add.Tensor": 1, "quantized_decomposed.add.default": 0},
     "joined": {"quantized_decomposed.dequantize_per_tensor.default": 1},
-    "rescaled": {"quantized_decomposed.quantize_per_tensor.default": 3},
+    "requantized": {"quantized_decomposed.quantize_per_tensor.default": 3},
     "moved": {"quantized_decomposed.quantize_per_tensor.default": 1},
 }
 
