@@ -17,13 +17,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Graph, Node
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from exirkit.ir.analysis import MUTATION_KINDS, is_pure, is_static, results_of_graph, same_argument, same_value
 from exirkit.ir.diagnostics import Diagnostic, ModelError, UsageError
 from exirkit.ir.inference import Inference, fake_like
 from exirkit.ir.provenance import inherited, locate, target_name
-from exirkit.ir.torch_internals import LazyGraphModule
+from exirkit.ir.torch_internals import LazyGraphModule, pytree
 
 from .journal import (
     EDITED,
@@ -706,9 +705,9 @@ class GraphEditor:
         names = [one.arg.name for one in self.program._graph_signature.input_specs if one.kind is InputKind.USER_INPUT]
         if given is None or node.name not in names:
             return
-        leaves, spec = tree_flatten(given)
+        leaves, spec = pytree.tree_flatten(given)
         leaves[names.index(node.name)] = example(leaves[names.index(node.name)])
-        self._set_entry(vars(self.program), "_example_inputs", tree_unflatten(leaves, spec))
+        self._set_entry(vars(self.program), "_example_inputs", pytree.tree_unflatten(leaves, spec))
 
     def add_mutation(self, owner: Node, value: Node) -> None:
         """Make the program leave a value in an input, a buffer or a parameter, as the last of its mutations.
