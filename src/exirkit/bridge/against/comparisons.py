@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -22,6 +22,7 @@ from exirkit.patterns import (
     backend_classes,
     beside_other_libraries,
     load_book,
+    named_books,
     shipped_books,
     with_meanings,
 )
@@ -172,7 +173,7 @@ def comparisons_of(
             left_out[entry.name] = error.diagnostics[0].message
     # All modules are imported before any book is read: operators of a target are registered once.
     found = [
-        Comparison((made[entry.name],), tuple(_rule(one) for one in entry.rules))
+        Comparison((made[entry.name],), tuple(_rules_named(entry.rules)))
         for entry in backend_classes(books[0]).entries
         if entry.name in made
     ]
@@ -188,19 +189,21 @@ def _rules_of_table(target: str) -> list[CompiledRule]:
     for book in backend_books():
         for entry in backend_classes(book).entries:
             if target == f"{_module_of(book, entry)}:{entry.name}":
-                return [_rule(one) for one in entry.rules]
+                return _rules_named(entry.rules)
     return []
 
 
-_KNOWN: dict[str, CompiledRule] = {}
+_KNOWN: dict[str, list[CompiledRule]] = {}
+"""Rules by the ids of the rules of their books, of which some become several."""
 
 
-def _rule(name: str) -> CompiledRule:
+def _rules_named(names: Iterable[str]) -> list[CompiledRule]:
     if not _KNOWN:
         with beside_other_libraries():
-            for book in (*shipped_books(), *backend_books()):
-                _KNOWN.update({one.id: one for one in load_book(book).require_valid().rules})
-    return _KNOWN[name]
+            for book in (*shipped_books(), *named_books(), *backend_books()):
+                for one in load_book(book).require_valid().rules:
+                    _KNOWN.setdefault(one.rule.origin, []).append(one)
+    return [rule for name in names for rule in _KNOWN[name]]
 
 
 def _mentioned(originals: Sequence[OriginalPass]) -> set[str]:
