@@ -70,7 +70,7 @@ def test_stages_of_the_chain_are_classes(name: str) -> None:
     for stage in (inner for one in chain.stages for inner in one.walk()):
         if stage.rules is not None or stage.registered is not None:
             rules, passes = found.setdefault(stage.stage.label, ([], []))
-            rules += [one.id for one in stage.rules or ()]
+            rules += dict.fromkeys(one.rule.origin for one in stage.rules or ())
             passes += [] if stage.registered is None else [stage.registered.name]
     for label, (rules, passes) in found.items():
         assert sorted(rules) == sorted(entries[label].rules), label
