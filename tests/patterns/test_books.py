@@ -25,6 +25,7 @@ from exirkit.patterns.checking.near_misses import parts_of
 from exirkit.patterns.checking.pattern_programs import fire
 from exirkit.patterns.checking.trials import RuleTrials
 from exirkit.patterns.checking.witnesses import replay, rule_text_hash
+from exirkit.patterns.syntax.value_roots import INTERFACE
 
 BOOKS = (*shipped_books(), *backend_books())
 SHIPPED = rule_ids(*BOOKS)
@@ -156,6 +157,9 @@ def test_rule_fires_on_a_program_made_from_itself(name: str, rule_id: str) -> No
     compiled = rule(name, rule_id)
     if any(anchor.startswith("dim_order_ops.") for anchor in compiled.anchor_names):
         # torch.export decomposes these operators, and Edge restores them: tests of the whole pipeline let them fire.
+        return
+    if compiled.pattern.kind in INTERFACE or compiled.rule.graphs == "bodies":
+        # Not applied to any program of this test: their trials run the engine on inputs, outputs and bodies.
         return
     trials = RuleTrials(compiled, seed=7)
     fired = seen = 0
