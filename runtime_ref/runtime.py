@@ -22,6 +22,7 @@ from exirkit.runtime_ref.limits import Findings
 from .backends import BackendRegistry
 from .checks.program import check_delegate_calls, check_plan, check_program
 from .interpreter.interpreter import Interpreter
+from .interpreter.substitution import Substitution
 from .limits import Limits
 from .metadata import MethodMetadata
 from .sanitizer.interpreter import SanitizedInterpreter
@@ -61,7 +62,9 @@ class Method:
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
 
-    def execute(self, inputs: Sequence[Any], *, numbers_vary: bool = False) -> list[Any]:
+    def execute(
+        self, inputs: Sequence[Any], *, numbers_vary: bool = False, substitution: Substitution | None = None
+    ) -> list[Any]:
         """Run the method once.
 
         Args:
@@ -69,6 +72,7 @@ class Method:
                 it is dynamic), and the numbers, texts and None with which the program was made.
             numbers_vary: Whether numbers may be others of the same kind: for backends whose delegates are programs,
                 since these are handed sizes that vary.
+            substitution: Values that take the place of those that kernels compute in this run.
 
         Returns:
             One entry per output: new tensors, numbers, texts, None, or lists of these.
@@ -78,7 +82,7 @@ class Method:
             ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given; EK660 to
                 EK666 if the memory sanitizer finds a wrong access.
         """
-        return self._interpreter.run(inputs, numbers_vary=numbers_vary)
+        return self._interpreter.run(inputs, numbers_vary=numbers_vary, substitution=substitution)
 
     @property
     def metadata(self) -> MethodMetadata:
