@@ -7,8 +7,8 @@ from .backends import DelegateContext as DelegateContext
 from .backends import LoadedDelegate as LoadedDelegate
 from .checks.program import check_plan_kernels as check_plan_kernels
 from .checks.program import verify_program as verify_program
-from .kernels.registry import OperatorRegistry as OperatorRegistry
 from .interpreter.substitution import Substitution as Substitution
+from .kernels.registry import OperatorRegistry as OperatorRegistry
 from .limits import Limits as Limits
 from .metadata import MetadataIndexError as MetadataIndexError
 from .metadata import MethodMetadata as MethodMetadata

@@ -188,7 +188,9 @@ def _is_quantized(view: _View) -> bool:
 
 def _schemes(view: _View) -> Iterable[str]:
     """Yield the schemes of `QUANTIZATION` that calls of a program belong to, as far as their operators tell."""
-    called = {call.op.partition(".")[2].partition(".")[0] for _, _, call in view.calls if call.op.startswith(_QUANTIZED)}
+    called = {
+        call.op.partition(".")[2].partition(".")[0] for _, _, call in view.calls if call.op.startswith(_QUANTIZED)
+    }
     for name, operators in _OPERATORS_OF_SCHEMES.items():
         if called & operators:
             yield f"quantized_{name}"

@@ -223,7 +223,9 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
         if building.requests(kind):
             inner = _of_families(building.plan.policy, BODY_FAMILIES)
             acts.append(partial(propose_control_flow, scope, kind, inner))
-    acts += [partial(quantizing.SCHEMES[name], scope) for name in QUANTIZATION if building.requests(f"quantized_{name}")]
+    acts += [
+        partial(quantizing.SCHEMES[name], scope) for name in QUANTIZATION if building.requests(f"quantized_{name}")
+    ]
     if building.requests("rule_pattern"):
         acts.append(partial(insert_shipped_rule, scope))
     if building.requests("two_writes") and writes is not None:

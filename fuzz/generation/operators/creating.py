@@ -7,8 +7,7 @@ import torch
 from exirkit.fuzz.generation.method.extents import Extent, Extents, low_of
 from exirkit.fuzz.generation.method.guards import cast_fact, number_for, within
 from exirkit.fuzz.generation.method.scope import Scope, preferred
-from exirkit.fuzz.generation.method.values import DTYPES, Fact, Value, fits, range_of
-from exirkit.fuzz.programs import Contents
+from exirkit.fuzz.generation.method.values import DTYPES, Fact, fits, range_of
 
 from .catalogue import Operator
 from .registry import proposes

@@ -19,7 +19,12 @@ from .layers import sum_of_products
 from .registry import proposes
 
 _LIBRARY = "quantized_decomposed"
-_FULL = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.int16: (-32768, 32767), torch.int32: (-(2**31), 2**31 - 1)}
+_FULL = {
+    torch.int8: (-128, 127),
+    torch.uint8: (0, 255),
+    torch.int16: (-32768, 32767),
+    torch.int32: (-(2**31), 2**31 - 1),
+}
 _NARROWER = {
     torch.int8: ((-127, 127), (-8, 7), (-2, 1), (-128, 0), (3, 100)),
     torch.uint8: ((0, 15), (1, 255), (100, 101)),
@@ -223,9 +228,7 @@ def _many_wide(fact: Fact, scales: Sequence[float], zeros: Sequence[int]) -> Fac
     low, high = min(one.low for one in facts), max(one.high for one in facts)
     if not is_on_grid(torch.float32, max(abs(low), abs(high)), bits):
         bits = None
-    return facts[0]._replace(
-        low=low, high=high, bits=bits, is_undecided=any(one.is_undecided for one in facts)
-    )
+    return facts[0]._replace(low=low, high=high, bits=bits, is_undecided=any(one.is_undecided for one in facts))
 
 
 def _per_channel(scope: Scope) -> None:

@@ -124,7 +124,9 @@ def fuzz(
     policy: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE.yaml|NAME", help="Policy of program generation; `quantized` comes with it.", show_default=False
+            metavar="FILE.yaml|NAME",
+            help="Policy of program generation; `quantized` comes with it.",
+            show_default=False,
         ),
     ] = None,
     batch: Annotated[
