@@ -33,16 +33,16 @@ def adopted_findings(book: LoadedBook, place: Callable[[str], SourceText], *, se
     for name in sorted(adopted):
         rule = rules.get(name)
         report = None if rule is None else RuleTrials(rule, seed=seed).positives(_TRIALS)
-        if report is None or report.passed == 0 and not report.counterexamples:
+        if report is None or (report.passed == 0 and not report.counterexamples):
             reason = "rules cannot name its arguments" if report is None else report.main_reason()
-            yield (
-                place(name)
-                .diagnostic(
-                    "EK237",
-                    f"nothing shows whether {name}, which another library has registered, means what the book says: {reason}",
-                )
-                .model_copy(update={"severity": "warning"})
-            )
+            message = f"nothing shows whether {name}, which another library has registered, means what the book says"
+            found = place(name).diagnostic("EK237", f"{message}: {reason}")
+            yield found.model_copy(update={"severity": "warning"})
+        elif report.counterexamples:
+            example = report.counterexamples[0]
+            message = f"nothing shows whether {name}, which another library has registered, means what the book says"
+            found = place(name).diagnostic("EK237", f"{message}: {reason}")
+            yield found.model_copy(update={"severity": "warning"})
         elif report.counterexamples:
             example = report.counterexamples[0]
             yield place(name).diagnostic(
