@@ -40,11 +40,6 @@ def adopted_findings(book: LoadedBook, place: Callable[[str], SourceText], *, se
             yield found.model_copy(update={"severity": "warning"})
         elif report.counterexamples:
             example = report.counterexamples[0]
-            message = f"nothing shows whether {name}, which another library has registered, means what the book says"
-            found = place(name).diagnostic("EK237", f"{message}: {reason}")
-            yield found.model_copy(update={"severity": "warning"})
-        elif report.counterexamples:
-            example = report.counterexamples[0]
             yield place(name).diagnostic(
                 "EK236",
                 f"{name} computes something else than its definition: {example.problem}",

@@ -30,7 +30,7 @@ rules:
 
 @contextmanager
 def registered(schema: str, meaning: Callable[..., Any] | None) -> Iterator[tuple[str, Any]]:
-    """Register an operator in a namespace that nothing else has, as a library of somebody else would."""
+    """Register an operator in a namespace that nothing else has, as another library would."""
     namespace = f"adopted{next(_NUMBER)}"
     library = torch.library.Library(namespace, "DEF")
     library.define(f"scaled{schema}")
@@ -116,7 +116,7 @@ def test_a_package_can_be_imported_after_the_book() -> None:
 
 def test_a_handle_has_an_out_variant() -> None:
     namespace = f"adopted{next(_NUMBER)}"
-    text = BOOK.replace("NAME", namespace).replace("    define:", "    registered_by: somebody\n    define:")
+    text = BOOK.replace("NAME", namespace).replace("    define:", "    registered_by: acme\n    define:")
     op = parse_book(text, "book.yaml").require_valid().operators[f"{namespace}.scaled"]
     out = find_out_variant(op)
     assert out is not None
