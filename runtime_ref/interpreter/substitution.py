@@ -25,7 +25,7 @@ class Substitution:
 
     Attributes:
         given: Tensors by their index in the value table of the method, of the shape and dtype that they have there.
-        computed: What the kernels computed in their place; filled by the run.
+        computed: What the kernels computed instead; filled by the run.
         operands: Magnitudes of the operands of these kernels, the largest first: no finite element is farther from 0.
     """
 

@@ -28,7 +28,7 @@ def quantized() -> Policy:
 
 def asked(program: Program, level: int = 1) -> Verdict:
     compiler = ExirkitCompiler(level=level, kernels="official")
-    return check(program, compiler=compiler, oracles=["eager-run", "runtimes-agree"])
+    return check(program, compiler=compiler, oracles=["eager-run", runtimes_agree.RuntimesAgree.name])
 
 
 @pytest.mark.parametrize("seed", range(12))
