@@ -10,12 +10,6 @@ from .container import read_program as read_program
 from .container import restore as restore
 from .container import restore_mutable_data as restore_mutable_data
 from .container import restore_named_data as restore_named_data
-from .data_file import DataFile as DataFile
-from .data_file import FlatTensor as FlatTensor
-from .data_file import NamedTensorData as NamedTensorData
-from .data_file import data_file as data_file
-from .data_file import open_data_file as open_data_file
-from .data_file import read_data_file as read_data_file
 from .emitter import EmitterOutput as EmitterOutput
 from .emitter import emit_program as emit_program
 from .file_kinds import FileKind as FileKind
@@ -75,3 +69,9 @@ from .segments import FileImage as FileImage
 from .segments import NamedBlob as NamedBlob
 from .segments import TensorLayout as TensorLayout
 from .segments import write_file as write_file
+from .tensor_data import DataFile as DataFile
+from .tensor_data import FlatTensor as FlatTensor
+from .tensor_data import NamedTensorData as NamedTensorData
+from .tensor_data import data_file as data_file
+from .tensor_data import open_data_file as open_data_file
+from .tensor_data import read_data_file as read_data_file

@@ -22,7 +22,6 @@ from typing import Final, Self
 
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError
 
-from .data_file import DataFile
 from .file_kinds import not_of_kind
 from .flatbuffer import PREFIX_NBYTES, EncodedTable, Fault, decode, encode
 from .schema import (
@@ -57,6 +56,7 @@ from .segments import (
     map_file,
     segment_views,
 )
+from .tensor_data import DataFile
 
 HEADER_NBYTES: Final = 32
 # Headers without the last field, the size of the segments, are older but legal.
