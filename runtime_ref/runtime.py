@@ -339,6 +339,12 @@ class Runtime:
         return program
 
 
+def _data_files(sources: object) -> list[DataFile]:
+    if isinstance(sources, list | tuple):
+        return [_read_data(one) for one in sources]
+    return [_read_data(sources)]
+
+
 def _read_data(source: object) -> DataFile:
     if isinstance(source, DataFile):
         return source

@@ -103,5 +103,5 @@ def _place(value: ValueReport) -> str:
     if value.dtype is None:
         return "" if value.content is None else str(value.content)
     if value.arena is None:
-        return value.role if value.name is None else f"{value.role}, {value.name}"
+        return (value.role or "") if value.name is None else f"{value.role}, {value.name}"
     return f"{value.role}, arena {value.arena} at {value.offset}"

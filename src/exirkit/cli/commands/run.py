@@ -113,7 +113,7 @@ def run(
             name = method or (names[0] if len(names) == 1 else "forward")
             plan = chosen_plans(opened.program, name)[0]
             program = Runtime.get().load_program(
-                opened, sanitize=sanitize or knowing, in_place=in_place, data_path=data or None
+                opened, sanitize=sanitize or knowing, in_place=in_place, data_path=list(data or ())
             )
             loaded = program.load_method(name)
             fill: Fill | None = None if inputs or not plan.inputs else "ones" if ones else "random"
