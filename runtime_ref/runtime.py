@@ -320,10 +320,7 @@ class Runtime:
             sanitize = knowing
         file = _read(data)
         if data_path is not None:
-            several = isinstance(data_path, Sequence) and not isinstance(
-                data_path, str | bytes | bytearray | memoryview
-            )
-            file.attach([_read_data(one) for one in (data_path if several else [data_path])])
+            file.attach(_data_files(data_path))
         program = Program(
             file,
             self.operator_registry,
