@@ -267,7 +267,7 @@ def stored_tensor(program: ExportedProgram, spec: InputSpec | None) -> torch.Ten
 EXTERNAL_DATA_KEY = "external_data_file"
 """Entry of `node.meta` of a placeholder: name of the data file that is to hold its tensor, without `.ptd`.
 
-Whoever runs the program may give it another file with other values under the same keys, so that nothing may be
+The user of the program may give it another file with other values under the same keys, so that nothing may be
 computed from these tensors while the program is lowered."""
 
 
