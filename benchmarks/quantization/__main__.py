@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10, help="timed calls of each program; 0 for no latencies")
     parser.add_argument("--json", type=Path, help="write the figures to this file, and go on from it")
     parser.add_argument("--retry", action="store_true", help="measure again what failed")
+    parser.add_argument("--no-official-files", action="store_true", help="do not ask the official exporter")
     parser.add_argument("--markdown", type=Path, help="write the table of results to this file")
     parser.add_argument("--one-process", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -50,9 +51,10 @@ def main() -> int:
             _write(store, {key: one for key, one in _read(store).items() if not one["failure"]})
         for name in options.models or MODELS:
             if options.one_process:
-                _measure_one(name, options.flow, options.rounds, store)
+                _measure_one(name, options.flow, options.rounds, store, exports=not options.no_official_files)
             else:
-                _in_a_process(name, options.flow, options.rounds, store)
+                more = ["--no-official-files"] if options.no_official_files else []
+                _in_a_process(name, options.flow, store, ["--rounds", str(options.rounds), *more])
         figures = {key: Figures.parse(one) for key, one in _read(store).items()}
     if not options.one_process:
         Console(width=160).print(table_of(figures))
@@ -71,11 +73,11 @@ def _write(store: Path, figures: dict[str, dict[str, Any]]) -> None:
     partial.replace(store)
 
 
-def _in_a_process(name: str, flows: list[str], rounds: int, store: Path) -> None:
+def _in_a_process(name: str, flows: list[str], store: Path, more: list[str]) -> None:
     """Measure a model in a process; if it dies, that is the failure of the flow that it was at."""
     while missing := [flow for flow in flows if f"{name}, {flow}" not in _read(store)]:
         command = [sys.executable, "-m", "benchmarks.quantization", name, "--one-process", "--json", str(store)]
-        done = subprocess.run([*command, "--rounds", str(rounds), "--flow", *missing], check=False)
+        done = subprocess.run([*command, *more, "--flow", *missing], check=False)
         figures = _read(store)
         for flow in missing:
             if f"{name}, {flow}" not in figures:
@@ -84,7 +86,7 @@ def _in_a_process(name: str, flows: list[str], rounds: int, store: Path) -> None
                 break
 
 
-def _measure_one(name: str, flows: list[str], rounds: int, store: Path) -> None:
+def _measure_one(name: str, flows: list[str], rounds: int, store: Path, *, exports: bool) -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -92,14 +94,22 @@ def _measure_one(name: str, flows: list[str], rounds: int, store: Path) -> None:
         for flow in flows:
             if f"{name}, {flow}" in _read(store):
                 continue
-            made = measure(name, flow, official, rounds)
+            made = measure(name, flow, official, rounds, exports=exports)
             _write(store, {**_read(store), f"{name}, {flow}": made.stored()})
             sys.stderr.write(f"{name}, {flow}: {made.failure or ('no such layer' if made.unsuited else 'measured')}\n")
 
 
 def table_of(figures: dict[str, Figures]) -> Table:
     """Return the figures as a table."""
-    columns = ("model", "-O1 / official, bytes", "-O2 size / float", "-O2 / float, latency", "dB", "dB, followed", "ties")
+    columns = (
+        "model",
+        "-O1 / official, bytes",
+        "-O2 size / float",
+        "-O2 / float, latency",
+        "dB",
+        "dB, followed",
+        "ties",
+    )
     table = Table(*columns, title="quantized programs without a delegate")
     for key, one in figures.items():
         if one.failure:
@@ -116,7 +126,7 @@ def table_of(figures: dict[str, Figures]) -> Table:
 
 def _cells(one: Figures) -> list[str]:
     levels = one.levels.values()
-    official = "rejected"
+    official = ""
     if one.official_nbytes is not None:
         official = f"{one.levels['-O1'].nbytes / one.official_nbytes:.3f}"
     followed = [level.followed for level in levels if level.followed is not None]

@@ -1,4 +1,4 @@
-"""How the benchmark models are quantized: through `prepare_pt2e` with a quantizer as data, or by torchao's `quantize_`."""
+"""How the benchmark models are quantized: by `prepare_pt2e` with a quantizer as data, or by `quantize_` of torchao."""
 
 from __future__ import annotations
 
