@@ -49,7 +49,8 @@ def source(benchmark: Benchmark, kind: type[torch.nn.Module], config: Callable[[
     library = importlib.import_module("torchao.quantization")
     module = copy.deepcopy(benchmark.module)
     chosen = config(library)
-    sizes = getattr(getattr(chosen, "weight_granularity", None), "group_size", 1)
+    granularity = getattr(chosen, "weight_granularity", None) or getattr(chosen, "granularity", None)
+    sizes = getattr(granularity, "group_size", 1)
 
     def suits(layer: torch.nn.Module, _: str) -> bool:
         # Groups fill rows.

@@ -24,7 +24,7 @@ _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32)
 class UseQuantizedKernels(Pass):
     """Quantize and dequantize blocks that are rows, or parts of rows, by the kernels for channels and tokens.
 
-    `torchao.quantize_affine`, `torchao.dequantize_affine` and `dequantize_per_channel_group` have no kernel; decomposed,
+    `torchao.quantize_affine`, `torchao.dequantize_affine` and `dequantize_per_channel_group` have no kernel. Decomposed
     they are casts, differences and products, each with a wide tensor as its result. With stored parameters they
     become calls per channel, with others calls per token. The values are the same, except that NaN and infinities
     become the smallest integer, as in all kernels that quantize.
