@@ -15,6 +15,11 @@ from benchmarks.models import Benchmark
 from exirkit.passes import data_quantizer
 
 
+# torch has these dtypes, and no annotations for them.
+_INT4: torch.dtype = vars(torch)["int4"]
+_INT2: torch.dtype = vars(torch)["int2"]
+
+
 class UnsuitedModelError(Exception):
     """The model has no layer that the flow quantizes."""
 
@@ -54,7 +59,7 @@ def source(benchmark: Benchmark, kind: type[torch.nn.Module], config: Callable[[
 
     def suits(layer: torch.nn.Module, _: str) -> bool:
         # Groups fill rows.
-        return isinstance(layer, kind) and layer.weight.shape[-1] % sizes == 0
+        return isinstance(layer, kind) and layer.get_parameter("weight").shape[-1] % sizes == 0
 
     if not any(suits(layer, "") for layer in module.modules()):
         raise UnsuitedModelError
@@ -72,7 +77,7 @@ def _tables(dtype: torch.dtype, group: int) -> Callable[[Any], Any]:
 
 def _four_bits(library: Any) -> Any:
     groups = library.PerGroup(32)
-    return library.Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=groups)
+    return library.Int8DynamicActivationIntxWeightConfig(weight_dtype=_INT4, weight_granularity=groups)
 
 
 _LINEAR, _TABLE = torch.nn.Linear, torch.nn.Embedding
@@ -86,7 +91,7 @@ FLOWS: Mapping[str, Callable[[Benchmark], ExportedProgram]] = {
     ),
     "int8 dynamic, int4 weights": partial(source, kind=_LINEAR, config=_four_bits),
     "int8 embeddings": partial(source, kind=_TABLE, config=_tables(torch.int8, 0)),
-    "int4 embeddings": partial(source, kind=_TABLE, config=_tables(torch.int4, 32)),
-    "int2 embeddings": partial(source, kind=_TABLE, config=_tables(torch.int2, 32)),
+    "int4 embeddings": partial(source, kind=_TABLE, config=_tables(_INT4, 32)),
+    "int2 embeddings": partial(source, kind=_TABLE, config=_tables(_INT2, 32)),
 }
 """What makes quantized programs of models."""

