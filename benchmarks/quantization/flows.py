@@ -14,7 +14,6 @@ from torch.export import ExportedProgram
 from benchmarks.models import Benchmark
 from exirkit.passes import data_quantizer
 
-
 # torch has these dtypes, and no annotations for them.
 _INT4: torch.dtype = vars(torch)["int4"]
 _INT2: torch.dtype = vars(torch)["int2"]
