@@ -44,11 +44,13 @@ from exirkit.passes import (
     MemoryPlanningPass,
     Partitioner,
     Pipeline,
+    UseQuantizedKernels,
     apply_user_passes,
     edge_settings,
     executorch_settings,
     finalize_methods,
     has_library_operators,
+    has_quantized_blocks,
     has_quantized_embeddings,
     live_nbytes,
     needs_legalizing,
@@ -589,7 +591,7 @@ class EdgeProgramManager(_Methods):
             fusion = Pipeline.shipped("quant_fusion")
             programs = {name: fusion.run(one, settings=settings[name]).program for name, one in programs.items()}
         if config.optimization_level:
-            programs = {name: _with_quantized_embeddings(one, kernels) for name, one in programs.items()}
+            programs = {name: _with_quantized_kernels(one, kernels) for name, one in programs.items()}
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
@@ -626,12 +628,14 @@ def _errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     return [one for one in findings if one.severity == "error"]
 
 
-def _with_quantized_embeddings(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
-    """Return a program whose look-ups in quantized tables are done by the kernels for that, if the target has them."""
-    has_kernels = kernels is not None and kernels.has("quantized_decomposed::embedding_byte.out")
-    if not has_kernels or not has_quantized_embeddings(program):
+def _with_quantized_kernels(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
+    """Return a program whose quantized tables and blocks are read by the kernels for that, if the target has them."""
+    if kernels is None or not kernels.has("quantized_decomposed::embedding_byte.out"):
         return program
-    return apply_user_passes(program, [FuseQuantizedEmbeddings()])
+    passes = [FuseQuantizedEmbeddings()] if has_quantized_embeddings(program) else []
+    if not has_quantized_blocks(program):
+        return apply_user_passes(program, passes) if passes else program
+    return apply_user_passes(program, [*passes, UseQuantizedKernels()])
 
 
 def _without_library_operators(program: ExportedProgram, settings: Mapping[str, Any]) -> ExportedProgram:
