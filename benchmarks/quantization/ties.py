@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 
 def makes_integers(node: Node) -> bool:
-    """Whether a call quantizes a float that is no weight."""
+    """Whether a call quantizes a float that is not a weight."""
     name = getattr(getattr(node.target, "_schema", None), "name", "")
     library, _, operator = name.partition("::")
     if library not in ("quantized_decomposed", "torchao") or not operator.startswith("quantize_"):

@@ -1,4 +1,7 @@
-"""Caches of keys and values that are kept as int8 with scales, written in place in each call."""
+"""Caches of keys and values that are kept as int8 with scales, which a model writes in each call.
+
+Files compute each cache as a whole and copy it back: `run_reinplace_pass` is not there (EK701).
+"""
 
 from __future__ import annotations
 
