@@ -26,7 +26,19 @@ from .errors import failure_of, report_failure, wants_traceback
 INTERRUPTED = 130
 
 _ORDER = (
-    *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "memory", "partition", "new-backend"),
+    *(
+        "lower",
+        "run",
+        "inspect",
+        "verify",
+        "compare",
+        "bisect",
+        "print",
+        "report",
+        "memory",
+        "partition",
+        "new-backend",
+    ),
     *("migrate", "demo", "explain", "rule", "propagation", "quantizer", "fuzz"),
 )
 

@@ -13,6 +13,17 @@ from .memory_map import memory_map_of_file as memory_map_of_file
 from .memory_map import memory_map_of_manager as memory_map_of_manager
 from .memory_map import method_names as method_names
 from .page import memory_map_page as memory_map_page
+from .report import LoweringRecord as LoweringRecord
+from .report import Measured as Measured
+from .report import RecordedStage as RecordedStage
+from .report import ReportOptions as ReportOptions
+from .report import StageChanges as StageChanges
+from .report import changes_between as changes_between
+from .report import read_overlay as read_overlay
+from .report import report_document as report_document
+from .report import report_page as report_page
+from .report import versions as versions
+from .report import write_report as write_report
 from .svg import memory_map_svg as memory_map_svg
 from .trace import generate_memory_trace as generate_memory_trace
 from .trace import memory_map_trace as memory_map_trace
