@@ -77,7 +77,7 @@ def test_calls_see_what_earlier_ones_wrote(by_index: bool, official_runtime: Off
             torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
 def test_the_official_exporter_writes_the_same_in_place(dtype: torch.dtype, official_runtime: OfficialRuntime) -> None:
     class Two(torch.nn.Module):
