@@ -27,6 +27,7 @@ from exirkit.passes import (
 from exirkit.patterns import CompiledRule, read_target
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edge
 
+from .attribute_passes import CarryOutAttributes, PutAttributes, asked_attributes, attributes_of
 from .lowering_trace import LoweringTrace
 from .named_parts import PlacedPipelines, place_pipelines, rules_of_book, rules_of_pipeline
 
@@ -138,6 +139,9 @@ class ExirkitCompiler:
             for pipeline in placed.on_edge:
                 changed = {name: pipeline.run(manager.exported_program(name)).program for name in manager.methods}
                 manager = EdgeProgramManager(changed, compile_config=manager.compile_config)
+            left = attributes_of(rules)
+            if left:
+                manager = self._with(CarryOutAttributes(left), manager, trace)
             edge = {name: manager.exported_program(name) for name in sorted(manager.methods)}
             trace.edge = edge
             trace.see_part("planner")
@@ -232,12 +236,19 @@ class ExirkitCompiler:
         rules = self.compiled_rules()
         passes = [_instance(imported(one)) for one in self.passes]
         if rules:
+            asked = asked_attributes(rules)
+            passes += [PutAttributes(asked)] if asked else []
             passes.append(ApplyRules(rules))
         for one in passes:
-            before = {name: manager.exported_program(name) for name in sorted(manager.methods)}
-            trace.see_passes("before", before, before, one)
-            manager = manager.transform([one])
-            trace.see_passes("after", before, {name: manager.exported_program(name) for name in before}, one)
+            manager = self._with(one, manager, trace)
+        return manager
+
+    @staticmethod
+    def _with(one: Any, manager: EdgeProgramManager, trace: LoweringTrace) -> EdgeProgramManager:
+        before = {name: manager.exported_program(name) for name in sorted(manager.methods)}
+        trace.see_passes("before", before, before, one)
+        manager = manager.transform([one])
+        trace.see_passes("after", before, {name: manager.exported_program(name) for name in before}, one)
         return manager
 
 

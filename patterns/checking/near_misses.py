@@ -17,7 +17,13 @@ from exirkit.patterns.checking.attribute_trials import WITHOUT
 from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_execution import shapes_of, terms_on_way
-from exirkit.patterns.checking.pattern_programs import PatternInstance, instance_of, program_of, second_name
+from exirkit.patterns.checking.pattern_programs import (
+    PatternInstance,
+    instance_of,
+    program_of,
+    second_name,
+    with_elements,
+)
 from exirkit.patterns.checking.table_trials import Row, exchanged_rows, rows_of
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial, shown
 from exirkit.patterns.checking.value_root_trials import without_uses
@@ -455,7 +461,7 @@ def pattern_instance(rule: CompiledRule, number: int, *, seed: int = 0) -> Patte
     """Return the n-th instance of a rule, for which all its guards hold, or None if that number gives none."""
     trials = _trials(rule, seed)
     trial, _ = trials.trial(number, profile="normal")
-    return None if trial is None else instance_of(trials, trial)
+    return None if trial is None else with_elements(instance_of(trials, trial))
 
 
 def near_instances(
@@ -477,10 +483,10 @@ def near_instances(
         if part.kind == "guard":
             trial = None if part.is_structural else trials.trial(number, unless=part.index, profile="normal")[0]
             if trial is not None:
-                yield part.text, instance_of(trials, trial)
+                yield part.text, with_elements(instance_of(trials, trial))
         elif whole is not None and part.kind != "uses":
             for _, changed in islice(variants(part, instance_of(trials, whole)), 1):
-                yield part.text, changed
+                yield part.text, with_elements(changed)
 
 
 def takes_special_values(rule: CompiledRule) -> frozenset[str]:

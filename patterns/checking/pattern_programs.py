@@ -43,6 +43,7 @@ class PatternInstance:
         kinds: What each variable that is a tensor stands for in a program.
         changed: Literals that others take the place of, by identity.
         split: Values for the second and later occurrences of variables.
+        lists: Names of the elements of variables that are lists of tensors; the elements are in `names` and `kinds`.
     """
 
     rule: CompiledRule
@@ -51,6 +52,7 @@ class PatternInstance:
     kinds: Mapping[str, Kind]
     changed: Mapping[int, Any] = field(default_factory=dict)
     split: Mapping[str, Any] = field(default_factory=dict)
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any] | None:
         """Run the pattern.
@@ -63,6 +65,7 @@ class PatternInstance:
             The values of the roots; None if the pattern leaves something open, or has nothing of what is to be changed.
         """
         given = {**self.names, **values}
+        given.update({name: [given[one] for one in elements] for name, elements in self.lists.items()})
         # A second value for an occurrence of a tensor is a tensor of the program too.
         split = {name: values.get(second_name(name), value) for name, value in self.split.items()}
         run = PatternRun(self.rule.pattern, given, self.shape, builder, changed=self.changed, split=split)
@@ -90,6 +93,21 @@ def instance_of(trials: RuleTrials, trial: Trial) -> PatternInstance:
             is_stored = trials.rule.pattern.kind == "stored" and name == root_name(trials.rule.pattern)
             kinds[name] = "buffer" if is_stored else _kind(variable, value)
     return PatternInstance(trials.rule, names, trial.shape, kinds)
+
+
+def with_elements(instance: PatternInstance) -> PatternInstance:
+    """Return an instance in which the tensors of lists have names of their own, so that a program can have them."""
+    names, kinds = dict(instance.names), dict(instance.kinds)
+    lists: dict[str, list[str]] = {}
+    for name, value in instance.names.items():
+        if isinstance(value, list) and _are_tensors(value):
+            lists[name] = [f"{name}[{place}]" for place in range(len(value))]
+            variable = getattr(instance.rule.variables.get(name), "element", None)
+            kind = _kind(variable, value[0]) if isinstance(variable, TensorVariable) else "input"
+            names.update(zip(lists[name], value, strict=True))
+            kinds.update(dict.fromkeys(lists[name], kind))
+            del names[name]
+    return replace(instance, names=names, kinds=kinds, lists=lists) if lists else instance
 
 
 def _kind(variable: TensorVariable, value: torch.Tensor) -> Kind:

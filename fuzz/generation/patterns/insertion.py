@@ -57,6 +57,7 @@ class Insertion:
         exposed: Other calls may use values inside, and at least one does.
         special: Inputs of these names have NaN, infinities and the like; nothing else in the method uses any value.
         varied: Inputs may be computed, or lie in memory in another order.
+        limited: Inputs are clamped to the range of their values, so that it can be inferred.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Insertion:
         exposed: bool = False,
         special: Collection[str] = (),
         varied: bool = False,
+        limited: bool = False,
     ) -> None:
         self.scope = scope
         self.instance = instance
         self.exposed = exposed
         self.special = frozenset(special)
         self.varied = varied
+        self.limited = limited
         self.failed = False
         self._contents = {name: self._drawn(name) for name in instance.kinds}
         self._tensors = {
@@ -162,6 +165,9 @@ class Insertion:
             value = self.scope.call("aten.neg.default", (given,), fact)
         else:
             value = self.scope.new_input(tensor.dtype, sizes, contents)
+        if self.limited and kind == "input" and tensor.dtype != torch.bool and tensor.numel() and not self.special:
+            limits = tensor.min().item(), tensor.max().item()
+            value = self.scope.call("aten.clamp.default", (value, *limits), value.fact)
         self._values[id(tensor)] = value
         self._alive.append(tensor)
         return tensor

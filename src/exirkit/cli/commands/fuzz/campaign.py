@@ -291,7 +291,7 @@ def _run(
 
 
 def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzReport:
-    from exirkit.fuzz import load_parts, load_reasons, untested
+    from exirkit.fuzz import left_out, load_parts, load_reasons, untested
 
     ordered = sorted(progress.buckets.items(), key=lambda one: (-one[1], one[0]))
     parts = [progress.uses.of(kind, name) for kind, name in load_parts(config)]
@@ -310,7 +310,7 @@ def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzRep
         verdicts=dict(sorted(progress.verdicts.items())),
         buckets=[FuzzBucket(name, count, progress.first_seeds[name]) for name, count in ordered],
         tested=[one.model_dump(exclude={"instead"}) for one in parts],
-        diagnostics=found,
+        diagnostics=[*found, *left_out(parts)],
         notes=progress.notes,
     )
 
