@@ -22,6 +22,7 @@ from exirkit.ir import (
     UsageError,
     defined_operator,
     find_plugins,
+    has_kernel,
     load_plugin,
     parse_schema,
     underlying,
@@ -203,9 +204,10 @@ def _adopted(
         hint = "write that schema and its meaning, or choose another namespace"
         scope.complain(place, "EK231", message, None, hint)
         return None
-    library = torch.library.Library(namespace, "FRAGMENT")
-    if not any(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key) for key in _COMPUTING_KEYS):
+    library = None
+    if not any(has_kernel(qualified, key) for key in _COMPUTING_KEYS):
         # Only a schema, as packages give operators that run on their device alone.
+        library = torch.library.Library(namespace, "FRAGMENT")
         library.impl(base, _computation(qualified, op._schema, program), "CompositeExplicitAutograd")
     _KEPT[qualified] = (meaning, op, program, library)
     _ADOPTED.add(qualified)
