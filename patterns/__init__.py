@@ -97,7 +97,7 @@ from .propagation.model import PropagationModel, Solver, propagation_schema, pro
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
 from .propagation.trying import PropagationVerdict, check_propagation
-from .syntax.attributes import Attribute, attributed_terms
+from .syntax.attributes import Attribute, attributed_terms, attributed_variables
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
@@ -179,6 +179,7 @@ __all__ = [
     "account_of_node",
     "apply_solution",
     "attributed_terms",
+    "attributed_variables",
     "backend_books",
     "backend_chain_text",
     "backend_classes",

@@ -128,14 +128,17 @@ def _kind_of(rule: CompiledRule) -> Kind:
 
 
 def left_out(parts: Sequence[TestedPart]) -> list[Diagnostic]:
-    """Return a warning about the rules under test that no program of a campaign can try, if there are any."""
+    """Return a warning about the rules under test that no program of a campaign can try, if there are any.
+
+    It is an error if nothing else is under test.
+    """
     names = [one.name for one in parts if one.kind == "interface rule"]
     if not names:
         return []
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     found = Diagnostic(
         code="EK885",
-        severity="warning",
+        severity="error" if len(names) == len(parts) else "warning",
         message=f"not tried, since callers would have to give and take other tensors: {shown}",
         notes=("a campaign compares a program with itself before, called with the same inputs",),
         hint="`exirkit rule check` tries rules about inputs and outputs, with what callers do",

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.checking.attribute_trials import attribute_of
-from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape
+from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, mark_of, raw_name
 from exirkit.patterns.checking.trials import RuleTrials, Trial
 from exirkit.patterns.engine.meanings import with_meanings
 from exirkit.patterns.engine.report import RewriteReport
@@ -95,8 +95,23 @@ def instance_of(trials: RuleTrials, trial: Trial) -> PatternInstance:
     return PatternInstance(trials.rule, names, trial.shape, kinds)
 
 
-def with_elements(instance: PatternInstance) -> PatternInstance:
-    """Return an instance in which the tensors of lists have names of their own, so that a program can have them."""
+def for_program(instance: PatternInstance) -> PatternInstance:
+    """Return an instance as programs can have it.
+
+    Tensors of lists have names of their own, and tensors of which the pattern demands an attribute are without what
+    it means: the program has a call for that.
+    """
+    names = dict(instance.names)
+    for term in attributed_terms(instance.rule.pattern.terms):
+        if not isinstance(term.inner, Variable):
+            continue
+        name = term.inner.name
+        if names.pop(mark_of(name, term.attribute.name), None):
+            names[name] = names.pop(raw_name(name), names[name])
+    return _with_elements(replace(instance, names=names))
+
+
+def _with_elements(instance: PatternInstance) -> PatternInstance:
     names, kinds = dict(instance.names), dict(instance.kinds)
     lists: dict[str, list[str]] = {}
     for name, value in instance.names.items():
@@ -174,8 +189,10 @@ def _with_marks(program: ExportedProgram, module: PatternModule) -> ExportedProg
         mark.attribute.write(calls[mark.number], mark.fields, _set_meta)
     inputs = dict(zip(module.inputs, _inputs_of(program), strict=False))
     for term in attributed_terms(module.trials.rule.pattern.terms):
-        name = getattr(term.inner, "name", None)
-        if isinstance(term.inner, Variable) and module.trial.names.get(f"${name} @ {term.attribute.name}"):
+        if not isinstance(term.inner, Variable):
+            continue
+        name = term.inner.name
+        if module.trial.names.get(mark_of(name, term.attribute.name)):
             if name not in inputs:
                 raise CannotRunError(f"{name} is stored, and has no attribute there")
             fields = attribute_of(module.trials.rule, module.trial.shape, module.trial.names, name, term.attribute)

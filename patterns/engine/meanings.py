@@ -12,7 +12,7 @@ from exirkit.ir import ATTRIBUTE_KEYS, GraphEditor, copy_program, underlying
 from exirkit.patterns.engine.application import GraphBuilder, dialect_of
 from exirkit.patterns.operators.arguments import canonical_arguments, default_of
 from exirkit.patterns.operators.in_place import calls_by_target
-from exirkit.patterns.syntax.attributes import RESULT, Attribute
+from exirkit.patterns.syntax.attributes import RESULT, Attribute, of_kind
 from exirkit.patterns.syntax.expressions import ExpressionError
 
 
@@ -78,7 +78,7 @@ def put_attributes(editor: GraphEditor, attributes: Iterable[Attribute]) -> int:
         for attribute, call in found:
             fields = _fields_at(node, attribute, call) if underlying(node.target) is call.op else None
             before = fields.pop(RESULT, None) if fields is not None else None
-            if fields is None or not isinstance(before, Node) or before.op != "call_function" or len(before.users) > 1:
+            if fields is None or not isinstance(before, Node) or not _may_carry(before, attribute, fields):
                 continue
             with editor.transaction(f"attribute {attribute.name}"):
                 attribute.write(before, fields, editor.set_meta)
@@ -86,6 +86,16 @@ def put_attributes(editor: GraphEditor, attributes: Iterable[Attribute]) -> int:
             count += 1
             break
     return count
+
+
+def _may_carry(node: Node, attribute: Attribute, fields: Mapping[str, Any]) -> bool:
+    """Whether a call may have an attribute for what its only user computes; it has one attribute at most."""
+    if node.op != "call_function" or len(node.users) > 1 or node.meta.get(ATTRIBUTE_KEYS):
+        return False
+    read = {name: of_kind(kind, fields[name]) for name, kind in attribute.fields.items()}
+    # Limits of integers that are read back as floats would make floats of the integers.
+    is_same = all(type(read[name]) is type(value) for name, value in fields.items())
+    return is_same or node.meta["val"].dtype.is_floating_point
 
 
 class _Named:

@@ -99,6 +99,7 @@ def around(choices: Choices, candidate: Candidate, policy: Policy | None = None)
         special=candidate.special,
         varied=True,
         limited=candidate.limited,
+        computed=candidate.computed,
     )
     if not insertion.is_possible():
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from exirkit.patterns import (
     CompiledRule,
     PatternInstance,
     TensorVariable,
+    attributed_variables,
     near_instances,
     pattern_instance,
     takes_special_values,
@@ -52,6 +54,7 @@ class Candidate:
         what: Which part is missing, or what is changed.
         special: Inputs that take NaN and infinities.
         limited: Inputs are clamped, so that their ranges can be inferred from the program.
+        computed: Inputs that are results of calls, which can have attributes.
     """
 
     instance: Instance
@@ -59,6 +62,7 @@ class Candidate:
     what: str = ""
     special: frozenset[str] = field(default=frozenset())
     limited: bool = False
+    computed: frozenset[str] = field(default=frozenset())
 
 
 class PatternSource(Protocol):
@@ -90,7 +94,9 @@ class RulePatterns:
         self._rule = rule
         self._special = takes_special_values(rule) if is_special else frozenset()
         # What is known of inputs has to be seen in the program.
-        self._limited = any("range(" in guard.text for guard in rule.guards)
+        limited = any("range(" in guard.text for guard in rule.guards)
+        called = attributed_variables(rule.pattern.terms)
+        self._candidate = functools.partial(Candidate, limited=limited, computed=called)
 
     def candidates(self, way: Way, number: int) -> Iterator[Candidate]:
         """Yield what may be insertion."""
@@ -105,30 +111,26 @@ class RulePatterns:
                 continue
             if way == "dtype":
                 for dtype, names in cast_others(instance, number):
-                    yield Candidate(
-                        replace(instance, names=names),
-                        "dtype",
-                        str(dtype).removeprefix("torch."),
-                        limited=self._limited,
-                    )
+                    name = str(dtype).removeprefix("torch.")
+                    yield self._candidate(replace(instance, names=names), "dtype", name)
                 continue
             special = self._special if way == "special" else frozenset()
             rng = random.Random(f"{self.name}:{number}:{attempt}")
             if rng.random() < EXACT_SHARE:
                 instance = on_grid(instance, FINE if rng.random() < FINE_SHARE else COARSE)
-            yield Candidate(instance, way, special=special, limited=self._limited)
+            yield self._candidate(instance, way, special=special)
 
     def _near(self, number: int) -> Iterator[Candidate]:
         """Yield candidates that lack a part of the rule, and such with another call in the pattern, in turn first."""
         lacking = ((text, near) for text, near in near_instances(self._rule, number + 1, first=number // 2))
         for text, near in lacking if number % 2 else ():
-            yield Candidate(near, "near", text, limited=self._limited)
+            yield self._candidate(near, "near", text)
         instance = pattern_instance(self._rule, number + 1)
         whole = None if instance is None else recorded(instance)
         changed = [] if whole is None else list(changes(whole))
         for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
             if whole is not None:
-                yield Candidate(replace(whole, calls=calls), "near", text, limited=self._limited)
+                yield self._candidate(replace(whole, calls=calls), "near", text)
 
 
 def on_grid(instance: PatternInstance, places: int) -> PatternInstance:

@@ -304,9 +304,9 @@ def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzRep
     ordered = sorted(progress.buckets.items(), key=lambda one: (-one[1], one[0]))
     parts = [progress.uses.of(kind, name) for kind, name in load_parts(config)]
     with output_to_stderr():
-        found = untested(parts, progress.done, load_reasons(config, parts[:_MOST_EXPLAINED]))
+        found = untested(parts, progress.done, load_reasons(config, parts[:_MOST_EXPLAINED])) + left_out(parts)
     return FuzzReport(
-        ok=not progress.failed and not found,
+        ok=not progress.failed and not any(one.severity == "error" for one in found),
         campaign=progress.campaign,
         database=str(progress.database),
         first_seed=config.first_seed,
@@ -318,7 +318,7 @@ def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzRep
         verdicts=dict(sorted(progress.verdicts.items())),
         buckets=[FuzzBucket(name, count, progress.first_seeds[name]) for name, count in ordered],
         tested=[one.model_dump(exclude={"instead"}) for one in parts],
-        diagnostics=[*found, *left_out(parts)],
+        diagnostics=found,
         notes=progress.notes,
     )
 
