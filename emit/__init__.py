@@ -10,7 +10,6 @@ from .container import read_program as read_program
 from .container import restore as restore
 from .container import restore_mutable_data as restore_mutable_data
 from .container import restore_named_data as restore_named_data
-from .container import write_file as write_file
 from .differences import ConstantsDifference as ConstantsDifference
 from .differences import FirstDifference as FirstDifference
 from .differences import MethodDifference as MethodDifference
