@@ -108,6 +108,8 @@ def _unique(editor: GraphEditor, node: Node) -> None:
     source: Any = node.args[0]
     is_sorted = node.target is aten._unique2.default
     results = _results(node)
+    if results is not None:
+        results = _without_empty(editor, node, results)
     if results is None or (not is_sorted and (node.kwargs.get("dim") is not None or len(node.args) > 3)):
         return
     shape = source.meta["val"].shape
@@ -140,6 +142,19 @@ def _unique(editor: GraphEditor, node: Node) -> None:
             editor.replace(results[1], _call(editor, node, aten.reshape.default, group, list(shape)))
     for one in (*results.values(), node):
         editor.erase(one)
+
+
+def _without_empty(editor: GraphEditor, node: Node, results: Mapping[int, Node]) -> dict[int, Node]:
+    """Replace the results that a call was not asked for, which have no elements, and return the others."""
+    asked: dict[int, Node] = {}
+    for place, result in results.items():
+        value = result.meta["val"]
+        if place and value.dim() == 1 and type(value.shape[0]) is int and value.shape[0] == 0:
+            editor.replace(result, _call(editor, node, aten.full.default, [0], 0, dtype=value.dtype))
+            editor.erase(result)
+        else:
+            asked[place] = result
+    return asked
 
 
 def _group_sizes(editor: GraphEditor, node: Node, value: Any, group: Node, count: int) -> Node:
