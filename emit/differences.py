@@ -299,9 +299,7 @@ class _Meaning:
 def _compare(first: _Meaning, second: _Meaning, name: str) -> MethodDifference:
     sides = (first, second)
     # A digest says how a value is computed, whatever state or output it is.
-    states = sorted(
-        key for key in {**first.states, **second.states} if first.states.get(key) != second.states.get(key)
-    )
+    states = sorted(key for key in {**first.states, **second.states} if first.states.get(key) != second.states.get(key))
     outputs = [at for at, (one, two) in enumerate(zip(first.outputs, second.outputs, strict=False)) if one != two]
     outputs += range(*sorted((len(first.outputs), len(second.outputs))))
     orders = [[one.digest for one in side.done] for side in sides]
