@@ -405,7 +405,7 @@ def _memory_map(
 
 
 def _method(plan: ExecutionPlan, lives: list[PlannedLifetime], limits: Limits, names: MethodNames) -> MethodMap:
-    steps, made_by = _steps(plan, names)
+    steps, made_by = steps_of(plan, names)
     values = _numbered([_value(plan, life, made_by, names) for life in lives])
     sizes = list(plan.non_const_buffer_sizes)
     pools = names.pools or {number: number for number in range(len(sizes))}
@@ -423,7 +423,7 @@ def _method(plan: ExecutionPlan, lives: list[PlannedLifetime], limits: Limits, n
     return MethodMap(name=plan.name, steps=tuple(steps), arenas=tuple(arenas), values=tuple(values))
 
 
-def _steps(plan: ExecutionPlan, names: MethodNames) -> tuple[list[Step], list[str | None]]:
+def steps_of(plan: ExecutionPlan, names: MethodNames) -> tuple[list[Step], list[str | None]]:
     """Return the instructions of a plan, and the names of the nodes that they come from."""
     steps: list[Step] = []
     nodes: list[str | None] = []
