@@ -7,9 +7,10 @@ results by operator and arguments. Two methods whose outputs and states have equ
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from .container import PteFile
@@ -26,7 +27,6 @@ from .schema import (
     OptionalTensorList,
     Table,
     Tensor,
-    TensorDataLocation,
     TensorList,
 )
 
@@ -124,18 +124,22 @@ class ProgramDifference:
         return not self.only_first and not self.only_second and all(one.is_same_meaning for one in self.methods)
 
 
-def compare_programs(first: PteFile, second: PteFile) -> ProgramDifference:
+def compare_programs(first: PteFile, second: PteFile, *, method: str | None = None) -> ProgramDifference:
     """Compare two program files.
 
     Args:
         first: The file that is taken as the older one.
         second: The other file.
+        method: Only this method.
 
     Returns:
         In what they differ. Results are not calculated: methods of equal meaning give equal results on one runtime;
         methods of different meaning may do so too (`x + x` and `2 * x`).
     """
-    plans = [{plan.name: plan for plan in file.program.execution_plan} for file in (first, second)]
+    plans = [
+        {plan.name: plan for plan in file.program.execution_plan if method in (None, plan.name)}
+        for file in (first, second)
+    ]
     shared = [name for name in plans[0] if name in plans[1]]
     return ProgramDifference(
         only_first=tuple(name for name in plans[0] if name not in plans[1]),
@@ -156,71 +160,119 @@ class _Done:
     label: str
 
 
-@dataclass
+class _Memory:
+    """Which write each byte of an arena holds; pieces of writes do not overlap."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        # By the first byte: the end, the first byte of the write that it is a piece of, and the digest of that write.
+        self._pieces: dict[int, tuple[int, int, Digest]] = {}
+
+    def write(self, start: int, end: int, digest: Digest) -> None:
+        """Note that bytes are overwritten."""
+        self._cut(start)
+        self._cut(end)
+        first, last = bisect_left(self._starts, start), bisect_left(self._starts, end)
+        for each in self._starts[first:last]:
+            del self._pieces[each]
+        self._starts[first:last] = [start]
+        self._pieces[start] = (end, start, digest)
+
+    def read(self, start: int, end: int) -> Digest:
+        """Return the digest of bytes: that of the write if it wrote just these, else that of all pieces."""
+        if self._pieces.get(start, (None, None))[:2] == (end, start):
+            return self._pieces[start][2]
+        parts: list[str | bytes] = []
+        at = max(bisect_right(self._starts, start) - 1, 0)
+        for first in self._starts[at : bisect_left(self._starts, end)]:
+            last, origin, digest = self._pieces[first]
+            if last > start:
+                parts += [str((max(first, start) - start, min(last, end) - start, max(first, start) - origin)), digest]
+        return _digest("memory", *parts)
+
+    def is_written(self, start: int, end: int) -> bool:
+        """Return whether one write wrote just these bytes."""
+        return self._pieces.get(start, (None, None))[:2] == (end, start)
+
+    def is_touched(self, start: int, end: int) -> bool:
+        """Return whether something wrote at least one of these bytes."""
+        index = bisect_left(self._starts, end) - 1
+        return index >= 0 and self._pieces[self._starts[index]][0] > start
+
+    def _cut(self, at: int) -> None:
+        index = bisect_left(self._starts, at) - 1
+        if index >= 0:
+            start = self._starts[index]
+            end, origin, digest = self._pieces[start]
+            if end > at:
+                self._pieces[start] = (at, origin, digest)
+                self._starts.insert(index + 1, at)
+                self._pieces[at] = (end, origin, digest)
+
+
 class _Meaning:
     """What the instructions of a method compute.
 
     Attributes:
+        plan: The method.
         done: The instructions, without those that free memory.
         outputs: Digests of the outputs.
         states: Digests of what states hold in the end, by name.
     """
 
-    file: PteFile
-    plan: ExecutionPlan
-    done: list[_Done] = field(default_factory=list)
-    outputs: list[Digest] = field(default_factory=list)
-    states: dict[str, Digest] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._listing = MethodListing(self.plan, show_meminfo=False)
+    def __init__(self, file: PteFile, plan: ExecutionPlan) -> None:
+        self.file = file
+        self.plan = plan
+        self.done: list[_Done] = []
+        self._listing = MethodListing(plan, show_meminfo=False)
         self._names = self._listing.names
+        # Planned tensors are known by their bytes, since several tensors may show the same ones; others by number.
+        self._memory: defaultdict[int, _Memory] = defaultdict(_Memory)
         self._known: dict[int, Digest] = {}
+        self._written: set[int] = set(plan.inputs)
         # What a conditional jump has decided so far: a move behind it happens in one of two cases.
         self._decided = b""
-        for position, index in enumerate(self.plan.inputs):
-            self._known[index] = _digest("input", str(position), self._type(index))
-        self._state_at = self._states()
-        for instruction in (each for chain in self.plan.chains for each in chain.instructions):
-            if not isinstance(instruction.instr_args, FreeCall):
-                self._execute(instruction)
-        self.outputs = [self._value(index) for index in self.plan.outputs]
-        self.states = {name: self._value(index) for name, index in sorted(self._state_names.items())}
-
-    def _states(self) -> dict[tuple[int, int], int]:
-        """Return the states by their places: a result may be written there under a number of its own."""
-        places: dict[tuple[int, int], int] = {}
-        self._state_names: dict[str, int] = {}
-        for index, value in enumerate(self.plan.values):
+        for position, index in enumerate(plan.inputs):
+            self._write(index, _digest("input", str(position), self.type_of(index)))
+        self._state_indices: dict[str, int] = {}
+        for index, value in enumerate(plan.values):
             tensor = value.val
             if isinstance(tensor, Tensor) and tensor.allocation_info is not None and tensor.data_buffer_idx:
-                extra = tensor.extra_tensor_info
-                name = (extra.fully_qualified_name if extra else None) or f"state {len(self._state_names)}"
-                self._state_names.setdefault(name, index)
-                self._known[index] = _digest("state", name, self._type(index), self._bytes(tensor))
-                places[tensor.allocation_info.memory_id, tensor.allocation_info.memory_offset] = index
-        return places
+                self._add_state(index, tensor, self._stored_digest(tensor))
+        for instruction in (each for chain in plan.chains for each in chain.instructions):
+            if not isinstance(instruction.instr_args, FreeCall):
+                self._execute(instruction)
+        self.outputs = [self._value(index) for index in plan.outputs]
+        self.states = {name: self._value(index) for name, index in sorted(self._state_indices.items())}
 
-    def _type(self, index: int) -> str:
+    def type_of(self, index: int) -> str:
+        """Return the type of a value as text: `f32[2, 4]`, `Int`."""
         value = self._names.value(index)
         return tensor_type(value) if isinstance(value, Tensor) else type(value).__name__
 
-    def _bytes(self, tensor: Tensor) -> bytes:
-        """Return the digest of the stored value of a tensor; the name of one that is in another file."""
+    def _add_state(self, index: int, tensor: Tensor, start: Digest) -> None:
         extra = tensor.extra_tensor_info
-        if extra is not None and extra.location is TensorDataLocation.EXTERNAL:
-            return _digest("external", str(extra.fully_qualified_name))
-        if tensor.allocation_info is None:
-            return blake2b(self.file.constant(tensor.data_buffer_idx, _nbytes(tensor)), digest_size=16).digest()
-        segment = extra.mutable_data_segments_idx if extra else 0
-        data = self.file.mutable_data(tensor.data_buffer_idx, _nbytes(tensor), segment=segment)
-        return blake2b(data, digest_size=16).digest()
+        name = (extra.fully_qualified_name if extra else None) or f"state {len(self._state_indices)}"
+        self._state_indices.setdefault(name, index)
+        self._write(index, _digest("state", name, self.type_of(index), start))
+
+    def _stored_digest(self, tensor: Tensor) -> Digest:
+        """Return the digest of the stored value of a tensor; of the name of one that is in another file."""
+        if tensor.external_name is not None:
+            return _digest("external", tensor.external_name)
+        return blake2b(_stored_bytes(self.file, tensor), digest_size=16).digest()
 
     def _value(self, index: int) -> Digest:
         """Return the digest of what a value holds now."""
         value = self._names.value(index)
         if isinstance(value, (TensorList, OptionalTensorList, IntList)):
             return _digest("list", *(b"none" if item == -1 else self._item(item) for item in value.items))
+        if isinstance(value, Tensor) and (place := _place(value)) is not None:
+            arena, start, end = place
+            if not self._memory[arena].is_touched(start, end):
+                # What is read before anything is written there is a state that the file has no initial value of.
+                self._add_state(index, value, b"")
+            return _digest(self.type_of(index), self._memory[arena].read(start, end))
         if index not in self._known:
             self._known[index] = self._stored(index, value)
         return self._known[index]
@@ -233,11 +285,9 @@ class _Meaning:
     def _stored(self, index: int, value: Table | None) -> Digest:
         if not isinstance(value, Tensor):
             return _digest(type(value).__name__, "" if value is None else value.model_dump_json())
-        extra = value.extra_tensor_info
-        is_external = extra is not None and extra.location is TensorDataLocation.EXTERNAL
-        if value.allocation_info is None and (value.data_buffer_idx or is_external):
-            return _digest("constant", self._type(index), self._bytes(value))
-        return _digest("not computed", self._type(index))
+        if value.allocation_info is None and (value.data_buffer_idx or value.external_name is not None):
+            return _digest("constant", self.type_of(index), self._stored_digest(value))
+        return _digest("not computed", self.type_of(index))
 
     def _execute(self, instruction: Instruction) -> None:
         call = instruction.instr_args
@@ -254,10 +304,10 @@ class _Meaning:
         else:
             assert isinstance(call, KernelCall)
             label, digest, results = self._kernel(call)
-        types = ", ".join(self._type(index) for index in results)
+        types = ", ".join(self.type_of(index) for index in results)
         self.done.append(_Done(digest, f"{text}  # {types}" if types else text, label))
         for number, index in enumerate(results):
-            self._write(index, digest if label == "move" else _digest(digest, str(number)))
+            self._write(index, _digest(digest, str(number)))
 
     def _kernel(self, call: KernelCall) -> tuple[str, Digest, list[int]]:
         name = called_operator(self.plan, call)
@@ -267,8 +317,14 @@ class _Meaning:
             arguments = call.args[:start] if call.args[start:-1] == results else call.args[:-1]
         else:
             arguments, results = call.args[:-1], call.args[-1:]
-        types = [self._type(index) for index in results]
+        results = [item for index in results for item in self._listed(index)]
+        types = [self.type_of(index) for index in results]
         return name, _digest("call", name, *map(self._value, arguments), *types), results
+
+    def _listed(self, index: int) -> list[int]:
+        """Return the tensors of a list of results, or the result."""
+        value = self._names.value(index)
+        return value.items if isinstance(value, TensorList) else [index]
 
     def _delegate(self, call: DelegateCall) -> tuple[str, Digest, list[int]]:
         if not 0 <= call.delegate_index < len(self.plan.delegates):
@@ -276,24 +332,42 @@ class _Meaning:
         delegate = self.plan.delegates[call.delegate_index]
         payload = blake2b(self.file.delegate_payload(delegate), digest_size=16).digest()
         specs = [part for spec in delegate.compile_specs for part in (spec.key, bytes(spec.value))]
-        # The file does not say which arguments are results: those that nothing has computed before.
-        results = [index for index in call.args if self._is_empty(index)]
-        arguments = [self._value(index) for index in call.args if index not in results]
-        types = [self._type(index) for index in results]
-        return f"delegate {delegate.id}", _digest(delegate.id, payload, *specs, *arguments, *types), results
+        # The file does not say which arguments are results: the last ones that nothing has written under their numbers.
+        # One of them may be an input that shows the bytes of another tensor, so such bytes count as an argument too.
+        count = next((at for at, index in enumerate(reversed(call.args)) if not self._is_new(index)), len(call.args))
+        results = call.args[len(call.args) - count :]
+        arguments = [index for index in call.args if index not in results or self._shows_result(index)]
+        types = [self.type_of(index) for index in results]
+        digest = _digest(delegate.id, payload, *specs, *map(self._value, arguments), *types)
+        return f"delegate {delegate.id}", digest, results
 
-    def _is_empty(self, index: int) -> bool:
+    def _is_new(self, index: int) -> bool:
         value = self._names.value(index)
-        return index not in self._known and isinstance(value, Tensor) and not value.data_buffer_idx
+        is_stored = isinstance(value, Tensor) and (value.data_buffer_idx > 0 or value.external_name is not None)
+        return isinstance(value, Tensor) and not is_stored and index not in self._written
+
+    def _shows_result(self, index: int) -> bool:
+        """Return whether one write wrote just the bytes of a value."""
+        value = self._names.value(index)
+        place = _place(value) if isinstance(value, Tensor) else None
+        return place is not None and self._memory[place[0]].is_written(*place[1:])
 
     def _write(self, index: int, digest: Digest) -> None:
-        self._known[index] = digest
-        tensor = self._names.value(index)
-        if isinstance(tensor, Tensor) and tensor.allocation_info is not None:
-            place = tensor.allocation_info
-            state = self._state_at.get((place.memory_id, place.memory_offset))
-            if state is not None:
-                self._known[state] = digest
+        value = self._names.value(index)
+        self._written.add(index)
+        if isinstance(value, Tensor) and (place := _place(value)) is not None:
+            arena, start, end = place
+            self._memory[arena].write(start, end, digest)
+        else:
+            self._known[index] = digest
+
+
+def _place(tensor: Tensor) -> tuple[int, int, int] | None:
+    """Return the arena, first byte and end of a planned tensor; None if it has no bytes that others could show."""
+    if tensor.allocation_info is None or not tensor.nbytes:
+        return None
+    start = tensor.allocation_info.memory_offset
+    return tensor.allocation_info.memory_id, start, start + tensor.nbytes
 
 
 def _compare(first: _Meaning, second: _Meaning, name: str) -> MethodDifference:
@@ -324,9 +398,10 @@ def _compare(first: _Meaning, second: _Meaning, name: str) -> MethodDifference:
 
 
 def _first_difference(first: Sequence[_Done], second: Sequence[_Done]) -> FirstDifference | None:
+    digests = [{one.digest for one in side} for side in (first, second)]
     at = [
-        next((number for number, one in enumerate(mine) if one.digest not in {each.digest for each in others}), None)
-        for mine, others in ((first, second), (second, first))
+        next((number for number, one in enumerate(mine) if one.digest not in others), None)
+        for mine, others in ((first, digests[1]), (second, digests[0]))
     ]
     if at == [None, None]:
         return None
@@ -335,7 +410,7 @@ def _first_difference(first: Sequence[_Done], second: Sequence[_Done]) -> FirstD
 
 
 def _types_of(side: _Meaning, indices: Sequence[int]) -> list[str]:
-    return [side._type(index) for index in indices]
+    return [side.type_of(index) for index in indices]
 
 
 def _types(sides: Sequence[Sequence[str]]) -> Iterator[tuple[int, str, str]]:
@@ -350,18 +425,18 @@ def _constants(file: PteFile) -> dict[Digest, int]:
     found: dict[Digest, int] = {}
     tensors = [value.val for plan in file.program.execution_plan for value in plan.values]
     for tensor in tensors:
-        if not isinstance(tensor, Tensor) or not tensor.data_buffer_idx:
-            continue
-        extra = tensor.extra_tensor_info
-        if extra is not None and extra.location is TensorDataLocation.EXTERNAL:
-            continue
-        if tensor.allocation_info is None:
-            data = file.constant(tensor.data_buffer_idx, _nbytes(tensor))
-        else:
-            segment = extra.mutable_data_segments_idx if extra else 0
-            data = file.mutable_data(tensor.data_buffer_idx, _nbytes(tensor), segment=segment)
-        found[blake2b(data, digest_size=16).digest()] = len(data)
+        if isinstance(tensor, Tensor) and tensor.data_buffer_idx and tensor.external_name is None:
+            data = _stored_bytes(file, tensor)
+            found[blake2b(data, digest_size=16).digest()] = len(data)
     return found
+
+
+def _stored_bytes(file: PteFile, tensor: Tensor) -> bytes | memoryview:
+    """Return the constant, or the initial value, that a tensor shows."""
+    if tensor.allocation_info is None:
+        return file.constant(tensor.data_buffer_idx, tensor.nbytes)
+    segment = tensor.extra_tensor_info.mutable_data_segments_idx if tensor.extra_tensor_info else 0
+    return file.mutable_data(tensor.data_buffer_idx, tensor.nbytes, segment=segment)
 
 
 def _compare_constants(first: Mapping[Digest, int], second: Mapping[Digest, int]) -> ConstantsDifference:
@@ -374,14 +449,6 @@ def _compare_constants(first: Mapping[Digest, int], second: Mapping[Digest, int]
         only_first=total(size for digest, size in first.items() if digest not in second),
         only_second=total(size for digest, size in second.items() if digest not in first),
     )
-
-
-def _nbytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor; sizes below 0 of a file that was not checked count as 0."""
-    count = 1
-    for size in tensor.sizes:
-        count *= max(size, 0)
-    return count * tensor.scalar_type.itemsize
 
 
 def _digest(*parts: str | bytes) -> Digest:

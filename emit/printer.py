@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
-from math import prod
 from typing import Final, TextIO
 
 from exirkit.ir import TensorShapeDynamism
@@ -35,7 +34,6 @@ from .schema import (
     ScalarType,
     String,
     Tensor,
-    TensorDataLocation,
     TensorList,
 )
 
@@ -139,11 +137,6 @@ def tensor_type(tensor: Tensor) -> str:
     return text
 
 
-def tensor_nbytes(tensor: Tensor) -> int:
-    """Return the size of the data of a tensor (at most that, unless static) in bytes."""
-    return prod(tensor.sizes) * tensor.scalar_type.itemsize
-
-
 def quoted(text: str) -> str:
     """Return a text in quotes, on one line, cut short if it is long."""
     line = json.dumps(text[:_SHOWN_CHARACTERS])
@@ -226,6 +219,7 @@ class MethodListing:
         self.names.variables = self._variables()
 
     def lines(self) -> Iterator[str]:
+        """Return the lines of the whole method."""
         plan = self.plan
         yield f"method {plain(plan.name)}({self.names.names(plan.inputs)}) -> ({self.names.names(plan.outputs)})"
         if self.show_meminfo:
@@ -280,7 +274,7 @@ class MethodListing:
 
     def _places(self, tensor: Tensor) -> Iterator[str]:
         extra, allocation = tensor.extra_tensor_info, tensor.allocation_info
-        if extra is not None and extra.location is TensorDataLocation.EXTERNAL:
+        if tensor.external_name is not None:
             yield "external constant"
         elif tensor.data_buffer_idx:
             yield f"{'initial value' if allocation else 'constant'} {tensor.data_buffer_idx}"
@@ -288,7 +282,7 @@ class MethodListing:
             yield quoted(extra.fully_qualified_name)
         if allocation is not None and self.show_meminfo:
             start = allocation.memory_offset
-            yield f"arena {allocation.memory_id} bytes {start}..{start + tensor_nbytes(tensor)}"
+            yield f"arena {allocation.memory_id} bytes {start}..{start + tensor.nbytes}"
 
     def _chain(self, chain: Chain) -> Iterator[str]:
         width = len(str(len(chain.instructions) - 1))
@@ -334,16 +328,17 @@ def called_operator(plan: ExecutionPlan, call: KernelCall) -> str:
 def results_of(names: ValueNames, call: KernelCall) -> list[int]:
     """Return the arguments that a call repeats at its end as its results; none if its result is no such argument.
 
-    An out variant repeats its out argument, or a list of several; an in-place operator repeats an input.
+    An out variant repeats its out argument, which may be a list, or gives a list of several; an in-place operator
+    repeats an input.
     """
     if len(call.args) < 2:
         return []
     *arguments, result = call.args
     last = names.value(result)
-    if isinstance(last, TensorList):
+    if isinstance(last, TensorList) and result not in arguments:
         repeats = len(last.items) <= len(arguments) and arguments[-len(last.items) :] == last.items
         return last.items if repeats else []
-    return [result] if isinstance(last, Tensor) and result in arguments else []
+    return [result] if isinstance(last, (Tensor, TensorList)) and result in arguments else []
 
 
 _INDENT = "  "

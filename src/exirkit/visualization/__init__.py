@@ -16,6 +16,7 @@ from .page import memory_map_page as memory_map_page
 from .sizes import ProgramSizes as ProgramSizes
 from .sizes import SizeEntry as SizeEntry
 from .sizes import program_sizes as program_sizes
+from .sizes import sizes_of_manager as sizes_of_manager
 from .svg import memory_map_svg as memory_map_svg
 from .trace import generate_memory_trace as generate_memory_trace
 from .trace import memory_map_trace as memory_map_trace

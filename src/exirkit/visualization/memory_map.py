@@ -379,12 +379,17 @@ def memory_map_of_manager(
         ProgramVerifyError: EK601 to EK626, the emitted program is wrong.
         ModelError: EK667, a method is too large.
     """
-    names = {
+    names = manager_names(manager, method=method)
+    return _memory_map(read_program(manager.buffer), title, limits or {}, names, manager.view_bases, method)
+
+
+def manager_names(manager: ExecutorchProgramManager, *, method: str | None = None) -> dict[str, MethodNames]:
+    """Return what the planned graphs of a lowered program tell, by method; with `method`, of that one only."""
+    return {
         name: method_names(manager.exported_program(name), manager.debug_handle_map.get(name, {}))
         for name in sorted(manager.methods)
         if method in (None, name)
     }
-    return _memory_map(read_program(manager.buffer), title, limits or {}, names, manager.view_bases, method)
 
 
 def _memory_map(

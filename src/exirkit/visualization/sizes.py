@@ -13,11 +13,12 @@ from exirkit.emit import (
     OptionalTensorList,
     Program,
     Tensor,
-    TensorDataLocation,
     TensorList,
+    read_program,
 )
+from exirkit.program import ExecutorchProgramManager
 
-from .memory_map import MethodNames, steps_of
+from .memory_map import MethodNames, manager_names, steps_of
 
 
 @dataclass
@@ -94,13 +95,23 @@ def program_sizes(
                 if _is_stored(tensor) and _key(tensor) not in seen:
                     seen.add(_key(tensor))
                     for entries, name in ((operators, step.text), (modules, module), (dtypes, _dtype(tensor))):
-                        entries.add(name, _nbytes(tensor))
+                        entries.add(name, tensor.nbytes)
     for tensor in _tensors(program):
         if _is_stored(tensor) and _key(tensor) not in seen:
             seen.add(_key(tensor))
             for entries, name in ((operators, "unused"), (modules, ""), (dtypes, _dtype(tensor))):
-                entries.add(name, _nbytes(tensor))
+                entries.add(name, tensor.nbytes)
     return ProgramSizes(operators.sorted(), dtypes.sorted(), modules.sorted() if known else [])
+
+
+def sizes_of_manager(manager: ExecutorchProgramManager, *, depth: int | None = None) -> ProgramSizes:
+    """Return what takes space in a lowered program, with modules from its graphs.
+
+    Args:
+        manager: What `to_executorch` returns.
+        depth: How many parts the paths of modules keep.
+    """
+    return program_sizes(read_program(manager.buffer).program, manager_names(manager), depth=depth)
 
 
 def _tensors(program: Program) -> Iterator[Tensor]:
@@ -125,8 +136,7 @@ def _tensors_of(plan: ExecutionPlan, indices: Iterable[int]) -> Iterator[Tensor]
 
 
 def _is_stored(tensor: Tensor) -> bool:
-    extra = tensor.extra_tensor_info
-    return bool(tensor.data_buffer_idx) and (extra is None or extra.location is not TensorDataLocation.EXTERNAL)
+    return bool(tensor.data_buffer_idx) and tensor.external_name is None
 
 
 def _key(tensor: Tensor) -> tuple[str, int]:
@@ -136,10 +146,3 @@ def _key(tensor: Tensor) -> tuple[str, int]:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.scalar_type.dtype).removeprefix("torch.")
-
-
-def _nbytes(tensor: Tensor) -> int:
-    count = tensor.scalar_type.itemsize
-    for size in tensor.sizes:
-        count *= max(size, 0)
-    return count
