@@ -24,7 +24,7 @@ from .flatbuffer import FieldLayout as FieldLayout
 from .flatbuffer import Kind as Kind
 from .flatbuffer import TableLayout as TableLayout
 from .flatbuffer import layout_of as layout_of
-from .kernel_list import kernel_list as kernel_list
+from .kernel_list import needed_kernels as needed_kernels
 from .printer import format_program as format_program
 from .printer import print_program as print_program
 from .schema import AllocationDetails as AllocationDetails

@@ -11,7 +11,7 @@ from .schema import ExecutionPlan, KernelCall, OptionalTensorList, Program, Tens
 _ANY_TYPES = "default"
 
 
-def kernel_list(programs: Mapping[str, Program], *, with_types: bool = True) -> dict[str, Any]:
+def needed_kernels(programs: Mapping[str, Program], *, with_types: bool = True) -> dict[str, Any]:
     """Return the operators of programs, with the dtypes and dim orders that each is called with.
 
     Args:

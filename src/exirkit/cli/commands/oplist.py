@@ -32,13 +32,13 @@ def oplist(
     check_writable(output, ".yaml")
     import yaml
 
-    from exirkit.emit import kernel_list, open_program
+    from exirkit.emit import needed_kernels, open_program
 
     programs = {}
     for path in files:
         with open_program(path) as opened:
             programs[str(path)] = opened.program
-    document = kernel_list(programs, with_types=types)
+    document = needed_kernels(programs, with_types=types)
     text = yaml.safe_dump(document, sort_keys=True, allow_unicode=True)
     if output is not None:
         write_text(output, text)
