@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from .container import PteFile
+from .flatbuffer import Table
 from .printer import MethodListing, called_operator, plain, results_of, tensor_type
 from .schema import (
     DelegateCall,
@@ -25,7 +26,6 @@ from .schema import (
     KernelCall,
     MoveCall,
     OptionalTensorList,
-    Table,
     Tensor,
     TensorList,
 )

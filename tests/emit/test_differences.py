@@ -178,8 +178,8 @@ def test_bytes_by_their_writes(writes: list[tuple[int, int]], start: int, length
     for other in range(start + 1, 10):
         same = model[start : start + length] == model[other : other + length] and all(model[start : start + length])
         if memory.read(start, start + length) == memory.read(other, other + length):
-            held = {*model[start : start + length], *model[other : other + length]}
-            assert same or held == {b""}
+            seen = {*model[start : start + length], *model[other : other + length]}
+            assert same or seen == {b""}
     held = model[start : start + length]
     assert memory.is_touched(start, start + length) == any(held)
     written = [number for number, (at, size) in enumerate(writes) if (at, size) == (start, length)]
@@ -191,6 +191,7 @@ def test_states_are_compared() -> None:
     class Counting(torch.nn.Module):
         def __init__(self, start: float, step: float) -> None:
             super().__init__()
+            self.count: torch.Tensor
             self.register_buffer("count", torch.full((2,), start))
             self.step = step
 
