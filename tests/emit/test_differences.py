@@ -260,11 +260,11 @@ def test_freed_memory_does_not_matter() -> None:
 
 
 def test_references_that_lead_nowhere() -> None:
-    def hostile(made: Assembly, x: int, y: int) -> int:
+    def malformed(made: Assembly, x: int, y: int) -> int:
         made.value(TensorList(items=[len(made.plan.values), 10**6, -3]))
         made.value(IntList(items=[len(made.plan.values) - 1]))
         out = made.tensor([2, 3])
         made.call("aten::cat.out", len(made.plan.values) - 3, len(made.plan.values) - 2, 10**6, out, out)
         return out
 
-    assert compare(program(hostile), program(hostile)).is_same_meaning
+    assert compare(program(malformed), program(malformed)).is_same_meaning
