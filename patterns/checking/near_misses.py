@@ -16,8 +16,14 @@ from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.checking.attribute_trials import WITHOUT
 from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
-from exirkit.patterns.checking.pattern_execution import shapes_of, terms_on_way
-from exirkit.patterns.checking.pattern_programs import PatternInstance, instance_of, program_of, second_name
+from exirkit.patterns.checking.pattern_execution import raw_name, shapes_of, terms_on_way
+from exirkit.patterns.checking.pattern_programs import (
+    PatternInstance,
+    for_program,
+    instance_of,
+    program_of,
+    second_name,
+)
 from exirkit.patterns.checking.table_trials import Row, exchanged_rows, rows_of
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial, shown
 from exirkit.patterns.checking.value_root_trials import without_uses
@@ -417,7 +423,8 @@ class NearMisses:
             except RAISED:
                 continue
             if result is not None:
-                yield Attempt(trial.names, _text(other), self._against_replacement(trial, result))
+                without = replace(trial, names=_without_attribute(part.term, trial.names))
+                yield Attempt(without.names, _text(other), self._against_replacement(without, result))
 
     def _against_replacement(self, trial: Trial, result: list[Any]) -> str | None:
         try:
@@ -425,6 +432,14 @@ class NearMisses:
         except Exception as error:  # Whatever it raises, it is not what the pattern gives.
             return f"{type(error).__name__}"
         return disagreement(result, found, self.rule.rule.equiv)
+
+
+def _without_attribute(term: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a trial in which a variable that has an attribute is without what that means."""
+    found = dict(names)
+    if isinstance(term, Attributed) and isinstance(term.inner, Variable) and raw_name(term.inner.name) in names:
+        found[term.inner.name] = names[raw_name(term.inner.name)]
+    return found
 
 
 def _text(other: Any) -> str:
@@ -455,7 +470,7 @@ def pattern_instance(rule: CompiledRule, number: int, *, seed: int = 0) -> Patte
     """Return the n-th instance of a rule, for which all its guards hold, or None if that number gives none."""
     trials = _trials(rule, seed)
     trial, _ = trials.trial(number, profile="normal")
-    return None if trial is None else instance_of(trials, trial)
+    return None if trial is None else for_program(instance_of(trials, trial))
 
 
 def near_instances(
@@ -477,10 +492,10 @@ def near_instances(
         if part.kind == "guard":
             trial = None if part.is_structural else trials.trial(number, unless=part.index, profile="normal")[0]
             if trial is not None:
-                yield part.text, instance_of(trials, trial)
+                yield part.text, for_program(instance_of(trials, trial))
         elif whole is not None and part.kind != "uses":
             for _, changed in islice(variants(part, instance_of(trials, whole)), 1):
-                yield part.text, changed
+                yield part.text, for_program(changed)
 
 
 def takes_special_values(rule: CompiledRule) -> frozenset[str]:

@@ -124,6 +124,16 @@ def terms_on_way(pattern: Pattern, shape: Shape) -> Iterator[tuple[Part, list[Pa
         pending += below
 
 
+def mark_of(name: str, attribute: str) -> str:
+    """Return the key under which a run notes that a tensor has the value that its attribute means."""
+    return f"${name} @ {attribute}"
+
+
+def raw_name(name: str) -> str:
+    """Return the key under which a run keeps the value that a tensor had before its attribute was applied."""
+    return f"${name} without an attribute"
+
+
 class PatternRun:
     """One run of a pattern.
 
@@ -270,12 +280,14 @@ class PatternRun:
 
     def _give(self, term: Attributed, name: str) -> None:
         """Make the value of a tensor one that its attribute can have given."""
-        mark = f"${name} @ {term.attribute.name}"
-        if self.names.get(mark) or name not in self.names or id(term) in self.changed:
-            self.was_changed |= id(term) in self.changed
-            return
-        self.names[name] = self._meant(term, self.names[name])
-        self.names[mark] = True
+        mark = mark_of(name, term.attribute.name)
+        if id(term) in self.changed:
+            self.was_changed = True
+            self.names[name] = self.names.get(raw_name(name), self.names.get(name))
+        elif name in self.names and not self.names.get(mark):
+            self.names.setdefault(raw_name(name), self.names[name])
+            self.names[name] = self._meant(term, self.names[name])
+            self.names[mark] = True
 
     def _attributed(self, term: Attributed) -> Any:
         value = self.value(term.inner)

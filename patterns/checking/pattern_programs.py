@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.checking.attribute_trials import attribute_of
-from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape
+from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, mark_of, raw_name
 from exirkit.patterns.checking.trials import RuleTrials, Trial
 from exirkit.patterns.engine.meanings import with_meanings
 from exirkit.patterns.engine.report import RewriteReport
@@ -43,6 +43,7 @@ class PatternInstance:
         kinds: What each variable that is a tensor stands for in a program.
         changed: Literals that others take the place of, by identity.
         split: Values for the second and later occurrences of variables.
+        lists: Names of the elements of variables that are lists of tensors; the elements are in `names` and `kinds`.
     """
 
     rule: CompiledRule
@@ -51,6 +52,7 @@ class PatternInstance:
     kinds: Mapping[str, Kind]
     changed: Mapping[int, Any] = field(default_factory=dict)
     split: Mapping[str, Any] = field(default_factory=dict)
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any] | None:
         """Run the pattern.
@@ -63,6 +65,7 @@ class PatternInstance:
             The values of the roots; None if the pattern leaves something open, or has nothing of what is to be changed.
         """
         given = {**self.names, **values}
+        given.update({name: [given[one] for one in elements] for name, elements in self.lists.items()})
         # A second value for an occurrence of a tensor is a tensor of the program too.
         split = {name: values.get(second_name(name), value) for name, value in self.split.items()}
         run = PatternRun(self.rule.pattern, given, self.shape, builder, changed=self.changed, split=split)
@@ -90,6 +93,36 @@ def instance_of(trials: RuleTrials, trial: Trial) -> PatternInstance:
             is_stored = trials.rule.pattern.kind == "stored" and name == root_name(trials.rule.pattern)
             kinds[name] = "buffer" if is_stored else _kind(variable, value)
     return PatternInstance(trials.rule, names, trial.shape, kinds)
+
+
+def for_program(instance: PatternInstance) -> PatternInstance:
+    """Return an instance as programs can have it.
+
+    Tensors of lists have names of their own, and tensors of which the pattern demands an attribute are without what
+    it means: the program has a call for that.
+    """
+    names = dict(instance.names)
+    for term in attributed_terms(instance.rule.pattern.terms):
+        if not isinstance(term.inner, Variable):
+            continue
+        name = term.inner.name
+        if names.pop(mark_of(name, term.attribute.name), None):
+            names[name] = names.pop(raw_name(name), names[name])
+    return _with_elements(replace(instance, names=names))
+
+
+def _with_elements(instance: PatternInstance) -> PatternInstance:
+    names, kinds = dict(instance.names), dict(instance.kinds)
+    lists: dict[str, list[str]] = {}
+    for name, value in instance.names.items():
+        if isinstance(value, list) and _are_tensors(value):
+            lists[name] = [f"{name}[{place}]" for place in range(len(value))]
+            variable = getattr(instance.rule.variables.get(name), "element", None)
+            kind = _kind(variable, value[0]) if isinstance(variable, TensorVariable) else "input"
+            names.update(zip(lists[name], value, strict=True))
+            kinds.update(dict.fromkeys(lists[name], kind))
+            del names[name]
+    return replace(instance, names=names, kinds=kinds, lists=lists) if lists else instance
 
 
 def _kind(variable: TensorVariable, value: torch.Tensor) -> Kind:
@@ -156,8 +189,10 @@ def _with_marks(program: ExportedProgram, module: PatternModule) -> ExportedProg
         mark.attribute.write(calls[mark.number], mark.fields, _set_meta)
     inputs = dict(zip(module.inputs, _inputs_of(program), strict=False))
     for term in attributed_terms(module.trials.rule.pattern.terms):
-        name = getattr(term.inner, "name", None)
-        if isinstance(term.inner, Variable) and module.trial.names.get(f"${name} @ {term.attribute.name}"):
+        if not isinstance(term.inner, Variable):
+            continue
+        name = term.inner.name
+        if module.trial.names.get(mark_of(name, term.attribute.name)):
             if name not in inputs:
                 raise CannotRunError(f"{name} is stored, and has no attribute there")
             fields = attribute_of(module.trials.rule, module.trial.shape, module.trial.names, name, term.attribute)
