@@ -122,7 +122,7 @@ def bundled_program_file(table: BundledProgramTable) -> FileImage:
     Raises:
         ModelError: EK520, a value does not fit its field; EK525, 2 GiB or more.
     """
-    alignments = {BundledProgramTable: _PROGRAM_ALIGNMENT}
+    alignments: dict[type, int] = {BundledProgramTable: _PROGRAM_ALIGNMENT}
     encoded = encode(table, _IDENTIFIER, alignment=FORCE_ALIGN_BYTES, alignments=alignments)
     return FileImage(encoded.nbytes(), encoded.chunks())
 

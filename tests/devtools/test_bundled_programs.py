@@ -52,7 +52,7 @@ class Mixed(torch.nn.Module):
 class Channels(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+        self.conv = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.conv(x)

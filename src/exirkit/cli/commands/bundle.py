@@ -31,7 +31,7 @@ class BundleReport:
         program: The program in it.
         cases: Number of test cases by method.
         left_out: Methods without test cases, and why.
-        expected_from: `reference runtime`, or the model.
+        expected_from: `the reference runtime`, or the model.
         seed: What random inputs were made from.
         nbytes: Size of the file.
     """
@@ -97,7 +97,7 @@ def bundle(
                 steps("running the model")
                 suites = [_suite_of_model(exported, name, calls[name]) for name in names]
             else:
-                given = [read_inputs(inputs)] if inputs else None
+                given: list[Sequence[Any]] | None = [read_inputs(inputs)] if inputs else None
                 calls = {name: given or _drawn_calls(opened, name, cases, seed) for name in names}
                 steps("running the reference runtime")
                 suites = _suites_of_program(opened, calls, list(data or ()))
@@ -108,7 +108,7 @@ def bundle(
         program=os.fspath(file),
         cases={name: len(one) for name, one in calls.items()},
         left_out=left_out,
-        expected_from=model or "reference runtime",
+        expected_from=model or "the reference runtime",
         seed=seed,
         nbytes=made.nbytes,
     )
@@ -116,7 +116,7 @@ def bundle(
         print_json(report)
     else:
         for name, count in report.cases.items():
-            print_line(f"{name}: {counted(count, 'test case')}, outputs from {model or 'the reference runtime'}")
+            print_line(f"{name}: {counted(count, 'test case')}, outputs from {report.expected_from}")
         for name, reason in report.left_out.items():
             print_line(f"{name}: no test cases, since {reason}")
         print_line(f"{report.file} ({nbytes_text(report.nbytes)} bytes)")
@@ -145,7 +145,7 @@ def bundled_methods(opened: PteFile, method: str | None) -> tuple[list[str], dic
     return names, reasons
 
 
-def _drawn_calls(opened: PteFile, method: str, count: int, seed: int) -> list[list[Any]]:
+def _drawn_calls(opened: PteFile, method: str, count: int, seed: int) -> list[Sequence[Any]]:
     import torch
 
     from exirkit.cli.input_files import make_inputs

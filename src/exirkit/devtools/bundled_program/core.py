@@ -29,7 +29,7 @@ from exirkit.ir import Diagnostic, Location, TensorShapeDynamism, UsageError
 from .config import ConfigValue, MethodTestCase, MethodTestSuite
 
 _NUMBERS: dict[type, type[Int] | type[Bool] | type[Double]] = {int: Int, bool: Bool, float: Double}
-_FIELDS = {Int: "int_val", Bool: "bool_val", Double: "double_val"}
+_FIELDS: dict[type, str] = {Int: "int_val", Bool: "bool_val", Double: "double_val"}
 
 
 class BundledProgram:
@@ -179,4 +179,4 @@ def _stored_value(declared: object, value: ConfigValue) -> BundledValue:
         assert isinstance(declared, Tensor), "test cases were checked"
         return BundledValue(val=BundledTensor.of(value, list(declared.dim_order)))
     kind = _NUMBERS[type(value)]
-    return BundledValue(val=kind(**{_FIELDS[kind]: value}))
+    return BundledValue(val=kind.model_validate({_FIELDS[kind]: value}))
