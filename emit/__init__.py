@@ -1,5 +1,13 @@
 """How a program becomes bytes: program model, flatbuffer codec, the file formats on it, emitter, printers."""
 
+from .bundled_program import BundledMethodTestCase as BundledMethodTestCase
+from .bundled_program import BundledMethodTestSuite as BundledMethodTestSuite
+from .bundled_program import BundledProgramTable as BundledProgramTable
+from .bundled_program import BundledTensor as BundledTensor
+from .bundled_program import BundledValue as BundledValue
+from .bundled_program import bundled_program_file as bundled_program_file
+from .bundled_program import open_bundled_program as open_bundled_program
+from .bundled_program import read_bundled_program as read_bundled_program
 from .container import ExtendedHeader as ExtendedHeader
 from .container import PteFile as PteFile
 from .container import PteImage as PteImage

@@ -24,10 +24,10 @@ from exirkit.emit import (
     Program,
     PteFile,
     Tensor,
-    open_program,
 )
 from exirkit.patterns import book_of_operator, is_shipped, load_books
 
+from .bundles import open_program_or_bundle
 from .console import nbytes_text, print_line, print_table
 from .errors import WRONG_USAGE, CommandError
 
@@ -167,6 +167,7 @@ class InspectReport:
         largest_constants: At most five.
         external_constants: Constants whose data is in other files, each once.
         book_operators: Operators that the given books define.
+        test_cases: Number of test cases by method; None unless the file is a bundled program.
     """
 
     file: str
@@ -176,6 +177,7 @@ class InspectReport:
     largest_constants: list[ConstantReport]
     external_constants: list[ExternalConstantReport]
     book_operators: list[BookOperator]
+    test_cases: dict[str, int] | None = None
     ok: bool = True
 
 
@@ -203,16 +205,18 @@ def inspect_file(
     """
     nbytes = Path(path).stat().st_size
     register_operators(rules)
-    with open_program(path) as file:
+    file, bundle = open_program_or_bundle(Path(path))
+    with file:
         plans = chosen_plans(file.program, method)
         return InspectReport(
             book_operators=book_operators(file.program) if rules else [],
             file=str(path),
             nbytes=nbytes,
-            bytes_by_kind=bytes_by_kind(file, nbytes),
+            bytes_by_kind=bytes_by_kind(file, nbytes if bundle is None else len(bundle.table.program)),
             methods=[_method(plan, instructions, values) for plan in plans],
             largest_constants=_largest_constants(file.program),
             external_constants=_external_constants(file.program),
+            test_cases=None if bundle is None else dict(Counter(name for name, _ in bundle.cases)),
         )
 
 
