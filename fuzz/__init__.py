@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from .mutants import mutant_table as mutant_table
     from .mutants import run_mutation_bench as run_mutation_bench
     from .official import OfficialRuntime as OfficialRuntime
+    from .official import official_missing_reason as official_missing_reason
     from .oracles import Failure as Failure
     from .oracles import Verdict as Verdict
     from .oracles import check as check
@@ -120,7 +121,7 @@ _EXPORTS = {
     "generation": "PatternSource Policy RulePatterns features_of generate generate_with_pattern program_strategy "
     "shipped_operators shipped_policies",
     "mutants": "MutantResult MutationBenchOptions mutant mutant_table run_mutation_bench",
-    "official": "OfficialRuntime",
+    "official": "OfficialRuntime official_missing_reason",
     "oracles": "Failure Verdict check",
     "programs": "Program build check_program inputs_of module_source parse_program program_text tensor_source",
     "triage": "plain_line reduce skeleton",
