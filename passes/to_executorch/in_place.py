@@ -386,7 +386,8 @@ class _Insertion:
         for shifted in [one for one in index.users if one.target is ops.edge.aten.add.Scalar and one.args[1] == size]:
             for made in shifted.users:
                 if made.target is ops.edge.aten.where.self and made.args[1:] == (shifted, index):
-                    for one in (made.args[0], shifted, made):
+                    # Its first input is the comparison with 0.
+                    for one in (made.all_input_nodes[0], shifted, made):
                         self.editor.move(one, self.before)
                     return made
         return None
