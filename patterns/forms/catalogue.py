@@ -102,7 +102,7 @@ class Forms:
         """
         reader = self._by_identity.get(id(target))
         if reader is not None:
-            for values, inner in reader(node):
+            for values, inner in reader(node) if composites is None else composites.form_of(node, reader):
                 yield Reading(Arguments(values, self._ranks(values)), inner)
         yield from self.of_parts(node, target, composites)
 
