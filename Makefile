@@ -35,7 +35,8 @@ test-all: check ## set up, lint, and run all tests, as CI does
 quick: .venv/.dev ## the tests of `make test` that need no official runtime, without lint
 	$(BIN)/pytest -n $(JOBS) -m 'not slow and not executorch'
 
-check: lint types layers unused words docs ## lint, types, import contracts, unused code, banned phrases, docs
+check: .venv/.dev ## lint, types, import contracts, unused code, banned phrases, docs
+	$(MAKE) -j2 --no-print-directory --output-sync=target types lint docs unused words layers
 
 fmt: .venv/.dev ## rewrite files into shape
 	$(BIN)/ruff check --fix .

@@ -1,10 +1,8 @@
-"""How a program becomes bytes: program model, `.pte` codec and container, printers."""
+"""How a program becomes bytes: program model, flatbuffer codec, the file formats on it, emitter, printers."""
 
 from .container import ExtendedHeader as ExtendedHeader
-from .container import NamedBlob as NamedBlob
 from .container import PteFile as PteFile
 from .container import PteImage as PteImage
-from .container import data_file as data_file
 from .container import encode_program as encode_program
 from .container import lay_out as lay_out
 from .container import open_program as open_program
@@ -12,9 +10,10 @@ from .container import read_program as read_program
 from .container import restore as restore
 from .container import restore_mutable_data as restore_mutable_data
 from .container import restore_named_data as restore_named_data
-from .container import write_file as write_file
 from .emitter import EmitterOutput as EmitterOutput
 from .emitter import emit_program as emit_program
+from .file_kinds import FileKind as FileKind
+from .file_kinds import file_kind as file_kind
 from .flatbuffer import EncodedTable as EncodedTable
 from .flatbuffer import FieldLayout as FieldLayout
 from .flatbuffer import Kind as Kind
@@ -66,3 +65,13 @@ from .schema import SubsegmentOffsets as SubsegmentOffsets
 from .schema import Tensor as Tensor
 from .schema import TensorDataLocation as TensorDataLocation
 from .schema import TensorList as TensorList
+from .segments import FileImage as FileImage
+from .segments import NamedBlob as NamedBlob
+from .segments import TensorLayout as TensorLayout
+from .segments import write_file as write_file
+from .tensor_data import DataFile as DataFile
+from .tensor_data import FlatTensor as FlatTensor
+from .tensor_data import NamedTensorData as NamedTensorData
+from .tensor_data import data_file as data_file
+from .tensor_data import open_data_file as open_data_file
+from .tensor_data import read_data_file as read_data_file

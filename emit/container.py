@@ -1,4 +1,4 @@
-"""Program files: the extended header, a program laid out with its segments, data files beside it, and the way back.
+"""Program files: the extended header, a program laid out with its segments, and the way back.
 
 Constants, initial values, payloads and named data move into segments; what is opened shows them as views.
 
@@ -6,34 +6,24 @@ Constants, initial values, payloads and named data move into segments; what is o
 
 Segment 0 holds the constants, then follow the initial values of mutable buffers (if any), the payloads of delegates in
 the order of their first use, and the named data. Nothing of that is copied; the file is a sequence of views.
-
-    root offset, identifier FT01 | header | flatbuffer | padding | segment 0 | padding | segment 1 | ...
-
-The flatbuffer names the segments: `FlatTensor {version, segments: [DataSegment], named_data: [NamedData]}` with
-`DataSegment {offset, size}` and `NamedData {key, segment_index, tensor_layout}`. Delegates read bytes, so that no entry
-has a tensor layout.
-
-Source: the flat tensor schema of ExecuTorch, file identifier `FT01`, version 0.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from math import lcm, prod
+from math import prod
 from os import PathLike
-from pathlib import Path
 from struct import Struct
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import Final, Self
 
 from exirkit.ir import Diagnostic, Location, ModelError, UsageError
 
-from .flatbuffer import PREFIX_NBYTES, Chunk, EncodedTable, Fault, Table, UInt32, decode, encode, read_blob
+from .file_kinds import not_of_kind
+from .flatbuffer import PREFIX_NBYTES, EncodedTable, Fault, decode, encode
 from .schema import (
     FORCE_ALIGN_BYTES,
     IDENTIFIER,
@@ -42,7 +32,6 @@ from .schema import (
     BackendDelegateInlineData,
     Buffer,
     DataLocation,
-    DataSegment,
     ExecutionPlan,
     NamedData,
     Program,
@@ -51,6 +40,23 @@ from .schema import (
     Tensor,
     TensorDataLocation,
 )
+from .segments import (
+    SEGMENT_ALIGNMENT,
+    FileImage,
+    NamedBlob,
+    Segments,
+    UniqueBlobs,
+    align_up,
+    broken,
+    bytes_view,
+    check_alignment,
+    check_reference,
+    in_file,
+    malformed,
+    map_file,
+    segment_views,
+)
+from .tensor_data import DataFile
 
 HEADER_NBYTES: Final = 32
 # Headers without the last field, the size of the segments, are older but legal.
@@ -61,12 +67,6 @@ _HEADER: Final = Struct("<4sIQQQ")
 _LENGTH: Final = Struct("<I")
 _OLD_FIELDS: Final = Struct("<QQ")
 _NEW_FIELD: Final = Struct("<Q")
-
-_OTHER_FORMATS: Final = {
-    b"FT01": "a tensor data file (.ptd)",
-    b"BP08": "a bundled program (.bpte)",
-    b"ED00": "an execution trace (.etdp)",
-}
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,15 @@ def check_identifier(data: memoryview) -> None:
     """
     if len(data) < PREFIX_NBYTES:
         message = f"a file of {len(data)} bytes is too short to be a program"
-        raise _malformed("EK504", message, 0, f"at least {PREFIX_NBYTES} bytes")
+        raise malformed("EK504", message, 0, f"at least {PREFIX_NBYTES} bytes")
     identifier = bytes(data[4:8])
     if identifier == IDENTIFIER:
         return
     expected = IDENTIFIER.decode()
     if identifier[:2] == b"ET" and identifier[2:].isdigit():
         message = f"the file is a program of version {identifier.decode()}"
-        raise _malformed("EK503", message, 4, expected, "export the model again with a matching version")
-    what = _OTHER_FORMATS.get(identifier)
-    if bytes(data[:4]) == b"PK\x03\x04":
-        what = "a zip archive, as torch.save and torch.export.save write"
-    message = f"the file is {what}, not a program" if what else f"the file is not a program: it has {identifier!r}"
-    raise _malformed("EK502", message, 4, expected)
+        raise malformed("EK503", message, 4, expected, "export the model again with a matching version")
+    raise malformed("EK502", not_of_kind(data, "a program"), 4, expected)
 
 
 def read_header(data: memoryview) -> ExtendedHeader | None:
@@ -123,12 +119,12 @@ def read_header(data: memoryview) -> ExtendedHeader | None:
     if bytes(data[PREFIX_NBYTES : PREFIX_NBYTES + 4]) != _MAGIC:
         return None
     if len(data) < PREFIX_NBYTES + MINIMUM_HEADER_NBYTES:
-        raise _malformed("EK505", "the file ends inside its extended header", len(data))
+        raise malformed("EK505", "the file ends inside its extended header", len(data))
     (length,) = _LENGTH.unpack_from(data, PREFIX_NBYTES + 4)
     if length < MINIMUM_HEADER_NBYTES or PREFIX_NBYTES + length > len(data):
         message = f"the extended header gives itself {length} bytes"
         expected = f"{MINIMUM_HEADER_NBYTES} to {len(data) - PREFIX_NBYTES}"
-        raise _malformed("EK505", message, PREFIX_NBYTES + 4, expected)
+        raise malformed("EK505", message, PREFIX_NBYTES + 4, expected)
     program_size, base = _OLD_FIELDS.unpack_from(data, PREFIX_NBYTES + 8)
     size = _NEW_FIELD.unpack_from(data, PREFIX_NBYTES + 24)[0] if length >= HEADER_NBYTES else None
     header = ExtendedHeader(program_size, base, size)
@@ -140,76 +136,28 @@ def _check_header(header: ExtendedHeader, length: int, file_nbytes: int) -> None
     first = PREFIX_NBYTES + length
     if not first <= header.program_size <= file_nbytes:
         message = f"the extended header gives the program {header.program_size} bytes"
-        raise _malformed("EK505", message, PREFIX_NBYTES + 8, f"{first} to {file_nbytes}")
+        raise malformed("EK505", message, PREFIX_NBYTES + 8, f"{first} to {file_nbytes}")
     base = header.segment_base_offset
     if base and not header.program_size <= base <= file_nbytes:
         message = f"the extended header places the segments at byte {base}"
-        raise _malformed("EK505", message, PREFIX_NBYTES + 16, f"{header.program_size} to {file_nbytes}, or 0")
+        raise malformed("EK505", message, PREFIX_NBYTES + 16, f"{header.program_size} to {file_nbytes}, or 0")
     if header.segment_data_size is not None and base + header.segment_data_size > file_nbytes:
         message = f"the extended header gives the segments {header.segment_data_size} bytes"
         expected = f"at most {file_nbytes - base}: the file may be cut short"
-        raise _malformed("EK505", message, PREFIX_NBYTES + 24, expected)
-
-
-def _malformed(
-    code: str, message: str, offset: int, expected: str | None = None, hint: str | None = None
-) -> ProgramFormatError:
-    where = Location(node="header", offset_bytes=offset)
-    return ProgramFormatError(Diagnostic(code=code, message=message, location=where, expected=expected, hint=hint))
-
-
-SEGMENT_ALIGNMENT: Final = 128
+        raise malformed("EK505", message, PREFIX_NBYTES + 24, expected)
 
 
 @dataclass(frozen=True)
-class NamedBlob:
-    """Data that delegates find by a key, aligned to `alignment` bytes.
-
-    Raises:
-        UsageError: EK521 if `data` is not contiguous bytes.
-    """
-
-    data: Chunk
-    alignment: int = 1
-
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "data", read_blob(self.data))
-        except ValueError as error:
-            raise UsageError(Diagnostic.of("EK521", str(error))) from None
-
-
-@dataclass(frozen=True)
-class PteImage:
+class PteImage(FileImage):
     """The bytes of a program file, not yet in one place.
 
     Attributes:
         program: The program as it stands in the file.
         header: The extended header; `None` if no segment has a byte.
-        nbytes: Size of the file.
     """
 
     program: Program
     header: ExtendedHeader | None
-    nbytes: int
-    _chunks: tuple[Chunk, ...] = field(repr=False)
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the bytes in the order of the file; weights and payloads are views, not copies."""
-        yield from self._chunks
-
-    def to_bytes(self) -> bytes:
-        """Return the file as bytes, a copy."""
-        return b"".join(self._chunks)
-
-    def write_to(self, file: BinaryIO) -> int:
-        """Write the file to a stream and return the number of bytes written."""
-        for chunk in self._chunks:
-            rest = memoryview(chunk)
-            while len(rest):
-                # An unbuffered file may take less than it is given.
-                rest = rest[file.write(rest) :]
-        return self.nbytes
 
 
 def lay_out(
@@ -243,9 +191,9 @@ def lay_out(
         ModelError: EK513 or EK526 for delegates and payloads that do not match, EK520 and EK525 as
             `encode_program`.
     """
-    constant_alignment = _check_alignment("constant_tensor_alignment", constant_tensor_alignment)
-    payload_alignment = _check_alignment("delegate_alignment", delegate_alignment)
-    segments = _Segments(_check_alignment("segment_alignment", segment_alignment))
+    constant_alignment = check_alignment("constant_tensor_alignment", constant_tensor_alignment)
+    payload_alignment = check_alignment("delegate_alignment", delegate_alignment)
+    segments = Segments(check_alignment("segment_alignment", segment_alignment))
     _check_in_memory(program, mutable_data)
     update: dict[str, object] = {}
     if program.constant_buffer:
@@ -257,7 +205,8 @@ def lay_out(
     if extract_delegate_segments:
         update |= _extract_payloads(program, segments, payload_alignment)
     if named_data is not None:
-        update["named_data"] = _add_named_data(named_data, segments)
+        numbers = segments.add_named(named_data)
+        update["named_data"] = [NamedData(key=key, segment_index=index) for key, index in numbers.items()]
     update["segments"] = segments.table
     in_file = program.model_copy(update=update)
     encoded = encode_program(in_file, constant_alignment=constant_alignment, delegate_alignment=payload_alignment)
@@ -284,26 +233,10 @@ def encode_program(
     return encode(program, IDENTIFIER, alignment=FORCE_ALIGN_BYTES, alignments=alignments)
 
 
-def write_file(path: str | os.PathLike[str], image: PteImage) -> None:
-    """Write an image to a file, which appears (or changes) only when it is complete.
-
-    Raises:
-        OSError: The file cannot be written; what was there before is untouched.
-    """
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        with open(partial, "xb") as file:
-            image.write_to(file)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _image(program: Program, encoded: EncodedTable, segments: _Segments) -> PteImage:
+def _image(program: Program, encoded: EncodedTable, segments: Segments) -> PteImage:
     """Put header, flatbuffer and segments together; without any segment data there is no header."""
     if segments.nbytes == 0:
-        return PteImage(program, None, encoded.nbytes(), encoded.chunks())
+        return PteImage(encoded.nbytes(), encoded.chunks(), program, None)
     header_nbytes = align_up(HEADER_NBYTES, encoded.alignment)
     program_nbytes = encoded.nbytes(header_nbytes)
     base = align_up(program_nbytes, segments.alignment)
@@ -313,76 +246,12 @@ def _image(program: Program, encoded: EncodedTable, segments: _Segments) -> PteI
         *([bytes(base - program_nbytes)] if base > program_nbytes else []),
         *segments.chunks,
     )
-    return PteImage(program, header, base + segments.nbytes, chunks)
+    return PteImage(base + segments.nbytes, chunks, program, header)
 
 
-class _Segments:
-    """The segments laid out so far.
-
-    Attributes:
-        table: Place and size of each, relative to the start of the first.
-        chunks: Their bytes with the padding between them.
-        nbytes: Size of all that.
-        alignment: What the start of the first must be aligned to, so that the alignment of every one is kept.
-    """
-
-    def __init__(self, alignment: int) -> None:
-        self.table: list[DataSegment] = []
-        self.chunks: list[Chunk] = []
-        self.nbytes = 0
-        self.alignment = alignment
-        self._least_alignment = alignment
-
-    def add(self, chunks: Sequence[Chunk], alignment: int) -> int:
-        """Append a segment and return its index."""
-        for chunk in chunks:
-            _check_bytes(chunk)
-        alignment = lcm(self._least_alignment, alignment)
-        self.alignment = lcm(self.alignment, alignment)
-        start = align_up(self.nbytes, alignment)
-        size = sum(len(chunk) for chunk in chunks)
-        if start > self.nbytes:
-            self.chunks.append(bytes(start - self.nbytes))
-        self.chunks += (chunk for chunk in chunks if len(chunk))
-        self.nbytes = start + size
-        self.table.append(DataSegment(offset=start, size=size))
-        return len(self.table) - 1
-
-    def add_table(self, buffers: Sequence[Buffer], alignment: int) -> SubsegmentOffsets:
-        """Append a segment of many buffers, each aligned, and return where they are."""
-        chunks: list[Chunk] = []
-        offsets: list[int] = []
-        end = 0
-        for buffer in buffers:
-            start = align_up(end, alignment)
-            chunks += (bytes(start - end), buffer.storage)
-            offsets.append(start)
-            end = start + len(buffer.storage)
-        return SubsegmentOffsets(segment_index=self.add(chunks, alignment), offsets=offsets)
-
-
-class _UniqueBlobs:
-    """Numbers blobs such that equal ones have the same number."""
-
-    def __init__(self) -> None:
-        self.blobs: list[Chunk] = []
-        self._by_start: dict[tuple[int, bytes], list[int]] = {}
-
-    def number(self, blob: Chunk) -> int:
-        """Return the number of a blob equal to `blob`."""
-        # Hashing gigabytes of weights would take longer than writing them, and most differ in size or start.
-        similar = self._by_start.setdefault((len(blob), bytes(blob[:64])), [])
-        for number in similar:
-            if self.blobs[number] is blob or self.blobs[number] == blob:
-                return number
-        self.blobs.append(blob)
-        similar.append(len(self.blobs) - 1)
-        return similar[-1]
-
-
-def _extract_payloads(program: Program, segments: _Segments, alignment: int) -> dict[str, object]:
+def _extract_payloads(program: Program, segments: Segments, alignment: int) -> dict[str, object]:
     """Move payloads into segments, those that are equal into one; return what changes in the program."""
-    unique = _UniqueBlobs()
+    unique = UniqueBlobs()
     segment_of: dict[int, int] = {}
     inline: dict[int, int] = {}
     used: set[int] = set()
@@ -411,17 +280,6 @@ def _extract_payloads(program: Program, segments: _Segments, alignment: int) -> 
         raise ModelError(Diagnostic.of("EK526", message, location=where))
     empty = [BackendDelegateInlineData() for _ in inline]
     return {"execution_plan": plans, "backend_delegate_data": empty}
-
-
-def _add_named_data(named_data: Mapping[str, NamedBlob], segments: _Segments) -> list[NamedData]:
-    unique = _UniqueBlobs()
-    numbers = {key: unique.number(blob.data) for key, blob in named_data.items()}
-    alignments = [1] * len(unique.blobs)
-    for key, blob in named_data.items():
-        alignment = _check_alignment(f"the alignment of {key!r}", blob.alignment)
-        alignments[numbers[key]] = lcm(alignments[numbers[key]], alignment)
-    indices = [segments.add([blob], each) for blob, each in zip(unique.blobs, alignments, strict=True)]
-    return [NamedData(key=key, segment_index=indices[number]) for key, number in numbers.items()]
 
 
 def _check_in_memory(program: Program, mutable_data: Sequence[Buffer] | None) -> None:
@@ -454,75 +312,9 @@ def _check_delegates(plan: ExecutionPlan, count: int, where: str) -> None:
             raise ModelError(diagnostic)
 
 
-def _check_bytes(data: object) -> None:
-    """Reject data that was put into a model after it was validated."""
-    if not isinstance(data, (bytes, memoryview)):
-        message = f"program data is {type(data).__name__}"
-        raise ModelError(Diagnostic.of("EK520", message))
-
-
 def _not_in_memory(message: str, where: str) -> UsageError:
     hint = "give lay_out the result of the emitter or of restore"
     return UsageError(Diagnostic.of("EK522", message, location=Location(node=where), hint=hint))
-
-
-def _check_alignment(name: str, alignment: int | None) -> int:
-    if alignment is None:
-        return FORCE_ALIGN_BYTES
-    if alignment < 1 or alignment & (alignment - 1):
-        message = f"{name} is {alignment}"
-        raise UsageError(Diagnostic.of("EK521", message, expected="a power of two"))
-    return alignment
-
-
-def align_up(nbytes: int, alignment: int) -> int:
-    """Return the first multiple of an alignment that is not less than a number of bytes."""
-    return nbytes + -nbytes % alignment
-
-
-_IDENTIFIER: Final = b"FT01"
-# Magic, length of the header, offset and size of the flatbuffer, offset and size of the segments.
-_DATA_HEADER: Final = Struct("<4sIQQQQ")
-_DATA_HEADER_NBYTES: Final = 48
-
-
-class FlatTensor(Table):
-    """The flatbuffer of a data file; offsets of segments count from the first."""
-
-    version: UInt32 = 0
-    segments: list[DataSegment]
-    named_data: list[NamedData]
-
-
-def data_file(entries: Mapping[str, NamedBlob], *, segment_alignment: int = SEGMENT_ALIGNMENT) -> bytes:
-    """Return the bytes of a data file.
-
-    Args:
-        entries: Data by key, in the order in which it is written; equal data is written once.
-        segment_alignment: Alignment of the data in bytes, a power of two; more where an entry asks for more.
-    """
-    numbers: dict[bytes, int] = {}
-    chunks: list[bytes] = []
-    segments: list[DataSegment] = []
-    end = 0
-    for blob in entries.values():
-        data = bytes(blob.data)
-        if data in numbers:
-            continue
-        numbers[data] = len(segments)
-        # Both are powers of two.
-        start = align_up(end, max(segment_alignment, blob.alignment))
-        chunks += (bytes(start - end), data)
-        segments.append(DataSegment(offset=start, size=len(data)))
-        end = start + len(data)
-    named = [NamedData(key=key, segment_index=numbers[bytes(blob.data)]) for key, blob in entries.items()]
-    root = FlatTensor(segments=segments, named_data=named)
-    encoded = encode(root, _IDENTIFIER, alignment=FORCE_ALIGN_BYTES, alignments={})
-    nbytes = encoded.nbytes(_DATA_HEADER_NBYTES)
-    base = align_up(nbytes, segment_alignment)
-    header = _DATA_HEADER.pack(b"FH01", _DATA_HEADER.size, _DATA_HEADER_NBYTES, nbytes - _DATA_HEADER_NBYTES, base, end)
-    table = b"".join(encoded.chunks(header.ljust(_DATA_HEADER_NBYTES, b"\0")))
-    return table.ljust(base, b"\0") + b"".join(chunks)
 
 
 class PteFile:
@@ -532,12 +324,14 @@ class PteFile:
         program: The program as it stands in the file: constants and payloads are in segments.
         header: The extended header, if the file has one.
         segments: The bytes of `program.segments`.
+        data_files: Data files in which external tensors and named data are looked up, in their order.
     """
 
     def __init__(self, program: Program, header: ExtendedHeader | None, segments: Sequence[memoryview]) -> None:
         self.program = program
         self.header = header
         self.segments = list(segments)
+        self.data_files: tuple[DataFile, ...] = ()
         self._mapping: mmap.mmap | None = None
         self._is_closed = False
         self._segment_of_key: dict[str, int] | None = None
@@ -587,8 +381,24 @@ class PteFile:
         _check_index("inline payload", reference.index, len(payloads), first=0)
         return memoryview(payloads[reference.index].data)
 
+    def attach(self, data_files: Sequence[DataFile]) -> None:
+        """Let external tensors and named data be found in data files, instead of those attached before.
+
+        Raises:
+            UsageError: EK534, the program and a data file, or two data files, have data under one key.
+        """
+        places = dict.fromkeys(self._named(), "the program")
+        for number, file in enumerate(data_files):
+            where = file.path or f"data file {number}"
+            for key in file.keys:
+                if key in places:
+                    message = f"both {places[key]} and {where} have data under the key {key!r}"
+                    raise UsageError(Diagnostic.of("EK534", message))
+                places[key] = where
+        self.data_files = tuple(data_files)
+
     def named_data(self, key: str) -> memoryview:
-        """Return the bytes that the program stores under `key`.
+        """Return the bytes that the program, or a data file that is attached to it, stores under `key`.
 
         Raises:
             UsageError: EK524 if there is no such key.
@@ -596,15 +406,22 @@ class PteFile:
         index = self._named().get(key)
         if index is not None:
             return self._segment(index)
-        entries = self.program.named_data or []
-        close = get_close_matches(key, [entry.key for entry in entries], 1)
+        file = self.data_file_of(key)
+        if file is not None:
+            return file.data(key)
+        keys = [*self._named(), *(known for one in self.data_files for known in one.keys)]
+        close = get_close_matches(key, keys, 1)
         hint = f"did you mean {close[0]!r}?" if close else None
         message = f"the program has no named data {key!r}"
-        raise UsageError(Diagnostic.of("EK524", message, expected=f"{len(entries)} keys", hint=hint))
+        raise UsageError(Diagnostic.of("EK524", message, expected=f"{len(keys)} keys", hint=hint))
 
     def has_named_data(self, key: str) -> bool:
-        """Return whether the program stores bytes under `key`."""
-        return key in self._named()
+        """Return whether there are bytes under `key`, in the program or in a data file that is attached to it."""
+        return key in self._named() or self.data_file_of(key) is not None
+
+    def data_file_of(self, key: str) -> DataFile | None:
+        """Return the attached data file that has an entry with this key, None if there is none."""
+        return next((file for file in self.data_files if key in file), None)
 
     def _named(self) -> dict[str, int]:
         """Return the segments of all keys: a file may have as many tensors that ask as it has keys."""
@@ -658,7 +475,7 @@ def read_program(data: bytes | bytearray | memoryview | mmap.mmap) -> PteFile:
         ProgramFormatError: EK502 to EK518, saying what is wrong, at which byte and in which field.
         UsageError: EK521 if `data` is not contiguous bytes.
     """
-    view = _bytes_view(data)
+    view = bytes_view(data)
     check_identifier(view)
     header = read_header(view)
     program = decode_program(view[: header.program_size] if header else view)
@@ -686,33 +503,13 @@ def open_program(path: str | PathLike[str]) -> PteFile:
         ProgramFormatError: EK502 to EK518, with the path of the file.
         OSError: The file cannot be opened.
     """
-    with open(path, "rb") as file:
-        # An empty file cannot be mapped; reading it as no bytes gives the right diagnostic.
-        empty = file.seek(0, 2) == 0
-        mapping = None if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapping = map_file(path)
     try:
-        opened = read_program(b"" if mapping is None else mapping)
+        opened = read_program(mapping)
     except ModelError as error:
-        where = str(path)
-        raise ProgramFormatError(
-            each.model_copy(update={"location": each.location.model_copy(update={"file": where})})
-            for each in error.diagnostics
-        ) from None
-    opened._mapping = mapping
+        raise in_file(error, path) from None
+    opened._mapping = mapping if isinstance(mapping, mmap.mmap) else None
     return opened
-
-
-def _bytes_view(data: object) -> memoryview:
-    """Return `data` as a contiguous view of bytes."""
-    try:
-        view = memoryview(data)  # type: ignore[arg-type]
-    except TypeError:
-        view = None
-    if view is None or not view.c_contiguous:
-        message = f"a program cannot be read from {type(data).__name__}"
-        expected = "bytes, bytearray, mmap or a contiguous memoryview"
-        raise UsageError(Diagnostic.of("EK521", message, expected=expected))
-    return view.cast("B")
 
 
 def _segments(program: Program, header: ExtendedHeader | None, view: memoryview) -> list[memoryview]:
@@ -722,15 +519,7 @@ def _segments(program: Program, header: ExtendedHeader | None, view: memoryview)
     if header and base:
         size = header.segment_data_size
         end = len(view) if size is None else base + size
-    found = []
-    for index, segment in enumerate(program.segments):
-        start = base + segment.offset
-        if start + segment.size > end:
-            message = f"segment of {segment.size} bytes at {segment.offset} is outside the segment data"
-            expected = f"at most {end - base} bytes in all"
-            raise _broken("EK516", message, f"segments[{index}]", expected)
-        found.append(view[start : start + segment.size])
-    return found
+    return segment_views(program.segments, view, base, end)
 
 
 def _check_references(program: Program, segments: list[memoryview]) -> None:
@@ -738,34 +527,29 @@ def _check_references(program: Program, segments: list[memoryview]) -> None:
     constants = program.constant_segment
     if constants.offsets and program.constant_buffer:
         message = "constants are both in the program and in a segment"
-        raise _broken("EK519", message, "constant_segment", "one of the two to be empty")
+        raise broken("EK519", message, "constant_segment", "one of the two to be empty")
     _check_offsets(constants, segments, "constant_segment")
     for index, table in enumerate(program.mutable_data_segments or []):
         _check_offsets(table, segments, f"mutable_data_segments[{index}]")
     for index, entry in enumerate(program.named_data or []):
-        _check_reference(entry.segment_index, len(segments), f"named_data[{index}].segment_index")
+        check_reference(entry.segment_index, len(segments), f"named_data[{index}].segment_index")
     for number, plan in enumerate(program.execution_plan):
         for index, delegate in enumerate(plan.delegates):
             where = f"execution_plan[{number}].delegates[{index}].processed.index"
             inline = delegate.processed.location is DataLocation.INLINE
             count = len(program.backend_delegate_data if inline else segments)
-            _check_reference(delegate.processed.index, count, where)
-
-
-def _check_reference(index: int, count: int, where: str) -> None:
-    if index >= count:
-        raise _broken("EK513", f"index {index} has no data", where, f"less than {count}")
+            check_reference(delegate.processed.index, count, where)
 
 
 def _check_offsets(table: SubsegmentOffsets, segments: list[memoryview], where: str) -> None:
     if not table.offsets:
         return
-    _check_reference(table.segment_index, len(segments), f"{where}.segment_index")
+    check_reference(table.segment_index, len(segments), f"{where}.segment_index")
     floor, size = 0, len(segments[table.segment_index])
     for index, offset in enumerate(table.offsets):
         if not floor <= offset <= size:
             message = f"offset {offset} is outside its segment or before the one that precedes it"
-            raise _broken("EK517", message, f"{where}.offsets[{index}]", f"{floor} to {size}")
+            raise broken("EK517", message, f"{where}.offsets[{index}]", f"{floor} to {size}")
         floor = offset
 
 
@@ -779,12 +563,8 @@ def _prefix(data: memoryview, nbytes: int | None, what: str) -> memoryview:
     if nbytes is None:
         return data
     if not 0 <= nbytes <= len(data):
-        raise _broken("EK518", f"{what} has {len(data)} bytes, {nbytes} are wanted", what)
+        raise broken("EK518", f"{what} has {len(data)} bytes, {nbytes} are wanted", what)
     return data[:nbytes]
-
-
-def _broken(code: str, message: str, where: str, expected: str | None = None) -> ProgramFormatError:
-    return ProgramFormatError(Diagnostic(code=code, message=message, location=Location(node=where), expected=expected))
 
 
 # A constant that is followed by more than this is larger than its tensor; alignments are not.

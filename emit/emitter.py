@@ -9,7 +9,7 @@ first included.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -46,7 +46,6 @@ from exirkit.ir import (
     view,
 )
 
-from .container import NamedBlob
 from .schema import (
     BackendDelegate,
     Bool,
@@ -72,6 +71,7 @@ from .schema import (
     Tensor,
     TensorDataLocation,
 )
+from .segments import NamedBlob
 from .values import (
     ArgumentWriter,
     ConstantPool,
@@ -144,6 +144,7 @@ class MethodEmitter:
         self._view_bases: dict[int, int] = {}
         self._unplanned = _may_be_unplanned(program)
         self._contents: dict[TensorSpec, int] = {}
+        self._external: set[TensorSpec] = set()
         self._user_inputs: list[int] = []
         self._control_flow = ControlFlowEmitter(self)
 
@@ -207,7 +208,7 @@ class MethodEmitter:
             found = self.values.new(tensor_value(spec)) if isinstance(spec, TensorSpec) else self._number_input(node)
             self._user_inputs.append(found)
         elif spec.const:  # type: ignore[union-attr]
-            found = self._constant(spec, str(entry.target))  # type: ignore[arg-type]
+            found = self._constant(node, spec, str(entry.target))  # type: ignore[arg-type]
         else:
             found = self._mutable(node, spec, str(entry.target))  # type: ignore[arg-type]
         if isinstance(spec, TensorSpec):
@@ -230,7 +231,13 @@ class MethodEmitter:
             )
         return self.values.new(member)
 
-    def _constant(self, spec: TensorSpec, name: str) -> int:
+    def _constant(self, node: Node, spec: TensorSpec, name: str) -> int:
+        file = self._state.file_of_constant(node)
+        if file is not None:
+            self._state.external.add(file, name, self._stored_tensor(name), spec)
+            self._external.add(spec)
+            extra = ExtraTensorInfo(fully_qualified_name=name, location=TensorDataLocation.EXTERNAL)
+            return self.values.new(tensor_value(spec, is_planned=False, extra=extra))
         data = self._state.constants.add(self._stored_tensor(name), spec.dim_order, name)
         self._contents[spec] = data
         return self.values.new(tensor_value(spec, data_buffer_idx=data, is_planned=False))
@@ -370,6 +377,9 @@ class MethodEmitter:
 
     def _view(self, node: Node) -> Ids:
         spec: TensorSpec = node.meta["spec"]
+        if spec.const and spec.storage_base in self._external:
+            # The runtime finds data by the name of a whole tensor: a view of it is taken while the program runs.
+            return self._view_instruction(node, self._spec_ids.setdefault(spec, self.values.new(tensor_value(spec))))
         if spec.const and spec.storage_base is not None:
             data = self._contents[spec.storage_base]
             found = self.values.new(tensor_value(spec, data_buffer_idx=data, is_planned=False))
@@ -380,6 +390,9 @@ class MethodEmitter:
             base: Any = node.args[0]
             self._view_bases[cast(int, result)] = cast(int, self._ids[base])
             return result
+        return self._view_instruction(node, result)
+
+    def _view_instruction(self, node: Node, result: Ids) -> Ids:
         source = self._arguments.write(node, _BASE, node.args[0])
         sizes = self._arguments.write(node, _SIZES, node.args[1])
         call = make_table(KernelCall, op_index=self.operator(_ET_VIEW), args=[source, sizes, cast(int, result)])
@@ -735,7 +748,8 @@ class EmitterOutput:
         instruction_id_to_num_outs_map: For each method, the number of results of instructions by index.
         mutable_data: Initial contents of mutable buffers, entry 0 empty; None if there are none.
         named_data: Data that delegates find by a key.
-        external_data: Data that delegates find by a key in data files beside the program, by the name of the file.
+        external_data: Constants, and data that delegates find, by key in data files beside the program, by the name of
+            the file.
         view_bases: For each method, the value whose memory a view shows that needs no instruction, by the view's value.
     """
 
@@ -755,6 +769,7 @@ def emit_program(
     emit_stacktrace: bool = False,
     emit_mutable_buffer_names: bool = False,
     config_methods: Mapping[str, Any] | None = None,
+    file_of_constant: Callable[[Node], str | None] = lambda _node: None,
 ) -> EmitterOutput:
     """Emit methods of the ExecuTorch dialect as one program.
 
@@ -767,9 +782,11 @@ def emit_program(
         emit_stacktrace: Store the source lines of each instruction.
         emit_mutable_buffer_names: Store the names of mutable buffers.
         config_methods: Values by method name; each becomes a method that returns its value.
+        file_of_constant: Returns the name of the data file for the constant behind a placeholder, without `.ptd`, or
+            None for one that is to be in the program.
 
     Raises:
-        ModelError: EK551 to EK554, EK557, EK558, what the format cannot hold.
+        ModelError: EK533, two constants of one name; EK551 to EK554, EK557, EK558, what the format cannot hold.
         ContractError: EK550, EK556, memory is not planned.
         UsageError: EK555, EK559, a method is neither a program nor a constant, or two have one name.
 
@@ -779,7 +796,7 @@ def emit_program(
     named = {"forward": methods} if isinstance(methods, ExportedProgram) else dict(methods)
     constants = dict(config_methods or {})
     _check_names(named, constants)
-    state = ProgramState(emit_mutable_buffer_names=emit_mutable_buffer_names)
+    state = ProgramState(emit_mutable_buffer_names=emit_mutable_buffer_names, file_of_constant=file_of_constant)
     emitted = {
         name: MethodEmitter(name, program, state, emit_stacktrace=emit_stacktrace).emit()
         for name, program in sorted(named.items())
@@ -797,7 +814,7 @@ def emit_program(
         method_to_delegate_debug_id_map={name: method.delegate_handles for name, method in emitted.items()},
         instruction_id_to_num_outs_map={name: method.result_counts for name, method in emitted.items()},
         named_data=state.delegates.named_data or None,
-        external_data=state.delegates.external_data,
+        external_data=state.external_data(),
         mutable_data=initial_values if len(initial_values) > 1 else None,
         view_bases={name: method.view_bases for name, method in emitted.items()},
     )

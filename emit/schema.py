@@ -94,6 +94,11 @@ class ScalarType(IntEnum):
         return _DTYPES[self]
 
     @property
+    def is_plain(self) -> bool:
+        """Whether each element lies in bytes of its own, and its value follows from these alone."""
+        return self not in _NOT_PLAIN
+
+    @property
     def itemsize(self) -> int:
         """Size of one element in bytes."""
         return _DTYPES[self].itemsize
@@ -124,6 +129,17 @@ _DTYPES: Final[dict[ScalarType, torch.dtype]] = {
     ScalarType.UINT32: torch.uint32,
     ScalarType.UINT64: torch.uint64,
 }
+# Torch keeps scales with them, or several elements in one byte.
+_NOT_PLAIN: Final = frozenset(
+    {
+        ScalarType.QINT8,
+        ScalarType.QUINT8,
+        ScalarType.QINT32,
+        ScalarType.QUINT4X2,
+        ScalarType.QUINT2X4,
+        ScalarType.BITS16,
+    }
+)
 _FROM_DTYPE: Final[dict[torch.dtype, ScalarType]] = {dtype: scalar for scalar, dtype in _DTYPES.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b, sha256
@@ -14,9 +14,9 @@ from torch.fx import Node
 
 from exirkit.ir import Delegate, Diagnostic, FakeTensor, Location, ModelError, TensorSpec, locate, pytree
 
-from .container import NamedBlob
 from .flatbuffer import Table
 from .schema import (
+    FORCE_ALIGN_BYTES,
     AllocationDetails,
     BackendDelegate,
     BackendDelegateDataReference,
@@ -38,6 +38,7 @@ from .schema import (
     Tensor,
     TensorList,
 )
+from .segments import NamedBlob, TensorLayout
 
 # Bytes at the start and end of a constant that are compared before anything is hashed.
 _SAMPLE_NBYTES = 256
@@ -189,6 +190,36 @@ class DelegatePool:
                 )
 
 
+class ExternalConstants:
+    """Constants that lie in data files, by their names; equal contents are stored once in a file.
+
+    Attributes:
+        files: Entries by key, by the name of the file, without the suffix.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, dict[str, NamedBlob]] = {}
+
+    def add(self, file: str, name: str, tensor: torch.Tensor, spec: TensorSpec) -> None:
+        """Store a constant.
+
+        Raises:
+            ModelError: EK533, another constant has the same name; EK554, the tensor has no data.
+        """
+        _check_real(tensor, name)
+        layout = TensorLayout(
+            scalar_type=ScalarType.from_dtype(spec.dtype),
+            sizes=[int(size) for size in spec.shape],
+            dim_order=list(spec.dim_order),
+        )
+        blob = NamedBlob(contents(tensor, spec.dim_order), FORCE_ALIGN_BYTES, layout)
+        known = self.files.setdefault(file.removesuffix(".ptd"), {}).setdefault(name, blob)
+        if known is not blob and (known.layout != layout or known.data != blob.data):
+            raise ModelError(
+                Diagnostic.of("EK533", f"two different constants are called {name!r}", notes=(f"data file {file}",))
+            )
+
+
 @dataclass
 class ProgramState:
     """What all methods of a program share.
@@ -198,12 +229,31 @@ class ProgramState:
         constants: Contents of constants.
         initial_values: Initial contents of mutable buffers.
         delegates: What backends have made.
+        file_of_constant: Returns the name of the data file for the constant behind a placeholder, None for the program.
+        external: Constants in data files.
     """
 
     emit_mutable_buffer_names: bool = False
     constants: ConstantPool = field(default_factory=ConstantPool)
     initial_values: ConstantPool = field(default_factory=ConstantPool)
     delegates: DelegatePool = field(default_factory=DelegatePool)
+    file_of_constant: Callable[[Node], str | None] = lambda _node: None
+    external: ExternalConstants = field(default_factory=ExternalConstants)
+
+    def external_data(self) -> dict[str, dict[str, NamedBlob]]:
+        """Return the entries of all data files.
+
+        Raises:
+            ModelError: EK561, a delegate and a constant have different data under one key.
+        """
+        files = {file: dict(entries) for file, entries in self.external.files.items()}
+        for file, entries in self.delegates.external_data.items():
+            stored = files.setdefault(file.removesuffix(".ptd"), {})
+            for key, blob in entries.items():
+                if stored.setdefault(key, blob).data != blob.data:
+                    message = f"a delegate and a constant have different data under the key {key!r}"
+                    raise ModelError(Diagnostic.of("EK561", message, notes=(f"data file {file}",)))
+        return files
 
 
 TableT = TypeVar("TableT", bound=Table)

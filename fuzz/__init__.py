@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .generation import generate_with_pattern as generate_with_pattern
     from .generation import program_strategy as program_strategy
     from .generation import shipped_operators as shipped_operators
+    from .generation import shipped_policies as shipped_policies
     from .mutants import MutantResult as MutantResult
     from .mutants import MutationBenchOptions as MutationBenchOptions
     from .mutants import mutant as mutant
@@ -116,7 +117,7 @@ _EXPORTS = {
     "compilers": "ExirkitCompiler place_pipelines require_official rules_of_book rules_of_pipeline",
     "examination": "Examination GraphFailedError GraphResult GraphSession ResultComparison expectations_of",
     "generation": "PatternSource Policy RulePatterns features_of generate generate_with_pattern program_strategy "
-    "shipped_operators",
+    "shipped_operators shipped_policies",
     "mutants": "MutantResult MutationBenchOptions mutant mutant_table run_mutation_bench",
     "official": "OfficialRuntime",
     "oracles": "Failure Verdict check",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from .analysis import CALL_DELEGATE as CALL_DELEGATE
 from .analysis import COND as COND
+from .analysis import EXTERNAL_DATA_KEY as EXTERNAL_DATA_KEY
 from .analysis import MAP as MAP
 from .analysis import MUTATION_KINDS as MUTATION_KINDS
 from .analysis import SCAN as SCAN
@@ -26,6 +27,7 @@ from .analysis import graphs_by_path as graphs_by_path
 from .analysis import graphs_of_call as graphs_of_call
 from .analysis import has_effect as has_effect
 from .analysis import has_unbacked_symbols as has_unbacked_symbols
+from .analysis import is_external_constant as is_external_constant
 from .analysis import is_pure as is_pure
 from .analysis import is_static as is_static
 from .analysis import results_of_graph as results_of_graph

@@ -264,6 +264,18 @@ def stored_tensor(program: ExportedProgram, spec: InputSpec | None) -> torch.Ten
     return found if isinstance(found, torch.Tensor) else None
 
 
+EXTERNAL_DATA_KEY = "external_data_file"
+"""Entry of `node.meta` of a placeholder: name of the data file that is to hold its tensor, without `.ptd`.
+
+The user of the program may give it another file with other values under the same keys, so that nothing may be
+computed from these tensors while the program is lowered."""
+
+
+def is_external_constant(node: Node) -> bool:
+    """Return whether the tensor behind a placeholder is to lie in a data file, so that its value is unknown."""
+    return node.meta.get(EXTERNAL_DATA_KEY) is not None
+
+
 def results_of_graph(graph: Graph | GraphModule) -> list[Any]:
     """Return what a graph returns, as a list; empty if it has no output."""
     outputs = (graph.graph if isinstance(graph, GraphModule) else graph).find_nodes(op="output")

@@ -133,6 +133,8 @@ from .optimize.propagate import convertible_inputs as convertible_inputs
 from .optimize.propagate import counted_propagations as counted_propagations
 from .optimize.quantized_embeddings import FuseQuantizedEmbeddings as FuseQuantizedEmbeddings
 from .optimize.quantized_embeddings import has_quantized_embeddings as has_quantized_embeddings
+from .optimize.quantized_kernels import UseQuantizedKernels as UseQuantizedKernels
+from .optimize.quantized_kernels import has_quantized_blocks as has_quantized_blocks
 from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings
 from .pipelines.pipeline import Pipeline as Pipeline

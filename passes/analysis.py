@@ -25,6 +25,7 @@ from exirkit.ir import (
     delegate_of,
     has_unbacked_symbols,
     is_composite,
+    is_external_constant,
     is_pure,
     locate,
     stored_tensor,
@@ -203,10 +204,11 @@ class StoredValues:
     def tensor(self, node: Node) -> torch.Tensor | None:
         """Return the tensor behind an input that the program only reads; None for all other nodes.
 
-        Tensors without plain data in memory (sparse, quantized, fake, of a subclass) count as unknown.
+        Tensors without plain data in memory (sparse, quantized, fake, of a subclass) count as unknown, and so do those
+        that are to lie in data files.
         """
         tensor = self._stored.get(node)
-        if tensor is None or not is_plain_tensor(tensor) or self.is_written(node):
+        if tensor is None or not is_plain_tensor(tensor) or self.is_written(node) or is_external_constant(node):
             return None
         return None if storage_of(tensor) in self._mutable else tensor
 

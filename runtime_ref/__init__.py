@@ -5,8 +5,10 @@ from exirkit.ir import deprecated_names
 from .backends import BackendRegistry as BackendRegistry
 from .backends import DelegateContext as DelegateContext
 from .backends import LoadedDelegate as LoadedDelegate
+from .checks.calls import missing_data as missing_data
 from .checks.program import check_plan_kernels as check_plan_kernels
 from .checks.program import verify_program as verify_program
+from .interpreter.substitution import Substitution as Substitution
 from .kernels.registry import OperatorRegistry as OperatorRegistry
 from .limits import Limits as Limits
 from .metadata import MetadataIndexError as MetadataIndexError

@@ -12,9 +12,18 @@ from typing import Any, BinaryIO, TypeAlias
 
 import torch
 
-from exirkit.emit import ExecutionPlan, PteFile, Tensor, open_program, read_program
+from exirkit.emit import (
+    DataFile,
+    ExecutionPlan,
+    PteFile,
+    Tensor,
+    open_data_file,
+    open_program,
+    read_data_file,
+    read_program,
+)
 from exirkit.ir import Diagnostic, Location, UsageError
-from exirkit.runtime_ref.checks.calls import PlanFacts, operator_name
+from exirkit.runtime_ref.checks.calls import PlanFacts, missing_data, operator_name
 from exirkit.runtime_ref.interpreter.values import Arenas
 from exirkit.runtime_ref.kernels.registry import OperatorRegistry, default_registry
 from exirkit.runtime_ref.limits import Findings
@@ -22,6 +31,7 @@ from exirkit.runtime_ref.limits import Findings
 from .backends import BackendRegistry
 from .checks.program import check_delegate_calls, check_plan, check_program
 from .interpreter.interpreter import Interpreter
+from .interpreter.substitution import Substitution
 from .limits import Limits
 from .metadata import MethodMetadata
 from .sanitizer.interpreter import SanitizedInterpreter
@@ -35,6 +45,7 @@ UNKNOWN_KERNEL_HINT = (
 _MAX_SUGGESTIONS = 3
 
 ProgramSource: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Path | str | PteFile
+DataSource: TypeAlias = bytes | bytearray | memoryview | Path | str | DataFile
 
 
 class UnknownMethodError(UsageError, KeyError):
@@ -61,7 +72,9 @@ class Method:
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
 
-    def execute(self, inputs: Sequence[Any], *, numbers_vary: bool = False) -> list[Any]:
+    def execute(
+        self, inputs: Sequence[Any], *, numbers_vary: bool = False, substitution: Substitution | None = None
+    ) -> list[Any]:
         """Run the method once.
 
         Args:
@@ -69,6 +82,7 @@ class Method:
                 it is dynamic), and the numbers, texts and None with which the program was made.
             numbers_vary: Whether numbers may be others of the same kind: for backends whose delegates are programs,
                 since these are handed sizes that vary.
+            substitution: Values that take the place of those that kernels compute in this run.
 
         Returns:
             One entry per output: new tensors, numbers, texts, None, or lists of these.
@@ -78,7 +92,7 @@ class Method:
             ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given; EK660 to
                 EK666 if the memory sanitizer finds a wrong access.
         """
-        return self._interpreter.run(inputs, numbers_vary=numbers_vary)
+        return self._interpreter.run(inputs, numbers_vary=numbers_vary, substitution=substitution)
 
     @property
     def metadata(self) -> MethodMetadata:
@@ -148,9 +162,10 @@ class Program:
         """Check all methods.
 
         Raises:
-            ProgramVerifyError: EK601 to EK626.
+            ProgramVerifyError: EK601 to EK629. That data of another file is absent is found when a method is loaded.
         """
-        self._facts = check_program(self._file, self._registry, self._limits)
+        facts = check_program(self._file, self._registry, self._limits, needs_data=False)
+        self._facts = {name: each for name, each in facts.items() if not missing_data(self._file, self._plans[name])}
 
     @property
     def method_names(self) -> set[str]:
@@ -170,7 +185,7 @@ class Program:
 
         Raises:
             UnknownMethodError: EK646 if there is no such method.
-            ProgramVerifyError: EK601 to EK626 if the method is wrong; EK620 with one finding for each operator that
+            ProgramVerifyError: EK601 to EK629 if the method is wrong; EK620 with one finding for each operator that
                 is not registered, EK621 with one for each delegate whose backend is not registered.
         """
         plan = self._plan(name)
@@ -273,6 +288,7 @@ class Runtime:
         sanitize: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
         in_place: bool = False,
+        data_path: DataSource | Sequence[DataSource] | None = None,
         knowing: bool | None = None,
     ) -> Program:
         """Load a program.
@@ -293,18 +309,24 @@ class Runtime:
                 tensors before it have one place, dtype and size.
             in_place: For a sanitized run of a program planned with `in_place`: a result may overwrite exactly an
                 argument that nothing reads after the instruction, where its operator is declared to allow that.
+            data_path: Data file (`.ptd`), or several, in which tensors that are not in the program are found by their
+                names: path, bytes, or a file that has been read. Without one, loading a method that needs data fails.
             knowing: Deprecated name of `sanitize`.
 
         Raises:
-            ProgramFormatError: The file is damaged, of another version, or no program.
-            ProgramVerifyError: EK601 to EK626, the program cannot run.
-            UsageError: EK648 if `data` is none of these, or no such file exists.
+            ProgramFormatError: A file is damaged, of another version, or not what it should be.
+            ProgramVerifyError: EK601 to EK629, the program cannot run.
+            UsageError: EK648 if `data` is none of these, or no such file exists; EK534 if two files have data under one
+                key.
         """
         if knowing is not None:
             warnings.warn("load_program(knowing=) is deprecated: use sanitize=", DeprecationWarning, stacklevel=2)
             sanitize = knowing
+        file = _read(data)
+        if data_path is not None:
+            file.attach(_data_files(data_path))
         program = Program(
-            _read(data),
+            file,
             self.operator_registry,
             limits or Limits(),
             backends=self.backend_registry,
@@ -316,6 +338,24 @@ class Runtime:
         if verification is Verification.InternalConsistency:
             program.verify()
         return program
+
+
+def _data_files(sources: object) -> list[DataFile]:
+    if isinstance(sources, list | tuple):
+        return [_read_data(one) for one in sources]
+    return [_read_data(sources)]
+
+
+def _read_data(source: object) -> DataFile:
+    if isinstance(source, DataFile):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        return read_data_file(source)
+    try:
+        return open_data_file(source)
+    except OSError as error:
+        message = f"the data file cannot be opened: {error.strerror or error}"
+        raise UsageError(Diagnostic.of("EK648", message, location=Location(file=str(source)))) from None
 
 
 def _read(data: ProgramSource) -> PteFile:

@@ -23,8 +23,14 @@ hypothesis.settings.load_profile("exirkit")
 _skipped: list[str] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Node ids of what was collected, before any of it is deselected.
+COLLECTED = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make test` leaves out as `slow`; put the longest tests first, so that no worker is left with them."""
+    config.stash[COLLECTED] = [item.nodeid for item in items]
     quick_selection.mark_slow(items)
     items.sort(key=lambda item: "upstream_suites/" not in item.nodeid)
 

@@ -163,9 +163,9 @@ class Fault(Exception):  # noqa: N818 - never leaves the codec, which turns it i
         self.path.append(part)
         return self
 
-    def diagnostic(self) -> Diagnostic:
-        """Return the diagnostic for a user."""
-        path = "".join(reversed(self.path)).removeprefix(".") or "program"
+    def diagnostic(self, root: str = "program") -> Diagnostic:
+        """Return the diagnostic for a user; `root` is what the whole is called."""
+        path = "".join(reversed(self.path)).removeprefix(".") or root
         where = Location(node=path, offset_bytes=self.offset)
         return Diagnostic(code=self.code, message=self.message, location=where, expected=self.expected)
 

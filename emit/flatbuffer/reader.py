@@ -174,7 +174,7 @@ def _struct_of(scalars: list[_Span]) -> Struct:
     return Struct(pattern)
 
 
-def decode(model: type[TableT], data: memoryview, root: int | None = None) -> TableT:
+def decode(model: type[TableT], data: memoryview, root: int | None = None, *, what: str = "program") -> TableT:
     """Return the table of type `model` at byte `root` of `data`, a contiguous view of bytes.
 
     Blobs stay views of `data`; everything else is copied out of it.
@@ -183,6 +183,7 @@ def decode(model: type[TableT], data: memoryview, root: int | None = None) -> Ta
         model: Type of the root table.
         data: The flatbuffer.
         root: Where the root table is; by default where the first offset leads.
+        what: What the flatbuffer holds, for messages.
 
     Raises:
         Fault: EK506 to EK515, with the byte offset and the path of the field that is wrong.
@@ -190,14 +191,15 @@ def decode(model: type[TableT], data: memoryview, root: int | None = None) -> Ta
     position: int = encode.Get(packer.uoffset, data, 0) if root is None else root
     if position < PREFIX_NBYTES:
         raise Fault("EK506", f"the root table cannot be at byte {position}", 0, f"at least {PREFIX_NBYTES}")
-    table = _Decoder(data).table(layout_of(model), position)
+    table = _Decoder(data, what).table(layout_of(model), position)
     assert isinstance(table, model)
     return table
 
 
 class _Decoder:
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, what: str) -> None:
         self.data = data
+        self.what = what
         self.end = len(data)
         self.budget = BUDGET_FACTOR * self.end + BUDGET_SLACK_NBYTES
         self.plans: dict[tuple[TableLayout, int], TablePlan] = {}
@@ -210,12 +212,12 @@ class _Decoder:
             raise self.spent(position)
 
     def spent(self, position: int) -> Fault:
-        """Return the fault of a program for which the budget is not enough, noticed at `position`."""
+        """Return the fault of a file for which the budget is not enough, noticed at `position`."""
         return Fault(
             "EK515",
-            "the parts of the program are shared so much that it is far larger than its file",
+            f"the parts of the {self.what} are shared so much that it is far larger than its file",
             position,
-            f"at most {BUDGET_FACTOR} times the {self.end} bytes of the program",
+            f"at most {BUDGET_FACTOR} times the {self.end} bytes of the {self.what}",
         )
 
     def table(self, layout: TableLayout, position: int) -> Table:
@@ -263,7 +265,7 @@ class _Decoder:
                 "EK507",
                 f"vtable of {layout.name} gives itself {vtable_nbytes} bytes and the table {table_nbytes}",
                 vtable,
-                "even and at least 4, both inside the program",
+                f"even and at least 4, both inside the {self.what}",
             )
         self.spend(VTABLE_COST_NBYTES, vtable)
         known_nbytes = min(vtable_nbytes, 4 + 2 * layout.slots)
@@ -279,7 +281,7 @@ class _Decoder:
         """Follow the offset at byte `at` to something of at least 4 bytes."""
         offset: int = _UNPACK_U32(self.data, at)[0]
         if offset == 0 or at + offset + 4 > self.end:
-            where = "nowhere" if offset == 0 else f"outside the {self.end} bytes of the program"
+            where = "nowhere" if offset == 0 else f"outside the {self.end} bytes of the {self.what}"
             raise Fault("EK506", f"offset {offset} leads {where}", at, f"1 to {self.end - 4 - at}")
         return at + offset
 
@@ -299,13 +301,13 @@ class _Decoder:
     def bad_position(self, what: str, position: int, at: int | None = None) -> Fault:
         """Return the fault of something that cannot be at `position`, which the offset at byte `at` gives."""
         inside = 0 <= position <= self.end - 4
-        fault = "is not aligned" if inside else f"is outside the {self.end} bytes of the program"
+        fault = "is not aligned" if inside else f"is outside the {self.end} bytes of the {self.what}"
         code = "EK508" if inside else "EK506"
         return Fault(code, f"{what} at byte {position} {fault}", position if at is None else at)
 
     def past_end(self, what: str, position: int, nbytes: int) -> Fault:
         """Return the fault of something that is too long."""
-        message = f"{what} takes {nbytes} bytes, past the end of the program at byte {self.end}"
+        message = f"{what} takes {nbytes} bytes, past the end of the {self.what} at byte {self.end}"
         return Fault("EK509", message, position)
 
 

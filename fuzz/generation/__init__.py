@@ -16,12 +16,13 @@ from .patterns.programs import (
 )
 from .patterns.sources import WAYS, Candidate, PatternSource, RulePatterns, Way
 from .patterns.user_patterns import Pattern, sources_of
-from .policy import CONTROL_FLOW, FLOORS, Plan, Policy, ieee_policy
+from .policy import CONTROL_FLOW, FLOORS, QUANTIZATION, Plan, Policy, ieee_policy, shipped_policies
 from .strategies import program_strategy, programs
 
 __all__ = [
     "CONTROL_FLOW",
     "FLOORS",
+    "QUANTIZATION",
     "SURROUNDINGS",
     "WAYS",
     "Candidate",
@@ -54,5 +55,6 @@ __all__ = [
     "read_operators",
     "require_programs",
     "shipped_operators",
+    "shipped_policies",
     "sources_of",
 ]

@@ -51,6 +51,7 @@ def features_of(program: Program) -> frozenset[str]:
     view = _View(program, calls, {stored.name: stored for stored in program.stored}, uses)
     found = {name for name, test in _TESTS.items() if test(view)}
     found |= {call.op for _, _, call in calls if call.bodies}
+    found |= set(_schemes(view))
     return frozenset(found | {f"op:{call.op}" for _, _, call in calls})
 
 
@@ -183,6 +184,26 @@ def _is_quantized(view: _View) -> bool:
     casts = [dict(call.kwargs).get("dtype") for _, _, call in view.calls if call.op == "aten._to_copy.default"]
     rounds = any(call.op == "aten.round.default" for _, _, call in view.calls)
     return rounds and bool({torch.int8, torch.uint8} & {one for one in casts if isinstance(one, torch.dtype)})
+
+
+def _schemes(view: _View) -> Iterable[str]:
+    """Yield the schemes of `QUANTIZATION` that calls of a program belong to, as far as their operators tell."""
+    called = {
+        call.op.partition(".")[2].partition(".")[0] for _, _, call in view.calls if call.op.startswith(_QUANTIZED)
+    }
+    for name, operators in _OPERATORS_OF_SCHEMES.items():
+        if called & operators:
+            yield f"quantized_{name}"
+
+
+_QUANTIZED = "quantized_decomposed."
+_OPERATORS_OF_SCHEMES = {
+    "tensor": {"quantize_per_tensor"},
+    "channel": {"quantize_per_channel"},
+    "token": {"quantize_per_token"},
+    "dynamic": {"choose_qparams"},
+    "kernel": {"add", "mixed_linear", "mixed_mm", "embedding_byte", "embedding_4bit", "embedding_2bit"},
+}
 
 
 def _has_similar_calls(view: _View) -> bool:

@@ -15,18 +15,30 @@ from exirkit.ir import Diagnostic, UsageError
 from .choices import Choices, SeededChoices
 from .method.building import Building
 from .method.finishing import outputs_of, runs_of, trimmed_steps, use_remaining
-from .method.scope import Scope, preferred
+from .method.scope import Scope
 from .method.state import Writes
 from .method.values import FLOATS, Fact
-from .operators import binary, counting, creating, elementwise, images, indexing, joining, layers, reducing, viewing
+from .operators import (
+    binary,
+    counting,
+    creating,
+    elementwise,
+    images,
+    indexing,
+    joining,
+    layers,
+    quantizing,
+    reducing,
+    viewing,
+)
 from .operators.catalogue import Operator, shipped_operators
 from .operators.control_flow import BODY_FAMILIES, propose_control_flow
 from .operators.registry import PROPOSERS
 from .operators.similar import similar_call
 from .patterns.shipped_rules import insert_shipped_rule
-from .policy import CONTROL_FLOW, Plan, Policy, draw_plan
+from .policy import CONTROL_FLOW, QUANTIZATION, Plan, Policy, draw_plan
 
-FAMILIES = (creating, elementwise, binary, images, indexing, joining, layers, reducing, viewing)
+FAMILIES = (creating, elementwise, binary, images, indexing, joining, layers, quantizing, reducing, viewing)
 """Modules that fill the table of proposers when they are imported."""
 
 _DEFAULT = Policy()
@@ -72,7 +84,7 @@ def require_programs(policy: Policy) -> None:
         UsageError: EK821: the policy leaves no operator, or no dtype.
     """
     _require_choices(policy)
-    if not _allowed(policy.operators, policy.without, policy.portable_only, policy.unsupported):
+    if not _allowed(policy.operators, policy.without, policy.portable_only, policy.unsupported, policy.quantization):
         raise _wrong("it leaves no operator of the catalogue")
 
 
@@ -211,6 +223,9 @@ def _acts(scope: Scope, writes: Writes | None) -> list[Callable[[], None]]:
         if building.requests(kind):
             inner = _of_families(building.plan.policy, BODY_FAMILIES)
             acts.append(partial(propose_control_flow, scope, kind, inner))
+    acts += [
+        partial(quantizing.SCHEMES[name], scope) for name in QUANTIZATION if building.requests(f"quantized_{name}")
+    ]
     if building.requests("rule_pattern"):
         acts.append(partial(insert_shipped_rule, scope))
     if building.requests("two_writes") and writes is not None:
@@ -229,18 +244,8 @@ _NAMED = {
 _OF_OPTIONS = ("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.clone.default")
 
 
-def _quantize(scope: Scope) -> None:
-    value = scope.pick((torch.float32,), accept=preferred(scope, True))
-    if not scope.building.plan.policy.unsupported:
-        creating.quantize_in_steps(scope, value)
-        return
-    made = creating.quantized(scope, value)
-    if scope.choices.chance(0.8):
-        scope.must_use.append(creating.dequantize(scope, made))
-
-
 _SINGLE_ACTS: Mapping[str, Callable[[Scope], None]] = {
-    "quantized": _quantize,
+    "quantized": quantizing.quantize_somehow,
     "endless_slice": viewing.endless_slice,
     "inexact_numbers": binary.inexact_product,
     "similar_calls": similar_call,
@@ -291,20 +296,27 @@ _FACTORS = (1.0, 1.0, 4.0, 1.0, 0.5, 1.0, 2.0, 0.25)
 
 
 @lru_cache(maxsize=64)
-def _allowed(only: frozenset[str], without: frozenset[str], portable: bool, unsupported: bool) -> tuple[Operator, ...]:
+def _allowed(
+    only: frozenset[str], without: frozenset[str], portable: bool, unsupported: bool, quantization: bool
+) -> tuple[Operator, ...]:
     return tuple(
         operator
         for operator in shipped_operators()
         if (not only or operator.name in only)
         and operator.name not in without
-        and (operator.is_portable or not portable)
-        and (unsupported or not operator.is_unsupported or operator.name in only)
+        and (
+            (quantization and operator.family == "quantize")
+            or (
+                (operator.is_portable or not portable)
+                and (unsupported or not operator.is_unsupported or operator.name in only)
+            )
+        )
         and operator.weight > 0
     )
 
 
 def _key(policy: Policy) -> tuple[object, ...]:
-    return (policy.operators, policy.without, policy.portable_only, policy.unsupported)
+    return (policy.operators, policy.without, policy.portable_only, policy.unsupported, policy.quantization)
 
 
 def weighted_operators(plan: Plan) -> tuple[Sequence[Operator], Sequence[float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -60,6 +61,20 @@ _SURPLUS: Mapping[str, float] = {"two_writes": 1.5, "similar_calls": 1.6, "data_
 CONTROL_FLOW: Mapping[str, float] = {"cond": 0.15, "map": 0.06, "scan": 0.04, "while_loop": 0.04}
 """Features of programs that have control flow, and shares likewise."""
 
+QUANTIZATION: Mapping[str, float] = {
+    "tensor": 0.35,
+    "channel": 0.2,
+    "token": 0.15,
+    "dynamic": 0.15,
+    "weight": 0.3,
+    "embedding": 0.15,
+    "sum": 0.15,
+    "boundary": 0.2,
+    "half": 0.08,
+    "kernel": 0.15,
+}
+"""Schemes of programs that are quantized, and shares likewise: features `quantized_tensor` and so on."""
+
 # Programs with control flow take twice the time of others.
 _RARITY = 0.2
 
@@ -80,6 +95,7 @@ class Policy:
         portable_only: Leave out operators for which the official runtime has no portable kernel.
         special: How many of the float inputs have NaN, infinities, -0.0 and denormals in them; see `ieee_policy`.
         control_flow: Programs have the features of `CONTROL_FLOW` as often as is said there, and not a fifth as often.
+        quantization: Programs have the schemes of `QUANTIZATION` as often as is said there, and one of them each.
         rule_patterns: How many programs have the pattern of a shipped rule, which is applied to few others.
     """
 
@@ -105,6 +121,7 @@ class Policy:
     portable_only: bool = False
     special: float = 0.0
     control_flow: bool = False
+    quantization: bool = False
     rule_patterns: float = 0.12
     refused: InitVar[bool] = False
 
@@ -170,6 +187,11 @@ def ieee_policy() -> Policy:
     return Policy(operators=frozenset(names), dtypes=dtypes, special=0.7, shares=shares)
 
 
+def shipped_policies() -> Mapping[str, Path]:
+    """Return the files of the policies that come with exirkit, by name: fields of `Policy` as YAML."""
+    return {file.stem: file for file in sorted(Path(__file__).with_name("policies").glob("*.yaml"))}
+
+
 _PARENTS: Mapping[str, tuple[str, ...]] = {
     "two_symbols": ("dynamic",),
     "derived_size": ("dynamic",),
@@ -209,6 +231,9 @@ def draw_plan(choices: Choices, policy: Policy) -> Plan:
         }
     if policy.takes_all and choices.request("rule_pattern", policy.rule_patterns):
         requests.add("rule_pattern")
+    if policy.quantization:
+        schemes = {f"quantized_{name}" for name, share in QUANTIZATION.items() if choices.request(name, share)}
+        requests |= schemes or {f"quantized_{choices.pick(tuple(QUANTIZATION))}"}
     dtypes = _dtypes(choices, policy, "mixed_dtypes" in requests)
     # Small programs find more in the same time: eight operators is the median, what fits and guards included.
     calls = min(choices.integer(policy.least_calls, policy.most_calls) for _ in range(3))

@@ -164,22 +164,36 @@ class OfficialRuntime:
         return self._steps({"op": "session", "methods": methods}, pte, steps, timeout_s)
 
     def calls(
-        self, pte: bytes, calls: Sequence[tuple[str, Sequence[Value]]], *, timeout_s: float = 60.0
+        self,
+        pte: bytes,
+        calls: Sequence[tuple[str, Sequence[Value]]],
+        *,
+        data: bytes | None = None,
+        timeout_s: float = 60.0,
     ) -> OfficialResult:
         """Load a program as a module, whose methods have memory of their own, and make calls one after another.
 
         Args:
             pte: The bytes of a file.
             calls: Names of methods, each with the flat inputs of a call.
+            data: The bytes of a data file (`.ptd`).
             timeout_s: Seconds for everything together.
         """
         steps = [SessionStep(method, inputs) for method, inputs in calls]
-        return self._steps({"op": "calls"}, pte, steps, timeout_s)
+        return self._steps({"op": "calls"}, pte, steps, timeout_s, data)
 
     def _steps(
-        self, request: Header, pte: bytes | Path, steps: Sequence[SessionStep], timeout_s: float
+        self,
+        request: Header,
+        pte: bytes | Path,
+        steps: Sequence[SessionStep],
+        timeout_s: float,
+        data: bytes | None = None,
     ) -> OfficialResult:
         header, blobs = _program(pte)
+        if data is not None:
+            header["data"] = len(blobs)
+            blobs.append(data)
         listed: list[Header] = []
         for step in steps:
             inputs = None if step.inputs is None else [describe(value, blobs) for value in step.inputs]

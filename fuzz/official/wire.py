@@ -54,7 +54,9 @@ def describe(value: Value, blobs: list[bytes]) -> Header:
             return {"kind": "float", "hex": value.hex()}
         return {"kind": "plain", "value": value}
     order = list(value.dim_order()) if value.numel() and is_dense(value) else list(range(value.dim()))
-    elements = value.detach().permute(order).contiguous().reshape(-1).view(torch.uint8)
+    # A copy, since one element may have any stride.
+    flat = value.detach().permute(order).reshape(-1).clone(memory_format=torch.contiguous_format)
+    elements = flat.view(torch.uint8)
     blobs.append(elements.numpy().tobytes())
     return {
         "kind": "tensor",

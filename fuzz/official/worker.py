@@ -82,7 +82,8 @@ def answer_run(native: Any, request: Header, blobs: list[bytes]) -> Reply:
 def answer_calls(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     """Call methods of a module, which gives each of them memory of its own."""
     try:
-        module = native._load_for_executorch_from_buffer(blobs[request["program"]])
+        data = blobs[request["data"]] if "data" in request else None
+        module = native._load_for_executorch_from_buffer(blobs[request["program"]], data)
     except Exception as error:
         raise RejectedError("load-error", f"{type(error).__name__}: {error}") from error
     outputs: list[list[Header]] = []

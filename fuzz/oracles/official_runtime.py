@@ -24,7 +24,7 @@ _BLAMED = re.compile(r"KernelCall failed at instruction \d+:(\d+) in operator (\
 
 
 @functools.cache
-def _runtime() -> OfficialRuntime:
+def official_runtime() -> OfficialRuntime:
     """One warm worker for the whole process; it ends with it."""
     return OfficialRuntime()
 
@@ -51,7 +51,7 @@ class OfficialRuntimeRun(Oracle):
         comparison = ResultComparison(examination, self.name, "official-runtime", is_signed_zero_free=True)
         for method in examination.methods:
             calls = [list(inputs) for inputs in examination.inputs[method]]
-            answer = _runtime().run(data, calls, method=method, timeout_s=TIMEOUT_S)
+            answer = official_runtime().run(data, calls, method=method, timeout_s=TIMEOUT_S)
             rejected = [one for one in expected if one.location.method == method and is_ours]
             wrong = _compared(self.name, method, answer.failure, rejected, _has_jumps(data, method))
             if wrong is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from exirkit.ir import is_composite
+from exirkit.ir import OpOverload, is_composite
 
 from .inference import operator_named
 from .language import HIGHER_ORDER
@@ -54,5 +54,5 @@ def _may_show(operator: Any) -> tuple[str, ...]:
     Composite operators such as `dropout` may return an argument itself without saying so, and those that are called
     unsafe a view.
     """
-    silent = is_composite(operator) or "unsafe" in operator._schema.name
+    silent = (isinstance(operator, OpOverload) and is_composite(operator)) or "unsafe" in operator._schema.name
     return tuple(one.name for one in operator._schema.arguments if silent or one.alias_info is not None)

@@ -14,6 +14,7 @@ from exirkit.ir import (
     Inference,
     OpOverload,
     Strategy,
+    defined_operator,
     empty_meta_tensor,
     register_quantized_decomposed,
 )
@@ -63,10 +64,13 @@ class CallInference:
 
 @lru_cache(maxsize=4096)
 def operator_named(name: str) -> Any:
-    """Return the operator with a printed name, or None if nothing has registered it."""
+    """Return the operator with a printed name, or None if neither torch nor exirkit has it."""
     if name.startswith("quantized_decomposed."):
         register_quantized_decomposed()
     found: Any = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)
-    return found if isinstance(found, OpOverload) else None
+    if isinstance(found, OpOverload):
+        return found
+    library, _, rest = name.partition(".")
+    return defined_operator(f"{library}::{rest.removesuffix('.default')}")

@@ -98,8 +98,13 @@ class ExecutorchBackendConfig:
         delegate_alignment: Alignment of delegate payloads, in bytes; 16 when absent.
         sym_shape_eval_pass: Sizes are always bounded by their ranges.
         remove_view_copy: Let reshaping copies share the memory of their source.
-        external_constants: Store constants outside of the program; not supported yet.
-        external_mutable_weights: Store mutable weights outside of the program; not supported yet.
+        external_constants: Store constants in data files beside the program: all of them (but not lifted ones) in one
+            file, or each in the file whose name a function returns for its placeholder (None: in the program). Their
+            keys are their names in the model, and nothing is computed from their values, so that another file with
+            other values can take the place of the one written.
+        external_mutable_weights: Store parameters that have a gradient output in a data file.
+        fold_external_constants: Let optimization compute with the values of external constants. The program is faster
+            and smaller, and only the data file that is written with it fits: keys are then those of what was computed.
         emit_mutable_buffer_names: Store the names of mutable buffers in the program.
         do_quant_fusion_and_const_prop: Move, join, add and look up quantized values as integers where the runtime has
             kernels for it, and compute what follows from constants, as the pipeline `quant_fusion` says.
@@ -127,6 +132,7 @@ class ExecutorchBackendConfig:
     remove_view_copy: bool = True
     external_constants: bool | Callable[[Any], str | None] = False
     external_mutable_weights: bool = False
+    fold_external_constants: bool = False
     emit_mutable_buffer_names: bool = False
     do_quant_fusion_and_const_prop: bool = False
     run_reinplace_pass: bool = False

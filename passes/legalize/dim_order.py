@@ -94,7 +94,11 @@ class LegalizeDimOrder(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Visit every node once, in graph order; then at those of the bodies of control flow."""
-        graphs = [one.graph for one in all_editors(editor)]
+        editors = list(all_editors(editor))
+        if self.skip_dim_order:
+            for one in editors:
+                _leave_out_preserved(one)
+        graphs = [one.graph for one in editors]
         every = (value for graph in graphs for node in graph.nodes for value in _tensors(node))
         inputs = (node for graph in graphs for node in graph.find_nodes(op="placeholder"))
         if all(map(_is_row_major, every)) and all(map(_is_dense, inputs)):
@@ -107,6 +111,14 @@ class LegalizeDimOrder(Pass):
             with body.transaction(self.name, records_effect=False):
                 _BodyLegalizer(call, body, self.skip_dim_order).sweep()
                 self._legalize_bodies(body)
+
+
+def _leave_out_preserved(editor: GraphEditor) -> None:
+    """Leave `memory_format=preserve_format` out of clones: it is what they do without one, and no kernel takes it."""
+    for node in list(editor.graph.nodes):
+        if node.kwargs.get("memory_format") == torch.preserve_format and underlying(node.target) is _CLONE:
+            kwargs = {key: value for key, value in node.kwargs.items() if key != "memory_format"}
+            editor.retarget(node, node.target, node.args, kwargs, val=node.meta["val"])
 
 
 class _Legalizer:

@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from exirkit.ir import EdgeOpOverload, GraphEditor, OpOverload, called_graphs, named_arguments, ops, underlying
 from exirkit.passes.contract import BROKEN_BY_EDITS
 from exirkit.passes.to_aten.decompose_to_core import DecomposeToCore, is_library_composite
+from exirkit.passes.to_aten.quantized_decompositions import QUANTIZED_DECOMPOSITIONS
 from exirkit.passes.to_executorch.out_variants import OutVariantTable
 
 from .edge_calls import CallLegalization, EdgeCalls
@@ -149,6 +150,8 @@ def _of_dtype(calls: EdgeCalls, value: Any, dtype: torch.dtype) -> Node:
 class DecomposeLibraryOperators(DecomposeToCore):
     """Decompose the composite operators of libraries that have no out variant, in an Edge program.
 
+    So are operators of `quantized_decomposed` that have none: torch has functions for them, and no decomposition.
+
     What they decompose into are ATen operators, which the passes of `to_edge` legalize.
 
     Args:
@@ -173,9 +176,14 @@ class DecomposeLibraryOperators(DecomposeToCore):
 
     def edit(self, editor: GraphEditor) -> None:
         """Decompose the calls."""
+        table = dict(self._table)
         for node in list(editor.graph.nodes):
             if self.concerns(node, self._variants):
-                editor.retarget(node, underlying(node.target), val=node.meta["val"])
+                op: Any = underlying(node.target)
+                if op.name() in QUANTIZED_DECOMPOSITIONS:
+                    table[op] = QUANTIZED_DECOMPOSITIONS[op.name()]
+                editor.retarget(node, op, val=node.meta["val"])
+        self._table = table
         super().edit(editor)
 
     def _is_composite(self, op: OpOverload) -> bool:
@@ -187,7 +195,9 @@ class DecomposeLibraryOperators(DecomposeToCore):
         if not isinstance(node.target, EdgeOpOverload):
             return False
         op = underlying(node.target)
-        return isinstance(op, OpOverload) and is_library_composite(op) and table.find(op) is None
+        if not isinstance(op, OpOverload):
+            return False
+        return (is_library_composite(op) or op.name() in QUANTIZED_DECOMPOSITIONS) and table.find(op) is None
 
 
 def has_library_operators(program: ExportedProgram) -> bool:

@@ -38,6 +38,9 @@ _WANTED: Final[dict[str, dict[str, torch.dtype]]] = {
 }
 """The dtype that a kernel asks of an argument, by operators of `quantized_decomposed`."""
 
+_ZERO_POINTS_OF_32_BITS: Final = frozenset({"dequantize_per_channel", "dequantize_per_token"})
+"""Operators whose kernels take zero points of int32 and int64."""
+
 
 class LegalizeQuantized(Pass):
     """Cast what kernels of quantized operators do not take, since they end the process instead of reporting an error.
@@ -114,6 +117,9 @@ def _casts(node: Node, given: dict[str, Any]) -> Iterator[tuple[str, torch.dtype
     if name.startswith("embedding") and given.get("weight_zero_points") is not None:
         # The kernel reads both as what the result is.
         wanted |= dict.fromkeys(("weight_scales", "weight_zero_points"), node.meta["val"].dtype)
+    if name in _ZERO_POINTS_OF_32_BITS and given.get("zero_points") is not None:
+        is_taken = given["zero_points"].meta["val"].dtype in (torch.int32, torch.int64)
+        wanted |= {} if is_taken else {"zero_points": torch.int32}
     for argument, dtype in wanted.items():
         if given[argument].meta["val"].dtype is not dtype:
             yield argument, dtype

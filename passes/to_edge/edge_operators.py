@@ -342,7 +342,7 @@ class ConvertToEdgeOperators(Pass):
         names: dict[EdgeOpOverload, str] = {}
         for node in editor.graph.nodes:
             target = node.target
-            if node.op != "call_function" or not isinstance(target, OpOverload):
+            if node.op != "call_function" or not isinstance(target, OpOverload | DefinedOperator):
                 continue
             # Assertions are not operators of the Edge dialect: they stay until the graph is lowered further.
             if facts_of(target).traits >= {"assertion", "any_dialect"}:

@@ -367,6 +367,8 @@ class OperatorDefinition(Strict):
         define: Program over the names of the arguments.
         traits: Facts for the matcher, as in the catalogue of operators.
         cost: Estimate for rules that choose by cost, in nanoseconds per element.
+        registered_by: Package that registers the operator with torch when it is imported. The book then does not
+            register it, so that the package can be imported later; until then torch does not know the operator.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -377,6 +379,7 @@ class OperatorDefinition(Strict):
     traits: dict[str, Any] = {}
     out_variant: bool = True
     cost: float | None = None
+    registered_by: str | None = None
 
 
 class RuleSet(Strict):

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.fx import Node
 from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, OpOverload, SourceText, copy_program
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
+from exirkit.patterns.checking.adopted_operators import adopted_findings
 from exirkit.patterns.checking.loop_trials import loop_without_witness
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
 from exirkit.patterns.checking.pattern_execution import CannotRunError
@@ -271,8 +272,16 @@ def check_book(
             )
         )  # fmt: skip
     if wanted is None:
+        if not book.errors:
+            verdict.found += adopted_findings(book, partial(_definition, book), seed=seed)
         add_relations(verdict, relations_of_book(book), is_strict=is_strict)
     return verdict
+
+
+def _definition(book: LoadedBook, name: str) -> SourceText:
+    assert book.book is not None, "a book without errors was read"
+    text = book.book.ops[name].define
+    return SourceText(text) if book.source is None else book.source.text(("ops", name, "define"), text)
 
 
 def add_relations(verdict: BookVerdict, relations: Relations, *, is_strict: bool) -> None:

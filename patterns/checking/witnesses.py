@@ -123,7 +123,11 @@ def _context(book: LoadedBook) -> dict[str, Any]:
         return {}
     # A book that does not use what came later has the hash that it had before.
     later = {key for key in ("attributes", "tables") if getattr(book.book, key)}
-    return book.book.model_dump(mode="json", include={"macros", "ops", "traits", *later})
+    content = book.book.model_dump(mode="json", include={"macros", "ops", "traits", *later})
+    for one in content.get("ops", {}).values():
+        if one.get("registered_by") is None:
+            one.pop("registered_by", None)
+    return content
 
 
 def read_witnesses(path: str | Path) -> WitnessBook:

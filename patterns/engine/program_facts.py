@@ -24,6 +24,7 @@ from exirkit.ir import (
     SubgraphEditor,
     attribute_of,
     control_flow_call,
+    is_external_constant,
     is_module_program,
     is_pure,
     stored_tensor,
@@ -46,10 +47,10 @@ DEFAULT_BUDGET_NBYTES = 1 << 30
 class ConstantValues:
     """Constants of one program.
 
-    Constant are parameters, buffers that the program does not write to, lifted tensors, and what pure and deterministic
-    operators make of constants and literals, other than wide numbers of narrow integers: a rule that stored these would
-    undo quantization. Values may share memory with what the program stores: they are not to be
-    written to.
+    Constant are parameters, buffers that the program does not write to, lifted tensors (unless these are to lie in data
+    files), and what pure and deterministic operators make of constants and literals, other than wide numbers of narrow
+    integers: a rule that stored these would undo quantization. Values may share memory with what the program stores:
+    they are not to be written to.
 
     Args:
         program: The program, which may be edited meanwhile.
@@ -109,6 +110,10 @@ class ConstantValues:
         """Whether the program stores the tensor."""
         return self._kind(node) in STORED_KINDS
 
+    def is_external(self, node: Node) -> bool:
+        """Whether the tensor is to lie in a data file, so that its value is unknown."""
+        return is_external_constant(node)
+
     def stored_as(self, node: Node) -> tuple[InputKind, bool]:
         """Return how the program stores a tensor: kind of input, and whether it is part of the state dict."""
         spec = self._spec(node)
@@ -152,6 +157,8 @@ class ConstantValues:
 
     def _may_be_constant(self, node: Node) -> bool:
         if node.op == "placeholder":
+            if self.is_external(node):
+                return False
             return self._told(node) is not None or (self.is_stored(node) and not self.is_mutable(node))
         if node.op == "get_attr":
             return isinstance(attribute_of(node), torch.Tensor)
@@ -254,6 +261,11 @@ class BodyConstants(ConstantValues):
         operand = self._operand(node)
         return operand is not None and self.outer.is_mutable(operand)
 
+    def is_external(self, node: Node) -> bool:
+        """Whether the tensor is to lie in a data file, so that its value is unknown."""
+        operand = self._operand(node)
+        return operand is not None and self.outer.is_external(operand)
+
     def _may_be_constant(self, node: Node) -> bool:
         if node.op != "placeholder":
             return super()._may_be_constant(node)
@@ -278,8 +290,9 @@ RULE_KEY = "rewritten_by"
 
 _OF_STORED: dict[str, Callable[[ConstantValues, Node], bool]] = {
     "const": lambda constants, node: constants.is_constant(node),
-    "param": lambda constants, node: constants.is_parameter(node),
-    "buffer": lambda constants, node: constants.is_buffer(node),
+    # Rules compute with the values of these.
+    "param": lambda constants, node: constants.is_parameter(node) and not constants.is_external(node),
+    "buffer": lambda constants, node: constants.is_buffer(node) and not constants.is_external(node),
     "stored": lambda constants, node: constants.is_stored(node),
     "returned": lambda constants, node: constants.is_returned(node),
     "mutable": lambda constants, node: constants.is_mutable(node),
@@ -341,8 +354,8 @@ class ProgramFacts:
             case "pure":
                 return is_pure(x)
             case "input":
-                return x.op == "placeholder" and not (constants.is_parameter(x) or constants.is_buffer(x)
-                                                      or constants.is_constant(x))  # fmt: skip
+                known = (constants.is_parameter, constants.is_buffer, constants.is_constant, constants.is_external)
+                return x.op == "placeholder" and not any(answer(x) for answer in known)
         raise ValueError(f"there is no kind {kind!r} of values")
 
     def operator_name(self, x: Any) -> str:

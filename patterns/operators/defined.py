@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -14,24 +14,31 @@ import torch
 from pydantic import ValidationError
 
 from exirkit.ir import (
+    DefinedOperator,
     Diagnostic,
     ModelError,
     SourceText,
     TensorType,
     UsageError,
+    defined_operator,
     find_plugins,
+    has_kernel,
     load_plugin,
     parse_schema,
     underlying,
 )
+from exirkit.ir import define_operator as define_handle
 from exirkit.patterns.books.model import OperatorDefinition
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.expressions import ExpressionError
 from exirkit.patterns.syntax.programs import Program, Scope, compile_program
 from exirkit.patterns.syntax.terms import Operator
 
-_KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library]] = {}
+_KEPT: dict[str, tuple[str, Operator, Program, torch.library.Library | None]] = {}
 """By qualified name: what was defined, the operator, its program, and the library that must stay alive."""
+
+_ADOPTED: set[str] = set()
+"""Qualified names of operators that another library has registered with the schema that a book gives them."""
 
 _FILES: dict[str, str] = {}
 """By qualified name: the book that defined it first."""
@@ -65,7 +72,7 @@ class TensorBuilder:
 def define_operator(
     name: str, definition: OperatorDefinition, text: SourceText, schema: SourceText, scope: Scope
 ) -> Operator | None:
-    """Register an operator, or find it registered with the same meaning.
+    """Register an operator, or find it registered with the same meaning or, by another library, with the same schema.
 
     Args:
         name: `bk.add_relu`.
@@ -111,6 +118,11 @@ def definition_of(op: Operator) -> Program | None:
     return known[2] if known is not None else None
 
 
+def is_adopted(op: Operator) -> bool:
+    """Whether another library than a book computes an operator that a book defines."""
+    return getattr(underlying(op), "name", str)() in _ADOPTED
+
+
 def keep_definition(
     qualified: str, definition: OperatorDefinition, op: Operator, program: Program, library: torch.library.Library
 ) -> None:
@@ -152,16 +164,82 @@ def _register(
     if known is not None:
         return known[1]
     namespace, _, base = qualified.partition("::")
-    if hasattr(getattr(torch.ops, namespace), base) and _is_beside_others.get():
+    packet = getattr(getattr(torch.ops, namespace), base, None)
+    if packet is not None and _is_beside_others.get():
         digest = hashlib.sha256(meaning.encode()).hexdigest()[:10]
         namespace = f"{namespace}_{digest}"
         qualified = f"{namespace}::{base}"
         if qualified in _KEPT:
             return _KEPT[qualified][1]
-    elif hasattr(getattr(torch.ops, namespace), base):
-        scope.complain(place, "EK231", f"{qualified} is registered already, and not by a book", None, "rename it")
-        return None
+        packet = None
+    registered = getattr(packet, "default", None)
+    if registered is not None:
+        return _adopted(qualified, registered, meaning, definition, program, place, scope)
     return _made(namespace, base, qualified, meaning, definition, program, place, scope)
+
+
+# PyTorch's own operators mean what PyTorch says; no book gives them another meaning.
+_OF_TORCH = frozenset({"aten", "prim", "prims", "quantized", "quantized_decomposed"})
+_COMPUTING_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+
+
+def _adopted(
+    qualified: str,
+    op: Operator,
+    meaning: str,
+    definition: OperatorDefinition,
+    program: Program,
+    place: SourceText,
+    scope: Scope,
+) -> Operator | None:
+    """Return an operator that another library has registered, if its schema is that of the book."""
+    namespace, _, base = qualified.partition("::")
+    if namespace in _OF_TORCH:
+        message = f"{qualified} is an operator of PyTorch, which a book cannot define"
+        scope.complain(place, "EK231", message, None, "choose another namespace")
+        return None
+    if _outline(op._schema) != _outline(parse_schema(f"{qualified}{definition.schema_}")):
+        text = str(op._schema)
+        message = f"another library has registered {qualified} with another schema, {text[text.index('(') :]}"
+        hint = "write that schema and its meaning, or choose another namespace"
+        scope.complain(place, "EK231", message, None, hint)
+        return None
+    library = None
+    if not any(has_kernel(qualified, key) for key in _COMPUTING_KEYS):
+        # Only a schema, as packages give operators that run on their device alone.
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.impl(base, _computation(qualified, op._schema, program), "CompositeExplicitAutograd")
+    _KEPT[qualified] = (meaning, op, program, library)
+    _ADOPTED.add(qualified)
+    return op
+
+
+def _outline(schema: Any) -> list[tuple[Any, ...]]:
+    """Return what calls depend on: names, types and defaults of arguments, and types of results."""
+    arguments = [(one.name, str(one.type), one.kwarg_only, one.default_value, _alias(one)) for one in schema.arguments]
+    return [*arguments, *((str(one.type), _alias(one)) for one in schema.returns)]
+
+
+def _alias(one: Any) -> tuple[frozenset[str], bool] | None:
+    info = one.alias_info
+    return None if info is None else (frozenset(info.before_set), info.is_write)
+
+
+def _computation(qualified: str, schema: Any, program: Program) -> Callable[..., Any]:
+    """Return a function that runs the definition of an operator."""
+    names = [argument.name for argument in schema.arguments]
+    defaults = {one.name: one.default_value for one in schema.arguments if one.has_default_value()}
+    count = len(schema.returns)
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        try:
+            results = program.run(given, TensorBuilder())
+        except ExpressionError as error:
+            raise RuntimeError(f"{qualified}: {error}") from error
+        return results[0] if count == 1 else tuple(results)
+
+    return compute
 
 
 def _made(
@@ -174,6 +252,8 @@ def _made(
     place: SourceText,
     scope: Scope,
 ) -> Operator | None:
+    if definition.registered_by is not None:
+        return _handle(qualified, meaning, definition, program)
     library = torch.library.Library(namespace, "FRAGMENT")
     try:
         library.define(f"{base}{definition.schema_}", tags=(torch.Tag.pt2_compliant_tag,))
@@ -182,18 +262,7 @@ def _made(
         scope.complain(place, "EK230", f"torch does not take this schema: {message}", None)
         return None
     op = getattr(getattr(torch.ops, namespace), base).default
-    names = [argument.name for argument in op._schema.arguments]
-    defaults = {one.name: one.default_value for one in op._schema.arguments if one.has_default_value()}
-    count = len(op._schema.returns)
-
-    def compute(*args: Any, **kwargs: Any) -> Any:
-        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-        try:
-            results = program.run(given, TensorBuilder())
-        except ExpressionError as error:
-            raise RuntimeError(f"{qualified}: {error}") from error
-        return results[0] if count == 1 else tuple(results)
-
+    compute = _computation(qualified, op._schema, program)
     library.impl(base, compute, "CompositeExplicitAutograd")
     library.impl(base, compute, "Meta")
     if definition.out_variant:
@@ -202,22 +271,29 @@ def _made(
     return op
 
 
+def _handle(qualified: str, meaning: str, definition: OperatorDefinition, program: Program) -> Operator:
+    """Return an operator that torch does not know, so that the package that registers it can be imported later."""
+    found = defined_operator(qualified)
+    if found is None:
+        schema = f"{qualified}{definition.schema_}"
+        parsed = parse_schema(schema)
+        compute = _computation(qualified, parsed, program)
+        has_out = definition.out_variant and all(isinstance(one.type, TensorType) for one in parsed.returns)
+        written = f"{qualified}.out{_out_schema(definition, len(parsed.returns))}" if has_out else None
+        found = DefinedOperator(schema, compute, out_schema=written)
+        define_handle(found)
+    _KEPT[qualified] = (meaning, found, program, None)
+    return found
+
+
 def _define_out_variant(
     library: torch.library.Library, base: str, definition: OperatorDefinition, op: Operator, compute: Any
 ) -> None:
     returns = op._schema.returns
     if not all(isinstance(one.type, TensorType) for one in returns):
         return
-    head, _, _ = definition.schema_.strip().partition("->")
-    inside = head.strip()[1:-1].strip()
-    letters = [chr(ord("a") + index) for index in range(len(returns))]
-    outs = ["out"] if len(returns) == 1 else [f"out{index}" for index in range(len(returns))]
-    written = ", ".join(f"Tensor({letter}!) {out}" for letter, out in zip(letters, outs, strict=True))
-    star = "" if re.search(r"(^|,)\s*\*\s*(,|$)", inside) else "*, "
-    arguments = f"{inside}, {star}{written}" if inside else f"{star}{written}"
-    results = ", ".join(f"Tensor({letter}!)" for letter in letters)
-    results = results if len(returns) == 1 else f"({results})"
-    library.define(f"{base}.out({arguments}) -> {results}")
+    outs = _outs(len(returns))
+    library.define(f"{base}.out{_out_schema(definition, len(returns))}")
 
     def write(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(out) for out in outs]
@@ -227,6 +303,29 @@ def _define_out_variant(
         return targets[0] if len(outs) == 1 else tuple(targets)
 
     library.impl(f"{base}.out", write, "CompositeExplicitAutograd")
+
+
+def _outs(count: int) -> list[str]:
+    return ["out"] if count == 1 else [f"out{index}" for index in range(count)]
+
+
+def _out_schema(definition: OperatorDefinition, count: int) -> str:
+    """Return arguments and results of an out variant.
+
+    Args:
+        definition: Of the operator.
+        count: How many tensors it returns.
+    """
+    head, _, _ = definition.schema_.strip().partition("->")
+    inside = head.strip()[1:-1].strip()
+    letters = [chr(ord("a") + index) for index in range(count)]
+    outs = _outs(count)
+    written = ", ".join(f"Tensor({letter}!) {out}" for letter, out in zip(letters, outs, strict=True))
+    star = "" if re.search(r"(^|,)\s*\*\s*(,|$)", inside) else "*, "
+    arguments = f"{inside}, {star}{written}" if inside else f"{star}{written}"
+    results = ", ".join(f"Tensor({letter}!)" for letter in letters)
+    results = results if count == 1 else f"({results})"
+    return f"({arguments}) -> {results}"
 
 
 # Operators that installed distributions offer

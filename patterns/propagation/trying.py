@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 import torch
 
 from exirkit.ir import Diagnostic, without_machine_libraries
+from exirkit.patterns.books.loading import compile_book
+from exirkit.patterns.books.model import RuleBook
+from exirkit.patterns.checking.adopted_operators import adopted_findings
+from exirkit.patterns.matching.compiled_rule import texts_of
 
 from .claims import check_claims
 from .declaration import Propagation
@@ -35,8 +39,8 @@ class PropagationVerdict:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.found
+        """Whether no error was found."""
+        return not any(one.severity == "error" for one in self.found)
 
 
 def check_propagation(made: Propagation | Inference, *, seed: int = 0, trials: int = TRIALS) -> PropagationVerdict:
@@ -49,7 +53,8 @@ def check_propagation(made: Propagation | Inference, *, seed: int = 0, trials: i
 
     Returns:
         What is wrong with its form (then nothing is tried) or was found by trials: EK292 to EK295 for one that chooses
-        values; EK255, a claim is not true, and EK293, it cannot be tried, for one that infers.
+        values; EK255, a claim is not true, and EK293, it cannot be tried, for one that infers. EK236, an operator that
+        another library has registered computes something else than `define` says.
     """
     verdict = PropagationVerdict(made.model.id, made.source.file, found=list(made.found))
     if verdict.found:
@@ -58,4 +63,12 @@ def check_propagation(made: Propagation | Inference, *, seed: int = 0, trials: i
     with torch.no_grad(), without_machine_libraries():
         check = check_claims(made, seed, trials) if isinstance(made, Inference) else check_squares(made, seed, trials)
     verdict.rows, verdict.found = check
+    verdict.found += _adopted(made, seed)
     return verdict
+
+
+def _adopted(made: Propagation | Inference, seed: int) -> list[Diagnostic]:
+    if not made.model.ops:
+        return []
+    book = compile_book(RuleBook(rulebook=1, namespace="propagation", ops=made.model.ops), made.source.file, texts_of)
+    return list(adopted_findings(book, lambda name: made.source.text(("ops", name, "define")), seed=seed))

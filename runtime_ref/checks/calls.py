@@ -25,9 +25,9 @@ from exirkit.emit import (
     MoveCall,
     OptionalTensorList,
     PteFile,
-    ScalarType,
     Tensor,
     TensorDataLocation,
+    TensorLayout,
     TensorList,
 )
 from exirkit.runtime_ref.kernels.kernel import SCALAR_KINDS, Kernel, KernelKind, Slot
@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from exirkit.runtime_ref.kernels.registry import OperatorRegistry
 
 
-# Element types without plain storage: torch keeps scales with them, or several elements in one byte.
-_UNSUPPORTED = frozenset(
-    (
-        ScalarType.QINT8,
-        ScalarType.QUINT8,
-        ScalarType.QINT32,
-        ScalarType.QUINT4X2,
-        ScalarType.QUINT2X4,
-        ScalarType.BITS16,
-    )
-)
-
 # What the items of a list name, and the least item.
 _LISTS: Final[dict[type, tuple[type, int]]] = {
     IntList: (Int, 0),
@@ -58,8 +46,18 @@ _LISTS: Final[dict[type, tuple[type, int]]] = {
 }
 
 
-def check_values(file: PteFile, plan: ExecutionPlan, findings: Findings, limits: Limits) -> None:
-    """Check every value of a plan by itself, and the arenas that tensors are placed in."""
+def check_values(
+    file: PteFile, plan: ExecutionPlan, findings: Findings, limits: Limits, *, needs_data: bool = True
+) -> None:
+    """Check every value of a plan by itself, and the arenas that tensors are placed in.
+
+    Args:
+        file: The program and its data.
+        plan: The method.
+        findings: Take what is found.
+        limits: How large things may be.
+        needs_data: Whether data that is to be in another file has to be there.
+    """
     _check_arenas(plan, findings, limits)
     kinds = [type(entry.val) for entry in plan.values]
     for index, kind in enumerate(kinds):
@@ -71,7 +69,7 @@ def check_values(file: PteFile, plan: ExecutionPlan, findings: Findings, limits:
             _check_items(listed.items, kinds, wanted, findings, index, lowest=lowest)
         elif kind is Tensor:
             tensor: Any = plan.values[index].val
-            _TensorCheck(file, plan, findings, limits, index, tensor).run()
+            _TensorCheck(file, plan, findings, limits, index, tensor, needs_data).run()
 
 
 def is_constant(tensor: Tensor) -> bool:
@@ -136,6 +134,7 @@ class _TensorCheck:
     _limits: Limits
     _index: int
     _tensor: Tensor
+    _needs_data: bool
 
     def run(self) -> None:
         """Check shape and layout first: places in memory mean nothing before those hold."""
@@ -180,7 +179,7 @@ class _TensorCheck:
 
     def _check_features(self) -> None:
         tensor = self._tensor
-        if tensor.scalar_type in _UNSUPPORTED:
+        if not tensor.scalar_type.is_plain:
             self._add("EK618", f"element type {tensor.scalar_type.name} cannot be computed with")
         if tensor.layout != 0:
             self._add("EK618", f"layout {tensor.layout} is not supported", "0, strided")
@@ -247,10 +246,41 @@ class _TensorCheck:
         tensor = self._tensor
         name = tensor.extra_tensor_info.fully_qualified_name if tensor.extra_tensor_info else None
         if name is None or not self._file.has_named_data(name):
-            self._add("EK619", f"the data of {name!r} is in another file", "named data of this file")
-        elif len(self._file.named_data(name)) < extent_nbytes(tensor):
-            message = f"named data {name!r} has {len(self._file.named_data(name))} bytes"
+            if name is None or self._needs_data:
+                expected = "an entry of this name in a data file that is given"
+                self._add("EK619", f"the data of {name!r} is in another file", expected)
+            return
+        file = self._file.data_file_of(name)
+        if file is not None and not self._has_layout(name, file.layout(name)):
+            return
+        available = len(self._file.named_data(name))
+        if available < extent_nbytes(tensor):
+            message = f"named data {name!r} has {available} bytes"
             self._add("EK613", message, f"at least {extent_nbytes(tensor)} bytes")
+
+    def _has_layout(self, name: str, found: TensorLayout | None) -> bool:
+        tensor = self._tensor
+        if found is None:
+            self._add("EK629", f"{name!r} is a blob in the data file", "a tensor")
+            return False
+        pairs = (
+            ("element type", found.scalar_type.name, tensor.scalar_type.name),
+            ("sizes", _brief(found.sizes), _brief(tensor.sizes)),
+            ("dim order", _brief(found.dim_order), _brief(tensor.dim_order)),
+        )
+        for what, here, wanted in pairs:
+            if here != wanted:
+                self._add("EK629", f"{name!r} has {what} {here} in the data file", f"{wanted}, as the program says")
+                return False
+        return True
+
+
+def missing_data(file: PteFile, plan: ExecutionPlan) -> list[str]:
+    """Return the names of the tensors of a method whose data is in files that are not there, each once."""
+    tensors = (entry.val for entry in plan.values if isinstance(entry.val, Tensor) and is_external(entry.val))
+    extras = (tensor.extra_tensor_info for tensor in tensors)
+    names = dict.fromkeys(extra.fully_qualified_name or "" for extra in extras if extra is not None)
+    return [name for name in names if not file.has_named_data(name)]
 
 
 def data_of(file: PteFile, tensor: Tensor) -> memoryview:

@@ -137,7 +137,13 @@ def _decoded(number: int, slot: Slot | None) -> Fact:
     return meant if isinstance(meant, int | float) else number
 
 
-def verify_program(file: PteFile, *, registry: OperatorRegistry | None = None, limits: Limits | None = None) -> None:
+def verify_program(
+    file: PteFile,
+    *,
+    registry: OperatorRegistry | None = None,
+    limits: Limits | None = None,
+    needs_data: bool = True,
+) -> None:
     """Check every method of a program that has been read; find as much as possible in one go.
 
     Kernels that are not registered are not a finding here: another runtime may have them. `load_method` reports
@@ -147,20 +153,23 @@ def verify_program(file: PteFile, *, registry: OperatorRegistry | None = None, l
         file: The program and its data.
         registry: Operators whose calls are checked against their schemas; by default all that run here.
         limits: How large things may be.
+        needs_data: Whether data that is to be in another file has to be there.
 
     Raises:
-        ProgramVerifyError: EK601 to EK626, up to fifty findings, each with the method, the value or instruction,
+        ProgramVerifyError: EK601 to EK629, up to fifty findings, each with the method, the value or instruction,
             and what would have been right.
     """
-    check_program(file, registry or default_registry(), limits or Limits())
+    check_program(file, registry or default_registry(), limits or Limits(), needs_data=needs_data)
 
 
-def check_program(file: PteFile, registry: OperatorRegistry, limits: Limits) -> dict[str, PlanFacts]:
+def check_program(
+    file: PteFile, registry: OperatorRegistry, limits: Limits, *, needs_data: bool = True
+) -> dict[str, PlanFacts]:
     """Check every method as `verify_program` does, and return what their instructions do."""
     findings = Findings()
     check_method_names(file, findings)
     facts = {
-        plan.name: check_plan(file, plan, findings, registry=registry, limits=limits)
+        plan.name: check_plan(file, plan, findings, registry=registry, limits=limits, needs_data=needs_data)
         for plan in file.program.execution_plan
     }
     findings.raise_if_any()
@@ -177,7 +186,13 @@ def check_method_names(file: PteFile, findings: Findings) -> None:
 
 
 def check_plan(
-    file: PteFile, plan: ExecutionPlan, findings: Findings, *, registry: OperatorRegistry, limits: Limits
+    file: PteFile,
+    plan: ExecutionPlan,
+    findings: Findings,
+    *,
+    registry: OperatorRegistry,
+    limits: Limits,
+    needs_data: bool = True,
 ) -> PlanFacts | None:
     """Check one method; return what its instructions do, or None if something is wrong with it."""
     if findings.full:
@@ -186,7 +201,7 @@ def check_plan(
     findings.method = plan.name
     before = findings.count
     kernels = resolve_operators(plan, registry)
-    check_values(file, plan, findings, limits)
+    check_values(file, plan, findings, limits, needs_data=needs_data)
     check_indices(plan, kernels, findings)
     if findings.count > before:
         # Kinds and effects cannot be told while indices lead nowhere.

@@ -33,6 +33,7 @@ from exirkit.runtime_ref.kernels.kernel import Kernel, KernelKind
 from exirkit.runtime_ref.limits import Limits
 
 from .shape_inference import Shapes, empty_outs
+from .substitution import Substitution
 from .values import Arenas, Arguments, Environment, Heap, StepFailure, TensorCell, bind_arguments, make_values
 
 
@@ -388,12 +389,15 @@ class Interpreter:
         """Restart the random numbers of this method."""
         self._environment.generator.manual_seed(seed)
 
-    def run(self, inputs: Sequence[Any], *, numbers_vary: bool = False) -> list[Any]:
+    def run(
+        self, inputs: Sequence[Any], *, numbers_vary: bool = False, substitution: Substitution | None = None
+    ) -> list[Any]:
         """Run the method once and return copies of its outputs.
 
         Args:
             inputs: One entry per input.
             numbers_vary: Whether numbers may be others than those with which the program was made.
+            substitution: Values that take the place of computed ones.
 
         Raises:
             UsageError: EK640 to EK645, wrong inputs.
@@ -405,7 +409,10 @@ class Interpreter:
             try:
                 set_numbers(self.plan, self._values, inputs if numbers_vary else ())
                 self._start(inputs)
-                for number, steps in enumerate(self._chains):
+                chains = self._chains
+                if substitution is not None:
+                    chains = substitution.wrapped(self.plan, self._environment.facts, self._values, chains)
+                for number, steps in enumerate(chains):
                     self._run_chain(number, steps)
                 shown = [self._output(position, index) for position, index in enumerate(self.plan.outputs)]
                 self._end()

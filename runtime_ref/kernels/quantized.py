@@ -20,6 +20,7 @@ from .kernel import Kernel, make_kernel
 from .own import write_result
 
 _REAL: Final = (torch.float32, torch.float16, torch.float64)
+_ZERO_POINTS: Final = (torch.int32, torch.int64)
 _NUMBERS: Final = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32)
 _LEAST_INT64: Final = -(2**63)
 # As float32; larger numbers have no int64.
@@ -216,6 +217,12 @@ def _dequantize_with_tensors(
     return _dequantize(numbers, scale.reshape(()), zero_point.reshape(()), out)
 
 
+def _check_within(numbers: torch.Tensor, zeros: torch.Tensor, low: int, high: int) -> None:
+    if numbers.dtype == torch.int8:
+        within = bool(((zeros >= low) & (zeros <= high)).all())
+        _require(within, "a zero point lies outside of the limits", f"{low} to {high}")
+
+
 def _dequantize_per_channel(
     numbers: torch.Tensor,
     scales: torch.Tensor,
@@ -230,11 +237,11 @@ def _dequantize_per_channel(
 ) -> torch.Tensor:
     _check_result(out, out_dtype)
     _require_dtype(scales, (torch.float32, torch.float64), "the tensor of scales")
+    if zero_points is not None:
+        _require_dtype(zero_points, _ZERO_POINTS, "the tensor of zero points")
     _check_channels(numbers, scales, zero_points, axis)
     zeros = torch.zeros(scales.shape, dtype=torch.int64) if zero_points is None else zero_points
-    if numbers.dtype == torch.int8:
-        within = bool(((zeros >= low) & (zeros <= high)).all())
-        _require(within, "a zero point lies outside of the limits", f"{low} to {high}")
+    _check_within(numbers, zeros, low, high)
     return _dequantize(numbers, _along(scales, numbers, axis), _along(zeros, numbers, axis), out)
 
 
@@ -251,7 +258,10 @@ def _dequantize_per_token(
 ) -> torch.Tensor:
     _check_result(out, output_dtype)
     _require_dtype(scales, (torch.float32, torch.float64), "the tensor of scales")
+    _require_dtype(zero_points, _ZERO_POINTS, "the tensor of zero points")
     rows = _check_tokens(numbers, scales, zero_points)
+    # The kernel for tokens calls that for channels.
+    _check_within(numbers, zero_points, low, high)
     return _dequantize(numbers, scales.reshape(rows), zero_points.reshape(rows), out)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.processes import run_command
 
 MODEL = """import torch
 
@@ -21,8 +20,7 @@ def make():
 
 
 def exirkit(*args: str, cwd: Path) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "exirkit", *args]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    done = run_command(*args, cwd=cwd)
     return done.returncode, done.stdout, done.stderr
 
 

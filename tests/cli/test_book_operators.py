@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.processes import run_command
 
 BOOK = """rulebook: 1
 ops:
@@ -41,8 +40,7 @@ NAME = "books_of_tests::twice_relu.out"
 
 def exirkit(*args: str, cwd: Path) -> tuple[int, dict[str, Any]]:
     """Run a command in a process of its own, which knows no book, and return its exit code and document."""
-    command = [sys.executable, "-m", "exirkit", *args, "--json"]
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    result = run_command(*args, "--json", cwd=cwd)
     return result.returncode, json.loads(result.stdout)
 
 

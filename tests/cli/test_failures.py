@@ -13,7 +13,7 @@ from tests.cli.conftest import Invoke, document, write_program
 from tests.runtime_ref.assembly import Assembly
 
 from exirkit import ContractError, Diagnostic, InternalError, ModelError, UsageError
-from exirkit.cli import program_file
+from exirkit.cli import data_files
 
 LINE = re.compile(r"error\[(EK\d{3})\]: [^\n]+\n")
 
@@ -214,7 +214,7 @@ def test_every_kind_of_error_has_its_exit_code(
     def fail(*args: object, **kwargs: object) -> None:
         raise kind(Diagnostic(code="EK499", message="something\nwith \x1b[31mlines"))
 
-    monkeypatch.setattr(program_file, "inspect_file", fail)
+    monkeypatch.setattr(data_files, "kind_of_file", fail)
     line = fails(invoke, "inspect", "x.pte", code="EK499", exit_code=exit_code)
     assert line == "error[EK499]: something with \\x1b[31mlines\n"
 
@@ -223,7 +223,7 @@ def test_bugs_say_so(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a\nb" + "c" * 5000)
 
-    monkeypatch.setattr(program_file, "inspect_file", fail)
+    monkeypatch.setattr(data_files, "kind_of_file", fail)
     line = fails(invoke, "inspect", "x.pte", code="EK791", exit_code=4)
     assert "EXIRKIT_TRACEBACK=1" in invoke("-v", "inspect", "x.pte").stderr
     assert len(line) < 1000

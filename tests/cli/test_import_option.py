@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.processes import run_command
 
 LIBRARY = """
 import torch
@@ -46,26 +45,22 @@ rules:
 """
 
 
-def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run `exirkit` with arguments."""
-    command = [sys.executable, "-m", "exirkit", *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
-
-
 @pytest.mark.slow
 def test_what_a_module_registers_is_known_to_every_command(tmp_path: Path) -> None:
     for name, text in (("acme.py", LIBRARY), ("model.py", MODEL), ("book.yaml", BOOK)):
         (tmp_path / name).write_text(text)
-    without = run("rule", "check", "book.yaml", cwd=tmp_path)
+    without = run_command("rule", "check", "book.yaml", cwd=tmp_path)
     assert without.returncode == 1
     assert "EK213" in without.stderr or "EK211" in without.stderr
-    checked = run("rule", "check", "book.yaml", "--import", "acme", cwd=tmp_path)
+    checked = run_command("rule", "check", "book.yaml", "--import", "acme", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
-    lowered = run("lower", "model.py:make", "-o", "m.pte", "--rules", "book.yaml", "--import", "acme", cwd=tmp_path)
+    lowered = run_command(
+        "lower", "model.py:make", "-o", "m.pte", "--rules", "book.yaml", "--import", "acme", cwd=tmp_path
+    )
     assert lowered.returncode == 0, lowered.stderr
-    compared = run("compare", "model.py:make", "--rules", "book.yaml", "--import", "acme", cwd=tmp_path)
+    compared = run_command("compare", "model.py:make", "--rules", "book.yaml", "--import", "acme", cwd=tmp_path)
     assert compared.returncode == 0, compared.stderr
-    missing = run("lower", "model.py:make", "-o", "m.pte", "--import", "no_such_module", cwd=tmp_path)
+    missing = run_command("lower", "model.py:make", "-o", "m.pte", "--import", "no_such_module", cwd=tmp_path)
     assert missing.returncode == 2
     assert "EK225" in missing.stderr
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.processes import run_command
 
 GOOD = """rulebook: 1
 rules:
@@ -21,8 +21,7 @@ WRONG = GOOD.replace("aten.neg.default(aten.neg.default(x))", "aten.abs.default(
 
 def rule(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run `exirkit rule` with arguments."""
-    command = [sys.executable, "-m", "exirkit", "rule", *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+    return run_command("rule", *args, cwd=cwd)
 
 
 @pytest.mark.slow
@@ -80,22 +79,15 @@ def test_lowering_with_rules(tmp_path: Path) -> None:
         "    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())\n"
         "    return model.eval(), (torch.randn(1, 3, 8, 8),)\n"
     )
-    command = [sys.executable, "-m", "exirkit", "lower", "models.py:conv", "-o", "conv.pte"]
+    command = ["lower", "models.py:conv", "-o", "conv.pte"]
     books = ["--rules", "canonicalize", "--rules", "fold", "--rules", "host", "--journal", "journal.json"]
-    done = subprocess.run([*command, *books], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    done = run_command(*command, *books, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     journal = json.loads((tmp_path / "journal.json").read_text())["forward"]
     applied = [one["rule"] for one in journal["applications"]]
     assert {"fold.conv-batch-norm", "host.conv-to-bmm"} <= set(applied)
     assert (tmp_path / "conv.pte").is_file()
-    limited = subprocess.run(
-        [*command, *books, "--rewrite-limit", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    limited = run_command(*command, *books, "--rewrite-limit", "1", cwd=tmp_path)
     assert limited.returncode == 0
     journal = json.loads((tmp_path / "journal.json").read_text())["forward"]
     assert [one["rule"] for one in journal["applications"]] == applied[:1]

@@ -10,7 +10,14 @@ def test_a_good_file(invoke: Invoke, program_file: Path) -> None:
     result = invoke("verify", program_file)
     assert (result.exit_code, result.stdout) == (0, f"{program_file}: nothing wrong with 1 method\n")
     found = document(invoke("verify", program_file, "--json").stdout)
-    assert vars(found) == {"ok": True, "file": str(program_file), "methods": ["forward"], "diagnostics": []}
+    assert vars(found) == {
+        "ok": True,
+        "file": str(program_file),
+        "methods": ["forward"],
+        "diagnostics": [],
+        "missing_data": [],
+        "entries": None,
+    }
 
 
 def test_all_findings_are_printed(invoke: Invoke, tmp_path: Path) -> None:

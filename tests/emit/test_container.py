@@ -303,7 +303,7 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("exirkit.emit.container.os.replace", fail)
+    monkeypatch.setattr("exirkit.emit.segments.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         write_file(path, image)
     assert path.read_bytes() == b"old"

@@ -30,6 +30,9 @@ PACKAGES = {
     "cortex_m": ("cortex_m", "arm", "transforms", "xnnpack"),
 }
 
+# Backends of which `EXIRKIT_TESTS=all` lowers ten models in both chains; groups of their suites run at every change.
+THOROUGH = ("vulkan", "coreml", "cadence")
+
 # In Cadence's chain our Edge has no copies to the dtype that a value has already.
 GONE = {"cadence": {"aten::_to_copy"}}
 
@@ -108,8 +111,8 @@ def test_xnnpack_holds_what_the_original_makes(
 def test_delegates_and_results_are_those_of_the_originals(
     backend: str, migrated: Callable[[str], Path], official_runtime: OfficialRuntime
 ) -> None:
-    if backend == "vulkan" and not TRIES_ALL:
-        pytest.skip("vulkan takes two minutes of a core: EXIRKIT_TESTS=all runs it")
+    if backend in THOROUGH and not TRIES_ALL:
+        pytest.skip(f"{backend} takes one or two minutes of a core: EXIRKIT_TESTS=all runs it")
     _compare(migrated(backend), backend, list(MODELS), official_runtime)
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
+import pytest
+from tests.conftest import COLLECTED
 from tests.quick_selection import stale_patterns
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def test_every_pattern_matches_a_test() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    names = [line.removeprefix("tests/") for line in done.stdout.splitlines() if "::" in line]
-    assert len(names) > 5000
+def test_every_pattern_matches_a_test(request: pytest.FixtureRequest) -> None:
+    names = [name.removeprefix("tests/") for name in request.config.stash[COLLECTED]]
+    if len(names) < 5000:
+        pytest.skip("only some of the tests were collected")
     assert stale_patterns(names) == []

@@ -1,16 +1,13 @@
-"""Calls that make tensors out of numbers, change dtypes or layouts, or quantize."""
+"""Calls that make tensors out of numbers, and change dtypes or layouts."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 
 from exirkit.fuzz.generation.method.extents import Extent, Extents, low_of
 from exirkit.fuzz.generation.method.guards import cast_fact, number_for, within
 from exirkit.fuzz.generation.method.scope import Scope, preferred
-from exirkit.fuzz.generation.method.values import DTYPES, Fact, Value, fits, range_of
-from exirkit.fuzz.programs import Contents
+from exirkit.fuzz.generation.method.values import DTYPES, Fact, fits, range_of
 
 from .catalogue import Operator
 from .registry import proposes
@@ -91,88 +88,3 @@ def layout(scope: Scope, operator: Operator) -> None:
         layouts = torch.preserve_format
     is_dense = layouts == torch.contiguous_format or (value.fact.is_dense and not is_last)
     scope.call(operator.name, (value,), value.fact._replace(is_dense=is_dense), (("memory_format", layouts),))
-
-
-_INTEGER_RANGES = {torch.int8: (-128, 127), torch.uint8: (0, 255)}
-_SCALES = (0.125, 0.25, 0.0625)
-
-
-@proposes("quantize")
-def quantize(scope: Scope, operator: Operator) -> None:
-    """Propose to quantize or dequantize."""
-    if operator.option("rule") == "back":
-        dequantize(scope, None)
-        return
-    is_channel = operator.option("rule") == "channel"
-    value = scope.pick(operator.dtypes, (1, 4) if is_channel else (0, 4), preferred(scope, True))
-    if operator.option("rule") == "channel":
-        _per_channel(scope, operator, value)
-        return
-    quantized(scope, value)
-
-
-def quantized(scope: Scope, value: Value) -> Value:
-    """Quantize a float32 tensor: scales are powers of two, so that what lies on the grid is decided."""
-    dtype = scope.choices.pick((torch.int8, torch.uint8))
-    low, high = _INTEGER_RANGES[dtype]
-    scale = scope.choices.pick(_SCALES)
-    zero = scope.choices.pick((0, 3)) if dtype == torch.int8 else scope.choices.pick((128, 0))
-    args = (value, scale, zero, low, high, dtype)
-    fact = Fact(dtype, value.sizes, low, high, 0, value.fact.is_dense)
-    return scope.call("quantized_decomposed.quantize_per_tensor.default", args, fact)
-
-
-def quantize_in_steps(scope: Scope, value: Value) -> None:
-    """Quantize and dequantize a float32 tensor with operators that compute it: scale, round, clamp, cast and back."""
-    dtype = scope.choices.pick((torch.int8, torch.uint8))
-    low, high = _INTEGER_RANGES[dtype]
-    value = within(scope, value, -256, 256)
-    scale = scope.choices.pick((8.0, 4.0, 16.0))
-    fact = value.fact
-    bits = None if fact.bits is None else max(fact.bits - int(scale).bit_length() + 1, 0)
-    least, most = fact.low * scale, fact.high * scale
-    made = scope.call("aten.mul.Scalar", (value, scale), fact._replace(low=least, high=most, bits=bits))
-    is_undecided = made.fact.bits is None
-    fact = made.fact._replace(low=math.floor(least), high=math.ceil(most), bits=0, is_undecided=is_undecided)
-    made = scope.call("aten.round.default", (made,), fact)
-    if dtype == torch.uint8:
-        fact = made.fact._replace(low=made.fact.low + 128, high=made.fact.high + 128)
-        made = scope.call("aten.add.Scalar", (made, 128), fact)
-    made = within(scope, made, low, high)
-    made = scope.call("aten._to_copy.default", (made,), cast_fact(made.fact, dtype), (("dtype", dtype),))
-    scope.must_use.append(made)
-    if scope.choices.chance(0.7):
-        back = cast_fact(made.fact, torch.float32)
-        made = scope.call("aten._to_copy.default", (made,), back, (("dtype", torch.float32),))
-        fact = made.fact._replace(low=made.fact.low / scale, high=made.fact.high / scale, bits=4)
-        scope.must_use.append(scope.call("aten.mul.Scalar", (made, 1 / scale), fact))
-
-
-def dequantize(scope: Scope, value: Value | None) -> Value:
-    """Dequantize an integer tensor."""
-    made = value or scope.pick((torch.int8, torch.uint8))
-    low, high = _INTEGER_RANGES[made.dtype]
-    scale = scope.choices.pick(_SCALES)
-    zero = 0 if made.dtype == torch.int8 else 128
-    args = (made, scale, zero, low, high, made.dtype)
-    least, most = (made.fact.low - zero) * scale, (made.fact.high - zero) * scale
-    fact = made.fact._replace(dtype=torch.float32, low=least, high=most, bits=4)
-    return scope.call("quantized_decomposed.dequantize_per_tensor.default", args, fact)
-
-
-def _per_channel(scope: Scope, operator: Operator, value: Value) -> None:
-    axes = [dim for dim, size in enumerate(value.sizes) if isinstance(size, int) and size > 0]
-    if not axes:
-        value = scope.fresh(value.dtype, (3, 5))
-        axes = [0, 1]
-    axis = scope.choices.pick(axes)
-    count = low_of(value.sizes[axis])
-    scales = tuple(_SCALES[at % 3] for at in range(count))
-    scale = scope.building.store("constant", torch.float32, (count,), Contents(kind="numbers", numbers=scales))
-    zeros = scope.building.store("constant", torch.int64, (count,), Contents(kind="zeros"))
-    scope.values += [scale, zeros]
-    fact = Fact(torch.int8, value.sizes, -128, 127, 0, value.fact.is_dense)
-    made = scope.call(operator.name, (value, scale, zeros, axis, -128, 127, torch.int8), fact)
-    args = (made, scale, zeros, axis, -128, 127, torch.int8)
-    back = fact._replace(dtype=torch.float32, low=-32, high=32, bits=4)
-    scope.call("quantized_decomposed.dequantize_per_channel.default", args, back)

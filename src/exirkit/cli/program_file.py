@@ -93,6 +93,7 @@ class ValueReport:
         nbytes: Size of a tensor at its upper bound.
         role: `constant`, `planned`, `state` (planned, with an initial value), `external` (data in another file) or
             `caller` (the caller of the method supplies the memory).
+        name: Name of a tensor whose data is in another file.
         arena: Number of the arena that holds a planned tensor.
         offset: Where in the arena it starts.
         content: The value of a number, a string or a list; the entries of tensor lists and of integer lists are indices
@@ -107,6 +108,7 @@ class ValueReport:
     dynamism: str | None = None
     nbytes: int | None = None
     role: str | None = None
+    name: str | None = None
     arena: int | None = None
     offset: int | None = None
     content: Any = None
@@ -148,12 +150,24 @@ class ConstantReport:
 
 
 @dataclass(frozen=True)
+class ExternalConstantReport:
+    """One constant whose data is in another file, where it is found by its name."""
+
+    name: str
+    method: str
+    dtype: str
+    shape: list[int]
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class InspectReport:
     """The document of `exirkit inspect`.
 
     Attributes:
         nbytes: Size of the file.
         largest_constants: At most five.
+        external_constants: Constants whose data is in other files, each once.
         book_operators: Operators that the given books define.
     """
 
@@ -162,6 +176,7 @@ class InspectReport:
     bytes_by_kind: BytesByKind
     methods: list[MethodReport]
     largest_constants: list[ConstantReport]
+    external_constants: list[ExternalConstantReport]
     book_operators: list[BookOperator]
     ok: bool = True
 
@@ -199,6 +214,7 @@ def inspect_file(
             bytes_by_kind=bytes_by_kind(file, nbytes),
             methods=[_method(plan, instructions, values) for plan in plans],
             largest_constants=_largest_constants(file.program),
+            external_constants=_external_constants(file.program),
         )
 
 
@@ -308,6 +324,7 @@ def value_report(plan: ExecutionPlan, index: int) -> ValueReport:
         dynamism=value.shape_dynamism.name.lower().removeprefix("dynamic_"),
         nbytes=tensor_nbytes(value),
         role=_role(value),
+        name=external_name(value),
         arena=place.memory_id if place else None,
         offset=place.memory_offset if place else None,
     )
@@ -364,9 +381,15 @@ def _instructions(plan: ExecutionPlan) -> list[Instruction]:
     return [instruction for chain in plan.chains for instruction in chain.instructions]
 
 
-def _role(tensor: Tensor) -> str:
+def external_name(tensor: Tensor) -> str | None:
+    """Return the name by which the data of a tensor is found in another file; None if it is not in another."""
     extra = tensor.extra_tensor_info
-    if extra is not None and extra.location is TensorDataLocation.EXTERNAL:
+    is_external = extra is not None and extra.location is TensorDataLocation.EXTERNAL
+    return (extra.fully_qualified_name or "") if extra is not None and is_external else None
+
+
+def _role(tensor: Tensor) -> str:
+    if external_name(tensor) is not None:
         return "external"
     if tensor.allocation_info is not None:
         return "state" if tensor.data_buffer_idx else "planned"
@@ -405,6 +428,20 @@ def _largest_constants(program: Program) -> list[ConstantReport]:
                 )
                 found.setdefault(tensor.data_buffer_idx, report)
     return sorted(found.values(), key=lambda each: (-each.nbytes, each.index))[:_LARGEST]
+
+
+def _external_constants(program: Program) -> list[ExternalConstantReport]:
+    found: dict[str, ExternalConstantReport] = {}
+    for plan in program.execution_plan:
+        for value in plan.values:
+            tensor = value.val
+            name = external_name(tensor) if isinstance(tensor, Tensor) else None
+            if isinstance(tensor, Tensor) and name is not None:
+                report = ExternalConstantReport(
+                    name, plan.name, dtype_text(tensor), list(tensor.sizes), tensor_nbytes(tensor)
+                )
+                found.setdefault(name, report)
+    return list(found.values())
 
 
 def print_bytes(kinds: BytesByKind) -> None:

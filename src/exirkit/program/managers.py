@@ -6,7 +6,7 @@ A method is lowered as fast as its memory allows: optimized, lowered, planned, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,17 @@ from typing import Any, BinaryIO
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from exirkit.emit import EmitterOutput, Program, PteImage, data_file, emit_program, lay_out, print_program, write_file
+from exirkit.emit import (
+    EmitterOutput,
+    FileImage,
+    Program,
+    PteImage,
+    data_file,
+    emit_program,
+    lay_out,
+    print_program,
+    write_file,
+)
 from exirkit.ir import (
     ATTRIBUTE_KEYS,
     ContractError,
@@ -34,11 +44,13 @@ from exirkit.passes import (
     MemoryPlanningPass,
     Partitioner,
     Pipeline,
+    UseQuantizedKernels,
     apply_user_passes,
     edge_settings,
     executorch_settings,
     finalize_methods,
     has_library_operators,
+    has_quantized_blocks,
     has_quantized_embeddings,
     live_nbytes,
     needs_legalizing,
@@ -50,6 +62,7 @@ from exirkit.patterns import Target, read_target
 from exirkit.verifiers import KernelTable, check_edge_program, check_kernels, check_quantization
 
 from .delegation import delegated_methods
+from .external_constants import file_of_constant, has_external_constants, mark_external_constants
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 Progress = Callable[[str], None]
@@ -339,6 +352,7 @@ class ExecutorchProgramManager(_Methods):
             emit_stacktrace=self._config.emit_stacktrace,
             emit_mutable_buffer_names=self._config.emit_mutable_buffer_names,
             config_methods=self._config_methods,
+            file_of_constant=file_of_constant(self._config),
         )
         self._image: PteImage | None = None
 
@@ -393,24 +407,29 @@ class ExecutorchProgramManager(_Methods):
 
     @property
     def tensor_data(self) -> dict[str, bytes]:
-        """Data files that delegates need beside the program: their bytes by name, without the suffix `.ptd`."""
-        alignment = self._config.segment_alignment
-        return {
-            name: data_file(entries, segment_alignment=alignment)
-            for name, entries in self._output.external_data.items()
-        }
+        """The data files that the program needs beside it: their bytes by name, without the suffix `.ptd`.
 
-    def write_tensor_data_to_file(self, outdir: str | PathLike[str]) -> None:
-        """Write the data files that delegates need beside the program: `NAME.ptd` for each.
+        To write the files, `write_tensor_data_to_file` needs no copy.
+        """
+        return {name: image.to_bytes() for name, image in self._data_files()}
+
+    def write_tensor_data_to_file(self, outdir: str | PathLike[str]) -> list[Path]:
+        """Write the data files that the program needs beside it: `NAME.ptd` for each, or nothing if it needs none.
 
         Args:
-            outdir: Folder, which must exist.
+            outdir: Folder, which must exist. A file of the same name is replaced.
+
+        Returns:
+            The files.
 
         Raises:
             OSError: A file cannot be written.
         """
-        for name, data in self.tensor_data.items():
-            Path(outdir, f"{name}.ptd").write_bytes(data)
+        written = []
+        for name, image in self._data_files():
+            written.append(Path(outdir, f"{name}.ptd"))
+            write_file(written[-1], image)
+        return written
 
     def dump_executorch_program(self, verbose: bool = False, out: Any = None) -> None:
         """Print the emitted program.
@@ -428,6 +447,10 @@ class ExecutorchProgramManager(_Methods):
             UsageError: EK701, records are not supported yet.
         """
         raise not_yet("get_etrecord")
+
+    def _data_files(self) -> Iterator[tuple[str, FileImage]]:
+        for name, entries in sorted(self._output.external_data.items()):
+            yield name, data_file(entries, segment_alignment=self._config.segment_alignment)
 
     def _laid_out(self) -> PteImage:
         if self._image is None:
@@ -544,15 +567,11 @@ class EdgeProgramManager(_Methods):
                 quantized values that cannot be right (EK362 to EK370), calls that no kernel of the target takes (EK359,
                 EK360), ... What can be known of all methods before work begins is listed at once.
             ContractError: A pass or a planner broke its word.
-            UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch.
+            UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch; EK769, `external_constants` returns
+                something else than the name of a file.
         """
         config = config or ExecutorchBackendConfig()
-        for option in (
-            "external_constants",
-            "external_mutable_weights",
-            "run_reinplace_pass",
-            "reinplace_extra_ops",
-        ):
+        for option in ("run_reinplace_pass", "reinplace_extra_ops"):
             reject(getattr(config, option), f"ExecutorchBackendConfig.{option}")
         check_optimization(config)
         kernels = kernels_of(target_of(config))
@@ -561,6 +580,8 @@ class EdgeProgramManager(_Methods):
             name: apply_user_passes(program, config.passes) if config.passes else program
             for name, program in self._programs.items()
         }
+        if has_external_constants(config):
+            programs = mark_external_constants(programs, config)
         planners = {name: _planner(config, name) for name in programs}
         settings = {
             name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
@@ -570,7 +591,7 @@ class EdgeProgramManager(_Methods):
             fusion = Pipeline.shipped("quant_fusion")
             programs = {name: fusion.run(one, settings=settings[name]).program for name, one in programs.items()}
         if config.optimization_level:
-            programs = {name: _with_quantized_embeddings(one, kernels) for name, one in programs.items()}
+            programs = {name: _with_quantized_kernels(one, kernels) for name, one in programs.items()}
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
@@ -607,12 +628,14 @@ def _errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     return [one for one in findings if one.severity == "error"]
 
 
-def _with_quantized_embeddings(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
-    """Return a program whose look-ups in quantized tables are done by the kernels for that, if the target has them."""
-    has_kernels = kernels is not None and kernels.has("quantized_decomposed::embedding_byte.out")
-    if not has_kernels or not has_quantized_embeddings(program):
+def _with_quantized_kernels(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
+    """Return a program whose quantized tables and blocks are read by the kernels for that, if the target has them."""
+    if kernels is None or not kernels.has("quantized_decomposed::embedding_byte.out"):
         return program
-    return apply_user_passes(program, [FuseQuantizedEmbeddings()])
+    passes = [FuseQuantizedEmbeddings()] if has_quantized_embeddings(program) else []
+    if not has_quantized_blocks(program):
+        return apply_user_passes(program, passes) if passes else program
+    return apply_user_passes(program, [*passes, UseQuantizedKernels()])
 
 
 def _without_library_operators(program: ExportedProgram, settings: Mapping[str, Any]) -> ExportedProgram:

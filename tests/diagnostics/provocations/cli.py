@@ -52,6 +52,13 @@ def etrecord(_: Path) -> None:
     to_edge(exported(), generate_etrecord=True)
 
 
+@provokes("EK769")
+def data_file_in_a_folder(_: Path) -> None:
+    config = ExecutorchBackendConfig(external_constants=lambda _node: "weights/first")
+    linear = torch.nn.Linear(2, 2)
+    to_edge(torch.export.export(linear, (torch.ones(1, 2),))).to_executorch(config)
+
+
 @provokes("EK702")
 def module_instead_of_program(_: Path) -> None:
     to_edge({"forward": Double()})  # type: ignore[dict-item]

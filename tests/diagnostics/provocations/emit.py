@@ -12,6 +12,7 @@ import torch
 from tests.diagnostics.provocation import provokes
 from tests.runtime_ref.assembly import Assembly
 
+from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.emit import (
     BackendDelegateInlineData,
     Buffer,
@@ -27,9 +28,12 @@ from exirkit.emit import (
     PteFile,
     ScalarType,
     SubsegmentOffsets,
+    TensorLayout,
+    data_file,
     encode_program,
     lay_out,
     open_program,
+    read_data_file,
     read_program,
     restore_mutable_data,
 )
@@ -213,3 +217,58 @@ def file_that_is_closed(scratch: Path) -> None:
 def two_segments_of_initial_values(_: Path) -> None:
     tables = [SubsegmentOffsets(offsets=[0]), SubsegmentOffsets(offsets=[0])]
     restore_mutable_data(read_with(segments=[DataSegment()], mutable_data_segments=tables))
+
+
+@functools.cache
+def small_data_file() -> bytes:
+    layout = TensorLayout(scalar_type=ScalarType.FLOAT, sizes=[2, 3], dim_order=[0, 1])
+    return data_file({"weight": NamedBlob(bytes(24), layout=layout), "blob": NamedBlob(b"1234")}).to_bytes()
+
+
+@provokes("EK529")
+def program_instead_of_data_file(_: Path) -> None:
+    read_data_file(small_file())
+
+
+@provokes("EK530")
+def data_file_that_is_cut_short(_: Path) -> None:
+    read_data_file(small_data_file()[:-1])
+
+
+@provokes("EK531")
+def data_file_of_a_later_version(_: Path) -> None:
+    read_data_file(small_data_file().replace(b"FT01", b"FT02"))
+
+
+@provokes("EK532")
+def tensor_larger_than_its_data(_: Path) -> None:
+    layout = TensorLayout(scalar_type=ScalarType.FLOAT, sizes=[2, 3], dim_order=[0, 1])
+    read_data_file(data_file({"weight": NamedBlob(bytes(20), layout=layout)}).to_bytes())
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([scale]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+@provokes("EK533")
+def constants_of_one_name(_: Path) -> None:
+    methods = {
+        name: torch.export.export(Scaled(scale), (torch.ones(2),)) for name, scale in (("one", 1.0), ("two", 2.0))
+    }
+    to_edge(methods).to_executorch(ExecutorchBackendConfig(external_constants=True))
+
+
+@provokes("EK534")
+def key_in_two_files(_: Path) -> None:
+    file = read_program(small_file())
+    file.attach([read_data_file(small_data_file()), read_data_file(small_data_file())])
+
+
+@provokes("EK535")
+def blob_as_a_tensor(_: Path) -> None:
+    read_data_file(small_data_file()).tensor("blob")

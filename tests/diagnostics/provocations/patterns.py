@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -235,6 +236,33 @@ def schema_without_types(_: Path) -> object:
 @provokes("EK231")
 def operator_of_torch(_: Path) -> object:
     return found(RULE + "ops:\n  aten.relu: {schema: '(Tensor x) -> Tensor', define: 'return aten.neg.default(x)'}\n")
+
+
+SCALED = """rulebook: 1
+ops: {NAME.scaled: {schema: "(Tensor x) -> Tensor", define: "return aten.mul.Scalar(x, 2)"}}
+rules: []
+"""
+
+
+def beside_a_library(namespace: str, meaning: Callable[[torch.Tensor], torch.Tensor]) -> object:
+    library = torch.library.Library(namespace, "FRAGMENT")
+    if not hasattr(getattr(torch.ops, namespace), "scaled"):
+        library.define("scaled(Tensor x) -> Tensor")
+        library.impl("scaled", meaning, "CompositeExplicitAutograd")
+    return check_book(parse_book(SCALED.replace("NAME", namespace), "book.yaml")).found
+
+
+@provokes("EK236")
+def operator_that_a_library_computes_otherwise(_: Path) -> object:
+    return beside_a_library("provoked_otherwise", torch.neg)
+
+
+@provokes("EK237")
+def operator_of_a_device(_: Path) -> object:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("runs on the device alone")
+
+    return beside_a_library("provoked_device", fails)
 
 
 @provokes("EK275")

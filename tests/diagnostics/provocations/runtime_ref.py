@@ -15,9 +15,13 @@ from exirkit.emit import (
     DelegateCall,
     ExtraTensorInfo,
     KernelCall,
+    NamedBlob,
     PteFile,
     ScalarType,
     TensorDataLocation,
+    TensorLayout,
+    data_file,
+    read_data_file,
 )
 from exirkit.runtime_ref import Limits, Runtime, verify_program
 
@@ -174,6 +178,19 @@ def constant_in_another_file(_: Path) -> None:
         fully_qualified_name="layer.weight", location=TensorDataLocation.EXTERNAL
     )
     verify(made)
+
+
+@provokes("EK629")
+def other_tensor_in_the_data_file(_: Path) -> None:
+    made, _x, _y = negation()
+    index = made.tensor([2], planned=False)
+    made.declared(index).extra_tensor_info = ExtraTensorInfo(
+        fully_qualified_name="layer.weight", location=TensorDataLocation.EXTERNAL
+    )
+    layout = TensorLayout(scalar_type=ScalarType.FLOAT, sizes=[3], dim_order=[0])
+    file = made.file()
+    file.attach([read_data_file(data_file({"layer.weight": NamedBlob(bytes(12), layout=layout)}).to_bytes())])
+    verify_program(file)
 
 
 @provokes("EK620")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from exirkit.cli.console import nbytes_text, print_json, print_line, print_table, shape_text
-from exirkit.cli.options import Json, Libraries, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.console import counted, nbytes_text, print_json, print_line, print_table, shape_text
+from exirkit.cli.options import InspectedFile, Json, Libraries, MethodName, OperatorBooks
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def inspect(
-    file: ProgramFile,
+    file: InspectedFile,
     method: MethodName = None,
     instructions: Annotated[bool, typer.Option("--instructions", help="List the instructions.")] = False,
     values: Annotated[bool, typer.Option("--values", help="List the value table.")] = False,
@@ -24,9 +24,17 @@ def inspect(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Show what is in a program file."""
-    from exirkit.cli import program_file
+    """Show what is in a program file, or in a tensor data file."""
+    from exirkit.cli import data_files, program_file
+    from exirkit.emit import FileKind
 
+    if data_files.kind_of_file(file) is FileKind.TENSOR_DATA:
+        found = data_files.inspect_data_file(file)
+        if json:
+            print_json(found)
+        else:
+            data_files.print_data_file(found)
+        return
     report = program_file.inspect_file(file, method=method, instructions=instructions, values=values, rules=rules)
     if json:
         print_json(report)
@@ -41,6 +49,10 @@ def print_inspected(report: InspectReport) -> None:
     print_line(f"{report.file} ({nbytes_text(report.nbytes)} bytes)")
     print_bytes(report.bytes_by_kind)
     print_book_operators(report.book_operators)
+    if report.external_constants:
+        count, nbytes = len(report.external_constants), sum(each.nbytes for each in report.external_constants)
+        print_line()
+        print_line(f"{counted(count, 'constant')} of {nbytes_text(nbytes)} bytes in data files: --values names them")
     if report.largest_constants:
         rows = [
             (each.index, f"{each.dtype} {shape_text(each.shape)}", nbytes_text(each.nbytes), each.method)
@@ -91,5 +103,5 @@ def _place(value: ValueReport) -> str:
     if value.dtype is None:
         return "" if value.content is None else str(value.content)
     if value.arena is None:
-        return value.role or ""
+        return (value.role or "") if value.name is None else f"{value.role}, {value.name}"
     return f"{value.role}, arena {value.arena} at {value.offset}"

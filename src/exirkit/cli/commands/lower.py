@@ -72,6 +72,7 @@ class LowerReport:
         book_operators: Operators of the file that rule books define: a runtime needs them.
         propagations: What analyses of the whole graph did, by their names.
         seconds: Wall time by phase: `load` (torch and the model), `export`, `to_edge`, `to_executorch`, `write`.
+        data_files: Data files that were written beside it, which the program needs to run.
     """
 
     target: str
@@ -82,6 +83,7 @@ class LowerReport:
     book_operators: list[BookOperator]
     propagations: dict[str, PropagationReport]
     seconds: dict[str, float]
+    data_files: list[str]
     ok: bool = True
 
 
@@ -146,6 +148,9 @@ def lower(
     runtime: Annotated[
         str, typer.Option("--target", metavar="FILE", help="Target description: a file, a shipped one, or `any`.")
     ] = "official_host",
+    external_constants: Annotated[
+        bool, typer.Option("--external-constants", help="Write weights to MODEL.ptd beside the program.")
+    ] = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Also write the report to this file.")
     ] = None,
@@ -187,6 +192,7 @@ def lower(
             optimize_for=optimize_for.value,
             arena_limit=arena_limit,
             target=runtime,
+            external_constants=(lambda _node: output.stem) if external_constants else False,
         )
         exported = export_target(source, steps, strict=strict).programs
         transform = _transform(_Rewriting(books, rewrite_limit, runtime, journal, change_interface), pipelines, steps)
@@ -298,7 +304,7 @@ def lower_exported(
             manager = edge.to_executorch(configuration, pipeline=chosen.to_executorch, progress=steps)
     with steps.phase("write", f"writing {output}"):
         manager.save(output)
-        manager.write_tensor_data_to_file(output.parent)
+        data_files = [os.fspath(path) for path in manager.write_tensor_data_to_file(output.parent)]
     nbytes = output.stat().st_size
     with open_program(output) as file:
         kinds = bytes_by_kind(file, nbytes)
@@ -307,7 +313,7 @@ def lower_exported(
         _lowered_method(name, program, edge.exported_program(name), manager) for name, program in exported.items()
     ]
     return LowerReport(
-        target, os.fspath(output), nbytes, kinds, methods, defined, dict(propagated), dict(steps.seconds)
+        target, os.fspath(output), nbytes, kinds, methods, defined, dict(propagated), dict(steps.seconds), data_files
     )
 
 

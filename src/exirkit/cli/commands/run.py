@@ -16,7 +16,7 @@ import typer
 from exirkit.cli.console import Steps, print_json, print_line, print_table, shape_text
 from exirkit.cli.errors import usage_error
 from exirkit.cli.files import check_writable, write_whole
-from exirkit.cli.options import Json, Libraries, MethodName, OperatorBooks, ProgramFile
+from exirkit.cli.options import DataFiles, Json, Libraries, MethodName, OperatorBooks, ProgramFile
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class RunReport:
 
     Attributes:
         inputs: `random`, `ones`, or the names of the files.
+        data: Data files that were given with the program.
         seed: What random inputs were made from.
         seconds: Wall time of every call.
         saved: The file that holds the outputs.
@@ -55,6 +56,7 @@ class RunReport:
     file: str
     method: str
     inputs: list[str]
+    data: list[str]
     seed: int | None
     outputs: list[OutputReport]
     seconds: list[float]
@@ -74,6 +76,7 @@ def run(
     ones: Annotated[bool, typer.Option("--ones", help="Inputs filled with ones.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of random inputs.")] = 0,
     repeat: Annotated[int, typer.Option(min=1, help="Number of runs; state is kept between them.")] = 1,
+    data: DataFiles = None,
     save: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write the outputs to this file.")] = None,
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="Check every access to planned memory; stop at the first invalid one.")
@@ -109,7 +112,9 @@ def run(
             names = [plan.name for plan in opened.program.execution_plan]
             name = method or (names[0] if len(names) == 1 else "forward")
             plan = chosen_plans(opened.program, name)[0]
-            program = Runtime.get().load_program(opened, sanitize=sanitize or knowing, in_place=in_place)
+            program = Runtime.get().load_program(
+                opened, sanitize=sanitize or knowing, in_place=in_place, data_path=list(data or ())
+            )
             loaded = program.load_method(name)
             fill: Fill | None = None if inputs or not plan.inputs else "ones" if ones else "random"
             values = (
@@ -130,6 +135,7 @@ def run(
         file=os.fspath(file),
         method=name,
         inputs=[os.fspath(each) for each in inputs or ()] if fill is None else [fill],
+        data=[os.fspath(each) for each in data or ()],
         seed=seed if fill == "random" else None,
         outputs=[_output(index, value) for index, value in enumerate(outputs)],
         seconds=seconds,

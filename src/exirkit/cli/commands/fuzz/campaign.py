@@ -122,7 +122,12 @@ def fuzz(
         typer.Option(metavar="drawn|usual", help="Other options of lowering: drawn from the seed, or the defaults."),
     ] = "drawn",
     policy: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Policy of program generation.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="FILE.yaml|NAME",
+            help="Policy of program generation; `quantized` comes with it.",
+            show_default=False,
+        ),
     ] = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Seeds per unit of work; default: as many as take a second.")
@@ -229,11 +234,14 @@ def _config(**fields: Any) -> CampaignConfig:
         raise usage_error(one_line(error.errors()[0]["msg"])) from error
 
 
-def _read_policy(file: Path | None) -> dict[str, Any] | None:
+def _read_policy(name: str | None) -> dict[str, Any] | None:
     import yaml
 
-    if file is None:
+    from exirkit.fuzz import shipped_policies
+
+    if name is None:
         return None
+    file = shipped_policies().get(name, Path(name))
     try:
         read = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

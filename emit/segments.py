@@ -1,0 +1,278 @@
+"""Files made of a flatbuffer and segments behind it: segments laid out one after another, and the bytes of the whole.
+
+Nothing is copied: a file is a sequence of chunks, most of them views of the memory of their owner.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lcm
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from pydantic import Field
+
+from exirkit.ir import Diagnostic, Location, ModelError, UsageError
+
+from .flatbuffer import Chunk, Int32, Table, UInt8, read_blob
+from .schema import FORCE_ALIGN_BYTES, Buffer, DataSegment, ProgramFormatError, ScalarType, SubsegmentOffsets
+
+SEGMENT_ALIGNMENT: Final = 128
+
+
+class TensorLayout(Table):
+    """How the elements of a stored tensor lie; `dim_order` runs from outermost to innermost."""
+
+    scalar_type: ScalarType = ScalarType.BYTE
+    sizes: list[Int32] = Field(default_factory=list)
+    dim_order: list[UInt8] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class NamedBlob:
+    """Data that is found by a key, aligned to `alignment` bytes; with a layout if it is a tensor.
+
+    Raises:
+        UsageError: EK521 if `data` is not contiguous bytes.
+    """
+
+    data: Chunk
+    alignment: int = 1
+    layout: TensorLayout | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "data", read_blob(self.data))
+        except ValueError as error:
+            raise UsageError(Diagnostic.of("EK521", str(error))) from None
+
+
+@dataclass(frozen=True)
+class FileImage:
+    """The bytes of a file, not yet in one place.
+
+    Attributes:
+        nbytes: Size of the file.
+    """
+
+    nbytes: int
+    _chunks: tuple[Chunk, ...] = field(repr=False)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the bytes in the order of the file; weights and payloads are views, not copies."""
+        yield from self._chunks
+
+    def to_bytes(self) -> bytes:
+        """Return the file as bytes, a copy."""
+        return b"".join(self._chunks)
+
+    def write_to(self, file: BinaryIO) -> int:
+        """Write the file to a stream and return the number of bytes written."""
+        for chunk in self._chunks:
+            rest = memoryview(chunk)
+            while len(rest):
+                # An unbuffered file may take less than it is given.
+                rest = rest[file.write(rest) :]
+        return self.nbytes
+
+
+def write_file(path: str | os.PathLike[str], image: FileImage) -> None:
+    """Write an image to a file, which appears (or changes) only when it is complete.
+
+    Raises:
+        OSError: The file cannot be written; what was there before is untouched.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        with open(partial, "xb") as file:
+            image.write_to(file)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def map_file(path: str | PathLike[str]) -> mmap.mmap | bytes:
+    """Map a file into memory; the mapping lives as long as a view of it.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    with open(path, "rb") as file:
+        # An empty file cannot be mapped; reading it as no bytes gives the right diagnostic.
+        empty = file.seek(0, 2) == 0
+        return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def in_file(error: ModelError, path: str | PathLike[str]) -> ProgramFormatError:
+    """Return an error about bytes as one about the file that they come from."""
+    where = str(path)
+    return ProgramFormatError(
+        each.model_copy(update={"location": each.location.model_copy(update={"file": where})})
+        for each in error.diagnostics
+    )
+
+
+def bytes_view(data: object) -> memoryview:
+    """Return `data` as a contiguous view of bytes.
+
+    Raises:
+        UsageError: EK521, it is something else.
+    """
+    try:
+        view = memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        view = None
+    if view is None or not view.c_contiguous:
+        message = f"a program cannot be read from {type(data).__name__}"
+        expected = "bytes, bytearray, mmap or a contiguous memoryview"
+        raise UsageError(Diagnostic.of("EK521", message, expected=expected))
+    return view.cast("B")
+
+
+def segment_views(segments: Sequence[DataSegment], view: memoryview, base: int, end: int) -> list[memoryview]:
+    """Return a view of each segment.
+
+    Args:
+        segments: Their places, relative to the first.
+        view: The whole file.
+        base: Where the first starts, in bytes.
+        end: Where segment data ends, in bytes.
+
+    Raises:
+        ProgramFormatError: EK516, one is outside of the segment data.
+    """
+    found = []
+    for index, segment in enumerate(segments):
+        start = base + segment.offset
+        if start + segment.size > end:
+            message = f"segment of {segment.size} bytes at {segment.offset} is outside the segment data"
+            expected = f"at most {end - base} bytes in all"
+            raise broken("EK516", message, f"segments[{index}]", expected)
+        found.append(view[start : start + segment.size])
+    return found
+
+
+def check_reference(index: int, count: int, where: str) -> None:
+    """Reject an index that leads nowhere (raises EK513)."""
+    if index >= count:
+        raise broken("EK513", f"index {index} has no data", where, f"less than {count}")
+
+
+def broken(code: str, message: str, where: str, expected: str | None = None) -> ProgramFormatError:
+    """Return the error about a field of a file."""
+    return ProgramFormatError(Diagnostic(code=code, message=message, location=Location(node=where), expected=expected))
+
+
+def malformed(
+    code: str, message: str, offset: int, expected: str | None = None, hint: str | None = None
+) -> ProgramFormatError:
+    """Return the error about the header of a file, at a byte."""
+    where = Location(node="header", offset_bytes=offset)
+    return ProgramFormatError(Diagnostic(code=code, message=message, location=where, expected=expected, hint=hint))
+
+
+class Segments:
+    """The segments laid out so far.
+
+    Attributes:
+        table: Place and size of each, relative to the start of the first.
+        chunks: Their bytes with the padding between them.
+        nbytes: Size of all that.
+        alignment: What the start of the first must be aligned to, so that the alignment of every one is kept.
+    """
+
+    def __init__(self, alignment: int) -> None:
+        self.table: list[DataSegment] = []
+        self.chunks: list[Chunk] = []
+        self.nbytes = 0
+        self.alignment = alignment
+        self._least_alignment = alignment
+
+    def add(self, chunks: Sequence[Chunk], alignment: int) -> int:
+        """Append a segment and return its index."""
+        for chunk in chunks:
+            check_bytes(chunk)
+        alignment = lcm(self._least_alignment, alignment)
+        self.alignment = lcm(self.alignment, alignment)
+        start = align_up(self.nbytes, alignment)
+        size = sum(len(chunk) for chunk in chunks)
+        if start > self.nbytes:
+            self.chunks.append(bytes(start - self.nbytes))
+        self.chunks += (chunk for chunk in chunks if len(chunk))
+        self.nbytes = start + size
+        self.table.append(DataSegment(offset=start, size=size))
+        return len(self.table) - 1
+
+    def add_table(self, buffers: Sequence[Buffer], alignment: int) -> SubsegmentOffsets:
+        """Append a segment of many buffers, each aligned, and return where they are."""
+        chunks: list[Chunk] = []
+        offsets: list[int] = []
+        end = 0
+        for buffer in buffers:
+            start = align_up(end, alignment)
+            chunks += (bytes(start - end), buffer.storage)
+            offsets.append(start)
+            end = start + len(buffer.storage)
+        return SubsegmentOffsets(segment_index=self.add(chunks, alignment), offsets=offsets)
+
+    def add_named(self, entries: Mapping[str, NamedBlob]) -> dict[str, int]:
+        """Append a segment for each distinct content of named data, and return the segment of each key.
+
+        Raises:
+            UsageError: EK521, an alignment is not a power of two.
+        """
+        unique = UniqueBlobs()
+        numbers = {key: unique.number(blob.data) for key, blob in entries.items()}
+        alignments = [1] * len(unique.blobs)
+        for key, blob in entries.items():
+            alignment = check_alignment(f"the alignment of {key!r}", blob.alignment)
+            alignments[numbers[key]] = lcm(alignments[numbers[key]], alignment)
+        indices = [self.add([blob], each) for blob, each in zip(unique.blobs, alignments, strict=True)]
+        return {key: indices[number] for key, number in numbers.items()}
+
+
+class UniqueBlobs:
+    """Numbers blobs such that equal ones have the same number."""
+
+    def __init__(self) -> None:
+        self.blobs: list[Chunk] = []
+        self._by_start: dict[tuple[int, bytes], list[int]] = {}
+
+    def number(self, blob: Chunk) -> int:
+        """Return the number of a blob equal to `blob`."""
+        # Hashing gigabytes of weights would take longer than writing them, and most differ in size or start.
+        similar = self._by_start.setdefault((len(blob), bytes(blob[:64])), [])
+        for number in similar:
+            if self.blobs[number] is blob or self.blobs[number] == blob:
+                return number
+        self.blobs.append(blob)
+        similar.append(len(self.blobs) - 1)
+        return similar[-1]
+
+
+def check_bytes(data: object) -> None:
+    """Reject data that was put into a model after it was validated."""
+    if not isinstance(data, (bytes, memoryview)):
+        message = f"program data is {type(data).__name__}"
+        raise ModelError(Diagnostic.of("EK520", message))
+
+
+def check_alignment(name: str, alignment: int | None) -> int:
+    """Return an alignment, 16 if there is none (raises EK521 unless it is a power of two)."""
+    if alignment is None:
+        return FORCE_ALIGN_BYTES
+    if alignment < 1 or alignment & (alignment - 1):
+        message = f"{name} is {alignment}"
+        raise UsageError(Diagnostic.of("EK521", message, expected="a power of two"))
+    return alignment
+
+
+def align_up(nbytes: int, alignment: int) -> int:
+    """Return the first multiple of an alignment that is not less than a number of bytes."""
+    return nbytes + -nbytes % alignment
