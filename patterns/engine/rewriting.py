@@ -283,7 +283,9 @@ class _Run:
             if root is None or not is_wanted(node):
                 continue
             # What is found here again is not to be visited a second time in this sweep.
-            away = min(away, changed.pop(node, away))
+            again = changed.pop(node, away)
+            if again < away:
+                away = again
             contenders: list[CompiledRule] = []
             for rank in tree.candidates(node, root, composites):
                 rule = self.engine.rules[rank]
@@ -387,8 +389,8 @@ class _Run:
         for away in range(self.engine.height):
             following: dict[Node, None] = {}
             for node in reached:
-                if node.op == "call_function":
-                    dirty.setdefault(node, away)
+                if node.op == "call_function" and node not in dirty:
+                    dirty[node] = away
                 # A value that very many use, such as a mask, is no reason to visit all of them again.
                 for user in node.users if len(node.users) <= 256 else ():
                     if user not in dirty:
@@ -467,7 +469,9 @@ class _Run:
 def _join(changed: dict[Node, int], dirty: Mapping[Node, int]) -> None:
     """Add nodes to visit again; of two changes the nearer one counts."""
     for node, away in dirty.items():
-        changed[node] = min(away, changed.get(node, away))
+        known = changed.get(node)
+        if known is None or away < known:
+            changed[node] = away
 
 
 def _period(rules: list[str]) -> list[str]:
@@ -479,6 +483,8 @@ def _period(rules: list[str]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
+    if type(value) is int:
+        return str(value)
     if isinstance(value, Node):
         return f"%{value.name}"
     if isinstance(value, list | tuple):

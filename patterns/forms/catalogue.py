@@ -22,7 +22,7 @@ from .composites import Composite, FoundComposites, composites_of
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
-from .readers import FormReader, Reader, Screen, Values, same
+from .readers import FormReader, Operand, Reader, Screen, Values, same
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ class Forms:
         """Return the arguments of the same names that the reader of calls of an operator takes over as they are."""
         reader = self.readers[met]
         return reader.keeps if isinstance(reader, FormReader) else frozenset()
+
+    def operands(self, met: Operator) -> Mapping[str, Operand]:
+        """Return where the reader of calls of an operator finds other arguments, by name."""
+        reader = self.readers[met]
+        return reader.operands if isinstance(reader, FormReader) else {}
 
     def readings(self, node: Node, target: Operator, composites: FoundComposites | None = None) -> Iterator[Reading]:
         """Yield how a call can be read as one of the written operator.

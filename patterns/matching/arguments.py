@@ -281,11 +281,15 @@ def literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
     ]
 
 
+_LACKING = object()
+
+
 def differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
     """Whether a literal is certainly not there; what a node stands for is not compared."""
     for name, wanted, is_dim in fixed:
-        found = arguments[name]
-        if isinstance(found, Node):
+        # Variants of an operator may lack an argument that makes no difference.
+        found = arguments.get(name, _LACKING)
+        if found is _LACKING or type(found) is Node:
             continue
         here = from_front(wanted, arguments.rank_of(name)) if is_dim else wanted
         # An integer may stand for an equal float; what is beside it decides.

@@ -17,11 +17,20 @@ from typing import Any
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.forms.catalogue import Forms
+from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.forms.composites import FoundComposites
-from exirkit.patterns.forms.readers import Screen
+from exirkit.patterns.forms.readers import Operand, Screen
 from exirkit.patterns.matching.state import CompiledGuard
-from exirkit.patterns.matching.value_checks import Check, GuardCheck, guard_check, literal_check, tensor_check
+from exirkit.patterns.matching.value_checks import (
+    Check,
+    GuardCheck,
+    JointGuard,
+    Named,
+    guard_check,
+    joint_guards,
+    literal_check,
+    tensor_check,
+)
 from exirkit.patterns.operators.arguments import (
     argument_of,
     behind,
@@ -30,21 +39,40 @@ from exirkit.patterns.operators.arguments import (
     source_of,
 )
 from exirkit.patterns.operators.table import traits_of
-from exirkit.patterns.syntax.terms import Alternatives, Call, Item, Operator, OperatorCall, Optional, Term, Variable
+from exirkit.patterns.syntax.terms import (
+    Alternatives,
+    Call,
+    Chain,
+    Item,
+    Operator,
+    OperatorCall,
+    Optional,
+    Term,
+    Variable,
+)
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 
-Path = tuple[str | int, ...]
-"""Steps from a node to an argument: names of arguments, and places in lists."""
+Path = tuple[str | int | Operand, ...]
+"""Steps from a node to an argument: names of arguments, places in lists, and operands of calls read in another way."""
 
 _MOST_VARIANTS = 64
 Question = tuple[frozenset[Any], frozenset[Any]]
 """Operators that a call may have whose arguments are asked about too, and others that it may have."""
 
-Asked = dict[Path, "Question | Check"]
-"""What one way of matching asks: operators of calls, and checks of what is no call of the pattern, by place."""
+Asked = dict[Path, "Question | Check | Named"]
+"""What one way of matching asks by place: operators of calls, checks of what is no call of the pattern, and names."""
 
-Entry = tuple[dict[Path, Question], tuple[tuple[Path, Check], ...], int]
+Placed = tuple[Path, "Check | JointGuard", tuple[Path, ...]]
+"""The place of the value that a check is about, the check, and the places of further values."""
+
+Entry = tuple[dict[Path, Question], tuple[Placed, ...], int]
 """Operators that a rule still asks for, its checks, and its rank."""
+
+
+class _Several(tuple[Any, ...]):
+    """Values of which any may be an operand."""
+
+    __slots__ = ()
 
 
 @dataclass
@@ -65,7 +93,7 @@ class TreeNode:
     by_operator: dict[int, TreeNode] = field(default_factory=dict)
     otherwise: TreeNode | None = None
     rules: tuple[int, ...] = ()
-    checked: tuple[tuple[int, tuple[tuple[Path, Check], ...]], ...] = ()
+    checked: tuple[tuple[int, tuple[Placed, ...]], ...] = ()
     screened: tuple[tuple[Screen, TreeNode], ...] = ()
     composed: tuple[tuple[Operator, TreeNode], ...] = ()
 
@@ -106,7 +134,7 @@ class PredicateTree:
                     made = variants.setdefault(operator, [])
                     if condition is not None:
                         made = further.setdefault(operator, {}).setdefault(condition, [])
-                    made.append(_entry(asked, rank))
+                    made.append(_entry(asked, rank, ways.joint))
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
         for operator, by_condition in further.items():
@@ -170,6 +198,8 @@ def _asked(node: Node, pending: list[TreeNode]) -> Sequence[int]:
             if path is None:
                 break
             value = seen[path] if path in seen else _value_at(path, seen)
+            if type(value) is _Several:
+                pending += _following(one, value)
             while type(value) is Node and value.op == "call_function":
                 key = id(underlying(value.target))
                 if key in one.by_operator:
@@ -180,11 +210,29 @@ def _asked(node: Node, pending: list[TreeNode]) -> Sequence[int]:
     return sorted(found) if found else ()
 
 
-def _fails(checks: tuple[tuple[Path, Check], ...], seen: dict[Path, Any]) -> bool:
+def _following(one: TreeNode, values: _Several) -> list[TreeNode]:
+    """Return what follows for any of several values, each once."""
+    passing = passing_operators()
+    found: dict[int, TreeNode] = {}
+    for each in values:
+        value = each
+        while type(value) is Node and value.op == "call_function":
+            key = id(underlying(value.target))
+            if key in one.by_operator:
+                found[id(one.by_operator[key])] = one.by_operator[key]
+            value = source_of(value) if key in passing else None
+    return list(found.values())
+
+
+def _fails(checks: tuple[Placed, ...], seen: dict[Path, Any]) -> bool:
     """Whether a check rejects what stands at its place."""
-    for path, check in checks:
+    for path, check, others in checks:
         value = seen[path] if path in seen else _value_at(path, seen)
-        if check.rejects(value):
+        if others:
+            further = [seen[one] if one in seen else _value_at(one, seen) for one in others]
+            if check.rejects(value, *further):
+                return True
+        elif check.rejects(value):
             return True
     return False
 
@@ -193,14 +241,23 @@ def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
     above_path, step = path[:-1], path[-1]
     above = seen[above_path] if above_path in seen else _value_at(above_path, seen)
     value: Any = None
-    if above_path and type(above) is Node:
-        above = behind(above)
-    if type(above) is Node and type(step) is str:
-        value = argument_of(above, step) if above.op == "call_function" else None
-    elif isinstance(above, list | tuple) and type(step) is int:
-        value = above[step] if -len(above) <= step < len(above) else None
+    if type(above) is _Several:
+        value = _Several(_below(behind(one) if type(one) is Node else one, step) for one in above)
+    else:
+        value = _below(behind(above) if above_path and type(above) is Node else above, step)
     seen[path] = value
     return value
+
+
+def _below(above: Any, step: str | int | Operand) -> Any:
+    """Return what is one step below a value."""
+    if type(above) is Node and above.op == "call_function":
+        if type(step) is str:
+            return argument_of(above, step)
+        return _Several(step.find(above)) if type(step) is Operand else None
+    if isinstance(above, list | tuple) and type(step) is int:
+        return above[step] if -len(above) <= step < len(above) else None
+    return None
 
 
 def _build(variants: list[Entry]) -> TreeNode:
@@ -225,7 +282,7 @@ def _build(variants: list[Entry]) -> TreeNode:
             # What is read as a call of another operator has its arguments elsewhere.
             outside = (
                 {key: value for key, value in questions.items() if key[: len(path)] != path},
-                tuple(check for check in checks if check[0][: len(path)] != path),
+                tuple(one for one in checks if all(place[: len(path)] != path for place in (one[0], *one[2]))),
                 rank,
             )
             for operators, entry in ((alike, rest), (unlike, outside)):
@@ -255,18 +312,24 @@ _Start = tuple["Screen | _Composed | None", Asked]
 """A condition on a call, and what must be found below it if that holds."""
 
 
-_LITERALS, _GUARDS = "$literals", "$guards"
-"""Steps from a value to further checks, which are asked of the value itself."""
+_LITERALS, _GUARDS, _NAME = "$literals", "$guards", "$name"
+"""Steps from a value to what else is asked of the value itself."""
 
 
-def _entry(asked: Asked, rank: int) -> Entry:
+def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard]) -> Entry:
     questions = {path: one for path, one in asked.items() if isinstance(one, tuple)}
-    checks = tuple(
-        (path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one)
-        for path, one in asked.items()
-        if not isinstance(one, tuple)
-    )
-    return questions, checks, rank
+    checks: list[Placed] = []
+    places: dict[str, Path] = {}
+    for path, one in asked.items():
+        if isinstance(one, Named):
+            places[one.name] = path[:-1]
+        elif not isinstance(one, tuple):
+            checks.append((path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one, ()))
+    for guard in joint:
+        if all(name in places for name in guard.names):
+            first, *others = (places[name] for name in guard.names)
+            checks.append((first, guard, tuple(others)))
+    return questions, tuple(checks), rank
 
 
 class _Ways:
@@ -282,6 +345,8 @@ class _Ways:
             )
             for name in rule.variables
         }
+        self.joint = joint_guards(rule.variables, rule.guards)
+        self.named = frozenset(name for guard in self.joint for name in guard.names)
 
     def starts(self, term: Term, operator: Any) -> Iterator[_Start]:
         """Yield what must hold of calls of an operator for a root to match there, one for every way to match."""
@@ -321,24 +386,49 @@ class _Ways:
             case Call():
                 yield from self._of_call(term, path, operator)
             case Alternatives():
-                for _, branch in term.branches:
-                    if isinstance(branch, Item):
-                        yield {}
-                    else:
-                        yield from self._of(branch, path, operator)
+                yield from self._of_alternatives(term, path, operator)
             case ListTerm() if path:
                 yield from self._of_list(term, path)
             case OperatorCall() if not path:
                 yield from self._of_family(term, operator)
             case Variable():
-                checks = self.checks.get(term.name, ())
-                yield {(*path, *([_GUARDS] if isinstance(check, GuardCheck) else [])): check for check in checks}
+                yield self._of_variable(term, path)
+            case Chain() if path:
+                yield from self._of_chain(term, path)
             case Optional() if path:
                 yield from self._of(term.inner, path)
                 yield from self._of(next(iter(term.inner.arguments.values())), path)
             case _:
                 # Literals behind constants, and what may be looked through: nothing is certain.
                 yield {}
+
+    def _of_alternatives(self, term: Alternatives, path: Path, operator: Any) -> Iterator[Asked]:
+        for _, branch in term.branches:
+            if isinstance(branch, Item):
+                yield {}
+            else:
+                yield from self._of(branch, path, operator)
+
+    def _of_variable(self, term: Variable, path: Path) -> Asked:
+        asked: Asked = {
+            (*path, *([_GUARDS] if isinstance(check, GuardCheck) else [])): check
+            for check in self.checks.get(term.name, ())
+        }
+        return {**asked, **self._name(term.name, path)}
+
+    def _name(self, name: str | None, path: Path) -> Asked:
+        """Return that a name is bound here, if a condition on several names asks for it."""
+        return {(*path, _NAME): Named(name)} if name in self.named and name is not None else {}
+
+    def _of_chain(self, term: Chain, path: Path) -> Iterator[Asked]:
+        """Yield what is asked of the last call of a chain: it is a link, or what the chain begins at."""
+        links = frozenset(term.ops)
+        for op in term.ops:
+            forms = forms_of(op)
+            links |= frozenset() if forms is None else forms.operators
+        for asked in self._of(term.inner, path):
+            begin = asked.get(path)
+            yield {path: (frozenset(), links | begin[0] | begin[1])} if isinstance(begin, tuple) else {}
 
     def _of_call(self, term: Call, path: Path, operator: Any) -> Iterator[Asked]:
         found = self.forms.get(term.op)
@@ -349,9 +439,7 @@ class _Ways:
             unlike |= {term.op}
         if operator is not None and operator not in alike:
             if found is not None and operator in found.readers:
-                kept = found.kept(operator)
-                for below in self._of_arguments(term, path, checks=False):
-                    yield {path: (alike, unlike), **{key: one for key, one in below.items() if key[len(path)] in kept}}
+                yield from self._of_reading(term, found, operator)
             return
         # What a call is looked through to has arguments of its own.
         if path and may_pass(term.op):
@@ -359,7 +447,14 @@ class _Ways:
             return
         is_read_once = found is None or (term.op not in found.operators and found.composed.isdisjoint(found.same))
         for below in self._of_arguments(term, path, checks=is_read_once):
-            yield {path: (alike, unlike), **below}
+            yield {path: (alike, unlike), **self._name(term.name if is_read_once else None, path), **below}
+
+    def _of_reading(self, term: Call, forms: Forms, operator: Any) -> Iterator[Asked]:
+        """Yield what is asked of a call of another operator that is read as one of the pattern."""
+        kept, operands = forms.kept(operator), forms.operands(operator)
+        steps: dict[Any, Any] = {**{name: name for name in kept}, **operands}
+        for below in self._of_arguments(term, (), checks=False):
+            yield {(steps[key[0]], *key[1:]): one for key, one in below.items() if key[0] in steps}
 
     def _of_arguments(self, term: Call, path: Path, *, checks: bool) -> Iterator[Asked]:
         """Yield what is asked of the arguments of a call; without `checks`, only operators."""
@@ -398,7 +493,7 @@ def _asks_only_of_kept(term: Call, forms: Forms) -> bool:
     )
 
 
-def _key(one: Question | Check) -> Any:
+def _key(one: Question | Check | Named) -> Any:
     """Return what tells one question from another."""
     return tuple(sorted(map(str, one[0] | one[1]))) if isinstance(one, tuple) else one
 

@@ -65,9 +65,7 @@ class LiteralCheck:
         call = behind(value) if type(value) is Node else None
         if call is None or call.op != "call_function":
             return False
-        arguments = canonical_arguments(call)
-        # Variants of an operator may lack an argument that makes no difference.
-        return differs([one for one in self.literals if one[0] in arguments], arguments)
+        return differs(self.literals, canonical_arguments(call))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +94,40 @@ class GuardCheck:
             [value, float(value)] if type(value) is int else [value, *([int(value)] if value.is_integer() else [])]
         )
         return any(all(_fails(guard, {self.name: one}) for one in readings) for guard in self.guards)
+
+
+@dataclass(frozen=True)
+class Named:
+    """The name of what stands at a place.
+
+    Attributes:
+        name: The name.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class JointGuard:
+    """What a condition on several names asks of tensors and lists of numbers.
+
+    Attributes:
+        names: The names.
+        guard: A condition that asks nothing of the graph.
+    """
+
+    names: tuple[str, ...]
+    guard: CompiledGuard
+
+    def rejects(self, *values: Any) -> bool:
+        """Whether the condition certainly does not hold."""
+        for value in values:
+            if type(value) is Node:
+                if not isinstance(value.meta.get("val"), torch.Tensor):
+                    return False
+            elif type(value) is not list or any(type(one) is not int for one in value):
+                return False
+        return _fails(self.guard, dict(zip(self.names, values, strict=True)))
 
 
 def _fails(guard: CompiledGuard, names: Mapping[str, Any]) -> bool:
@@ -131,6 +163,18 @@ def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[Compil
         return None
     alone = tuple(guard for guard in guards if guard.needs == {name} and not asks_graph(guard.text))
     return GuardCheck(name, alone, is_tensor) if alone else None
+
+
+def joint_guards(variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) -> tuple[JointGuard, ...]:
+    """Return the conditions on several names that can be asked of tensors and lists of numbers alone.
+
+    Names that are not variables are those of calls.
+    """
+    return tuple(
+        JointGuard(tuple(sorted(guard.needs)), guard)
+        for guard in guards
+        if len(guard.needs) > 1 and not asks_graph(guard.text)
+    )
 
 
 def asks_graph(text: str, but: Set[str] = frozenset()) -> bool:
