@@ -26,20 +26,8 @@ from .errors import failure_of, report_failure, wants_traceback
 INTERRUPTED = 130
 
 _ORDER = (
-    *(
-        "lower",
-        "run",
-        "inspect",
-        "verify",
-        "compare",
-        "bisect",
-        "print",
-        "report",
-        "memory",
-        "partition",
-        "new-backend",
-    ),
-    *("migrate", "demo", "explain", "rule", "propagation", "quantizer", "fuzz"),
+    *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "report", "memory", "size", "diff", "oplist"),
+    *("partition", "new-backend", "bundle", "migrate", "demo", "explain", "rule", "propagation", "quantizer", "fuzz"),
 )
 
 _EPILOG = (

@@ -1,4 +1,4 @@
-"""What a memory plan looks like: one model of the memory map, and the ways to show it."""
+"""What a program looks like: the map of its memory, what takes space in it, and what each pass of its lowering did."""
 
 from .memory_map import ArenaMap as ArenaMap
 from .memory_map import MappedValue as MappedValue
@@ -24,6 +24,10 @@ from .report import report_document as report_document
 from .report import report_page as report_page
 from .report import versions as versions
 from .report import write_report as write_report
+from .sizes import ProgramSizes as ProgramSizes
+from .sizes import SizeEntry as SizeEntry
+from .sizes import program_sizes as program_sizes
+from .sizes import sizes_of_manager as sizes_of_manager
 from .svg import memory_map_svg as memory_map_svg
 from .trace import generate_memory_trace as generate_memory_trace
 from .trace import memory_map_trace as memory_map_trace

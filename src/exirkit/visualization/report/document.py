@@ -11,6 +11,7 @@ from exirkit.ir import is_users_file
 from exirkit.patterns import CompiledRule, RewriteReport
 from exirkit.program import ExecutorchProgramManager
 from exirkit.visualization.memory_map import MethodMap, memory_map_of_manager
+from exirkit.visualization.sizes import sizes_of_manager
 
 from .overlays import Measured, Overlay
 from .recording import LoweringRecord, RecordedStage, changes_between
@@ -74,6 +75,7 @@ def report_document(
         "failure": list(options.failure),
         "measure": options.measure,
         "methods": methods,
+        "sizes": {} if manager is None else _sizes(manager),
         "rules": rules,
         "texts": list(table.texts),
         "rows": {name: [row[at] for row in rows] for at, name in enumerate(rows[0]._fields)} if rows else {},
@@ -193,6 +195,19 @@ def _memory(memory: MethodMap) -> dict[str, Any]:
         ],
         "steps": [[one.text, one.node, one.module] for one in memory.steps],
     }  # fmt: skip
+
+
+def _sizes(manager: ExecutorchProgramManager) -> dict[str, list[list[Any]]]:
+    """Return what takes space in the constants of the file."""
+    sizes = sizes_of_manager(manager)
+    return {
+        title: [[one.name, one.nbytes, one.constants, one.calls] for one in entries]
+        for title, entries in (
+            ("by module", sizes.by_module),
+            ("by operator", sizes.by_operator),
+            ("by dtype", sizes.by_dtype),
+        )
+    }
 
 
 def _measured(one: Measured) -> list[Any]:
