@@ -198,18 +198,25 @@ def _facts(lowering: Lowering, partitioner: list[str] | None) -> dict[str, str]:
 
 
 def _stages(method: dict[str, Any]) -> list[StageDocument]:
-    return [
-        StageDocument(
-            stage["number"],
-            stage["name"],
-            stage["pipeline"],
-            stage["nodes"],
-            *stage["counts"],
-            len(stage.get("applications", ())),
-        )
-        for at, stage in enumerate(method["stages"])
-        if at and (any(stage["counts"]) or stage.get("applications"))
-    ]
+    found = []
+    for at, stage in enumerate(method["stages"]):
+        added, removed, changed, moved = stage["counts"]
+        rewrites = len(stage.get("applications", ()))
+        if at and (added or removed or changed or moved or rewrites):
+            found.append(
+                StageDocument(
+                    number=stage["number"],
+                    name=stage["name"],
+                    pipeline=stage["pipeline"],
+                    nodes=stage["nodes"],
+                    added=added,
+                    removed=removed,
+                    changed=changed,
+                    moved=moved,
+                    rewrites=rewrites,
+                )
+            )
+    return found
 
 
 def _print(found: ReportReport) -> None:
