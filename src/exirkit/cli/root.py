@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 _ORDER = (
     *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "memory", "partition", "new-backend"),
-    *("migrate", "demo", "explain", "rule", "propagation", "quantizer", "fuzz"),
+    *("migrate", "demo", "explain", "rule", "propagation", "quantizer", "quantization", "fuzz"),
 )
 
 _EPILOG = (

@@ -1,4 +1,4 @@
-"""What a memory plan looks like: one model of the memory map, and the ways to show it."""
+"""What a memory plan and the noise of quantization look like: models of what is shown, and the ways to show it."""
 
 from .memory_map import ArenaMap as ArenaMap
 from .memory_map import MappedValue as MappedValue
@@ -13,6 +13,7 @@ from .memory_map import memory_map_of_file as memory_map_of_file
 from .memory_map import memory_map_of_manager as memory_map_of_manager
 from .memory_map import method_names as method_names
 from .page import memory_map_page as memory_map_page
+from .quantization_page import quantization_page as quantization_page
 from .svg import memory_map_svg as memory_map_svg
 from .trace import generate_memory_trace as generate_memory_trace
 from .trace import memory_map_trace as memory_map_trace
