@@ -1,5 +1,13 @@
 """How a program becomes bytes: program model, flatbuffer codec, the file formats on it, emitter, printers."""
 
+from .bundled_program import BundledMethodTestCase as BundledMethodTestCase
+from .bundled_program import BundledMethodTestSuite as BundledMethodTestSuite
+from .bundled_program import BundledProgramTable as BundledProgramTable
+from .bundled_program import BundledTensor as BundledTensor
+from .bundled_program import BundledValue as BundledValue
+from .bundled_program import bundled_program_file as bundled_program_file
+from .bundled_program import open_bundled_program as open_bundled_program
+from .bundled_program import read_bundled_program as read_bundled_program
 from .container import ExtendedHeader as ExtendedHeader
 from .container import PteFile as PteFile
 from .container import PteImage as PteImage
@@ -10,6 +18,11 @@ from .container import read_program as read_program
 from .container import restore as restore
 from .container import restore_mutable_data as restore_mutable_data
 from .container import restore_named_data as restore_named_data
+from .differences import ConstantsDifference as ConstantsDifference
+from .differences import FirstDifference as FirstDifference
+from .differences import MethodDifference as MethodDifference
+from .differences import ProgramDifference as ProgramDifference
+from .differences import compare_programs as compare_programs
 from .emitter import EmitterOutput as EmitterOutput
 from .emitter import emit_program as emit_program
 from .file_kinds import FileKind as FileKind
@@ -19,6 +32,7 @@ from .flatbuffer import FieldLayout as FieldLayout
 from .flatbuffer import Kind as Kind
 from .flatbuffer import TableLayout as TableLayout
 from .flatbuffer import layout_of as layout_of
+from .kernel_list import needed_kernels as needed_kernels
 from .printer import format_program as format_program
 from .printer import print_program as print_program
 from .schema import AllocationDetails as AllocationDetails

@@ -10,19 +10,23 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import lcm
+from math import lcm, prod
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import torch
 from pydantic import Field
 
-from exirkit.ir import Diagnostic, Location, ModelError, UsageError
+from exirkit.ir import Diagnostic, Location, ModelError, UsageError, stride_from_dim_order
 
 from .flatbuffer import Chunk, Int32, Table, UInt8, read_blob
 from .schema import FORCE_ALIGN_BYTES, Buffer, DataSegment, ProgramFormatError, ScalarType, SubsegmentOffsets
 
 SEGMENT_ALIGNMENT: Final = 128
+# As many dimensions as the C++ runtime takes.
+_MOST_DIMS: Final = 16
+_MOST_ELEMENTS: Final = 2**59
 
 
 class TensorLayout(Table):
@@ -31,6 +35,36 @@ class TensorLayout(Table):
     scalar_type: ScalarType = ScalarType.BYTE
     sizes: list[Int32] = Field(default_factory=list)
     dim_order: list[UInt8] = Field(default_factory=list)
+
+
+def check_layout(layout: TensorLayout, nbytes: int, where: str) -> None:
+    """Reject a layout that is not one of a tensor with at most `nbytes` bytes of data (raises EK532)."""
+    count = len(layout.sizes)
+    if count > _MOST_DIMS or any(size < 0 for size in layout.sizes):
+        message = (
+            f"a tensor has the sizes {str(layout.sizes[:_MOST_DIMS])[:-1]}{', ...' if count > _MOST_DIMS else ''}]"
+        )
+        raise broken("EK532", message, f"{where}.sizes", f"at most {_MOST_DIMS} sizes of 0 or more")
+    # Strides of a tensor without elements are computed as if its sizes of 0 were 1.
+    if prod(max(size, 1) for size in layout.sizes) >= _MOST_ELEMENTS:
+        raise broken("EK532", f"a tensor has the sizes {layout.sizes}", f"{where}.sizes", "strides within 64 bits")
+    if sorted(layout.dim_order) != list(range(count)):
+        message = f"dim order {layout.dim_order[:_MOST_DIMS]} is not a permutation of {count} dimensions"
+        raise broken("EK532", message, f"{where}.dim_order", f"each of {list(range(count))} once")
+    needed = prod(layout.sizes) * layout.scalar_type.itemsize
+    if needed > nbytes:
+        message = f"a tensor of sizes {layout.sizes} has {nbytes} bytes"
+        raise broken("EK532", message, where, f"at least {needed}")
+
+
+def stored_tensor(layout: TensorLayout, data: memoryview) -> torch.Tensor:
+    """Return a copy of a tensor whose layout was checked against its data; torch can hold its elements."""
+    nbytes = prod(layout.sizes) * layout.scalar_type.itemsize
+    dtype = layout.scalar_type.dtype
+    if not nbytes:
+        return torch.empty(layout.sizes, dtype=dtype)
+    strides = stride_from_dim_order(layout.sizes, layout.dim_order)
+    return torch.frombuffer(bytearray(data[:nbytes]), dtype=dtype).as_strided(layout.sizes, strides)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from os import PathLike
 from struct import Struct
 from typing import Final
@@ -20,7 +19,7 @@ from typing import Final
 import torch
 from pydantic import Field
 
-from exirkit.ir import Diagnostic, ModelError, UsageError, stride_from_dim_order
+from exirkit.ir import Diagnostic, ModelError, UsageError
 
 from .file_kinds import FileKind, file_kind, not_of_kind
 from .flatbuffer import PREFIX_NBYTES, Fault, Table, UInt32, decode, encode
@@ -35,11 +34,13 @@ from .segments import (
     broken,
     bytes_view,
     check_alignment,
+    check_layout,
     check_reference,
     in_file,
     malformed,
     map_file,
     segment_views,
+    stored_tensor,
 )
 
 _IDENTIFIER: Final = b"FT01"
@@ -48,8 +49,6 @@ _MAGIC: Final = b"FH01"
 _HEADER: Final = Struct("<4sIQQQQ")
 _HEADER_NBYTES: Final = 48
 _VERSION: Final = 0
-# As many dimensions as the C++ runtime takes.
-_MOST_DIMS: Final = 16
 
 
 class NamedTensorData(Table):
@@ -161,12 +160,7 @@ class DataFile:
         if layout is None or not layout.scalar_type.is_plain:
             what = "a blob" if layout is None else f"a tensor of {layout.scalar_type.name}"
             raise UsageError(Diagnostic.of("EK535", f"{key!r} is {what}"))
-        nbytes = prod(layout.sizes) * layout.scalar_type.itemsize
-        strides = stride_from_dim_order(layout.sizes, layout.dim_order)
-        dtype = layout.scalar_type.dtype
-        if not nbytes:
-            return torch.empty(layout.sizes, dtype=dtype)
-        return torch.frombuffer(bytearray(self.data(key)[:nbytes]), dtype=dtype).as_strided(layout.sizes, strides)
+        return stored_tensor(layout, self.data(key))
 
     def entries(self) -> dict[str, NamedBlob]:
         """Return the entries as `data_file` takes them; a file forgets what alignment they asked for."""
@@ -203,7 +197,7 @@ def read_data_file(data: object, *, path: str | None = None) -> DataFile:
     for index, entry in enumerate(table.named_data):
         check_reference(entry.segment_index, len(segments), f"named_data[{index}].segment_index")
         if entry.tensor_layout is not None:
-            _check_layout(entry.tensor_layout, len(segments[entry.segment_index]), index)
+            check_layout(entry.tensor_layout, len(segments[entry.segment_index]), f"named_data[{index}].tensor_layout")
     return DataFile(table, header, segments, path)
 
 
@@ -250,20 +244,3 @@ def _check_header(header: DataFileHeader, length: int, file_nbytes: int) -> None
         raise malformed(
             "EK530", message, PREFIX_NBYTES + 24, f"{table_end} to {file_nbytes}: the file may be cut short"
         )
-
-
-def _check_layout(layout: TensorLayout, nbytes: int, index: int) -> None:
-    where = f"named_data[{index}].tensor_layout"
-    count = len(layout.sizes)
-    if count > _MOST_DIMS or any(size < 0 for size in layout.sizes):
-        message = (
-            f"a tensor has the sizes {str(layout.sizes[:_MOST_DIMS])[:-1]}{', ...' if count > _MOST_DIMS else ''}]"
-        )
-        raise broken("EK532", message, f"{where}.sizes", f"at most {_MOST_DIMS} sizes of 0 or more")
-    if sorted(layout.dim_order) != list(range(count)):
-        message = f"dim order {layout.dim_order[:_MOST_DIMS]} is not a permutation of {count} dimensions"
-        raise broken("EK532", message, f"{where}.dim_order", f"each of {list(range(count))} once")
-    needed = prod(layout.sizes) * layout.scalar_type.itemsize
-    if needed > nbytes:
-        message = f"a tensor of sizes {layout.sizes} has {nbytes} bytes"
-        raise broken("EK532", message, where, f"at least {needed}")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .campaigns import dask_executor as dask_executor
     from .campaigns import find_campaign as find_campaign
     from .campaigns import html_page as html_page
+    from .campaigns import left_out as left_out
     from .campaigns import load_bench as load_bench
     from .campaigns import load_object as load_object
     from .campaigns import load_parts as load_parts
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from .mutants import mutant_table as mutant_table
     from .mutants import run_mutation_bench as run_mutation_bench
     from .official import OfficialRuntime as OfficialRuntime
+    from .official import official_missing_reason as official_missing_reason
     from .oracles import Failure as Failure
     from .oracles import Verdict as Verdict
     from .oracles import check as check
@@ -109,7 +111,7 @@ _EXPORTS = {
     "campaigns": "Analysis Attachment Bucket Campaign CampaignConfig CampaignSummary Case Checked FeatureCount Found "
     "ProcessPool Progress Shown Store TestedPart attached_path dask_executor find_campaign html_page load_bench "
     "load_object load_parts load_quotas load_reasons parse_seeds pattern_features policy_of show summarise "
-    "untested why_idle",
+    "left_out untested why_idle",
     "campaigns.user_tests": "fuzz_programs",
     "comparison": "ComparedFile LoweringChoices LoweringSteps MethodComparison MethodJudge NodePlace Official "
     "RuntimeDifference Tolerances ValueGap WrongStep compare_method drawn_inputs eager_outputs first_false_step "
@@ -119,7 +121,7 @@ _EXPORTS = {
     "generation": "PatternSource Policy RulePatterns features_of generate generate_with_pattern program_strategy "
     "shipped_operators shipped_policies",
     "mutants": "MutantResult MutationBenchOptions mutant mutant_table run_mutation_bench",
-    "official": "OfficialRuntime",
+    "official": "OfficialRuntime official_missing_reason",
     "oracles": "Failure Verdict check",
     "programs": "Program build check_program inputs_of module_source parse_program program_text tensor_source",
     "triage": "plain_line reduce skeleton",

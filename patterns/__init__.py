@@ -62,7 +62,7 @@ from .checking.witnesses import (
     witness_text,
 )
 from .engine.bisection import Bisection, bisect_rewrites
-from .engine.meanings import with_meanings
+from .engine.meanings import carry_out, put_attributes, with_meanings
 from .engine.program_facts import ProgramFacts
 from .engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
@@ -97,6 +97,7 @@ from .propagation.model import PropagationModel, Solver, propagation_schema, pro
 from .propagation.problem import Conversion, Problem, Solution, problem_of
 from .propagation.solvers import solve
 from .propagation.trying import PropagationVerdict, check_propagation
+from .syntax.attributes import Attribute, attributed_terms, attributed_variables
 from .syntax.conditions import Condition, compile_condition
 from .syntax.programs import Builder
 from .types.reference import variable_types_page
@@ -107,6 +108,7 @@ __all__ = [
     "FAMILIES",
     "INSTANCE_ERRORS",
     "Application",
+    "Attribute",
     "BackendClass",
     "BackendClasses",
     "Bisection",
@@ -176,6 +178,8 @@ __all__ = [
     "account_of_fact",
     "account_of_node",
     "apply_solution",
+    "attributed_terms",
+    "attributed_variables",
     "backend_books",
     "backend_chain_text",
     "backend_classes",
@@ -187,6 +191,7 @@ __all__ = [
     "book_text",
     "bound_book",
     "builder",
+    "carry_out",
     "check_book",
     "check_books",
     "check_propagation",
@@ -220,6 +225,7 @@ __all__ = [
     "problem_of",
     "propagation_schema",
     "propagation_schema_text",
+    "put_attributes",
     "read_target",
     "read_witnesses",
     "read_yaml",

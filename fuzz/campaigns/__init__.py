@@ -14,7 +14,7 @@ from .report.summary import Bucket, CampaignSummary, FeatureCount, OracleTime, f
 from .results import BAD_VERDICTS, VERDICTS, Analysis, Found, Result
 from .standard import attached_path, policy_of
 from .store import Store
-from .tested_parts import TestedPart, pattern_features, untested
+from .tested_parts import TestedPart, left_out, pattern_features, untested
 
 __all__ = [
     "BAD_VERDICTS",
@@ -44,6 +44,7 @@ __all__ = [
     "engine_text",
     "find_campaign",
     "html_page",
+    "left_out",
     "load_bench",
     "load_object",
     "load_parts",

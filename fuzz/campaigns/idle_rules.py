@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from exirkit.fuzz.compilers import asked_attributes
 from exirkit.fuzz.generation import RulePatterns, SeededChoices, program_with_pattern
 from exirkit.fuzz.programs import build
 from exirkit.ir import DiagnosticError, GraphEditor, called_graphs, copy_program
-from exirkit.patterns import CompiledRule, explain_rule, name_of
+from exirkit.patterns import CompiledRule, explain_rule, name_of, put_attributes
 from exirkit.program import to_edge
 
 _MOST = 2
@@ -25,7 +26,9 @@ def why_idle(rule: CompiledRule) -> list[str]:
         ]
     try:
         edge = to_edge(dict(build(made.program))).exported_program("forward")
-        found = explain_rule(rule, GraphEditor(copy_program(edge)), most=_MOST)
+        editor = GraphEditor(copy_program(edge))
+        put_attributes(editor, asked_attributes([rule]))
+        found = explain_rule(rule, editor, most=_MOST)
     except DiagnosticError as error:
         return [error.diagnostics[0].headline()]
     if not found.tried:

@@ -60,7 +60,8 @@ class StandardBench:
         self.parts = parts_under_test(first)
         rules = first.rules_under_test() if isinstance(first, ExirkitCompiler) else []
         self._rules = {one.id: one for one in first.compiled_rules()} if isinstance(first, ExirkitCompiler) else {}
-        self._sources: list[PatternSource] = [RulePatterns(one) for one in rules]
+        planted = [one for one in rules if one.pattern.kind not in ("input", "output")]
+        self._sources: list[PatternSource] = [RulePatterns(one) for one in planted]
         self._around = None if config.policy is None else self._policy
 
     @staticmethod

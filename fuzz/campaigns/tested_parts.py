@@ -12,6 +12,7 @@ from exirkit.fuzz.compilers import Compiler, ExirkitCompiler, rules_of_pipeline
 from exirkit.fuzz.examination import Verdict
 from exirkit.fuzz.generation import WAYS, ProgramWithPattern
 from exirkit.ir import Diagnostic
+from exirkit.patterns import CompiledRule
 
 # Features that are noted while a program is checked begin so.
 FIRES = "fires:"
@@ -28,7 +29,7 @@ PREFIXES = (FIRES, CHANGES, WITH_PATTERN, NEAR, FAILED)
 _TURNS = len(WAYS)
 _SHOWN = 3
 
-Kind = Literal["rule", "pass", "pipeline", "stage"]
+Kind = Literal["rule", "interface rule", "pass", "pipeline", "stage"]
 
 
 class TestedPart(BaseModel):
@@ -57,7 +58,7 @@ class TestedPart(BaseModel):
     @property
     def must_change(self) -> bool:
         """Whether it is a finding if it never did anything; stages of a pipeline need not all be used."""
-        return self.kind != "stage"
+        return self.kind not in ("stage", "interface rule")
 
 
 def seen_features(verdict: Verdict, inserted: frozenset[str]) -> frozenset[str]:
@@ -112,14 +113,37 @@ def parts_under_test(compiler: Compiler) -> list[tuple[Kind, str]]:
     """Return kind and name of all that the user gave our chain: rules, pipelines, their stages and their rules."""
     if not isinstance(compiler, ExirkitCompiler):
         return []
-    parts: list[tuple[Kind, str]] = [("rule", one.id) for one in compiler.compiled_rules()]
+    parts = [(_kind_of(one), one.id) for one in compiler.compiled_rules()]
     for pipeline in compiler.placed_pipelines():
         parts.append(("pipeline", pipeline.name))
         stages = [inner for one in pipeline.stages for inner in one.walk()]
         editing = [one for one in stages if one.registered is not None or one.rules is not None]
         parts += [("stage", f"{pipeline.name}: {one.stage.label}") for one in editing]
-        parts += [("rule", one.id) for one in rules_of_pipeline(pipeline)]
+        parts += [(_kind_of(one), one.id) for one in rules_of_pipeline(pipeline)]
     return list(dict.fromkeys(parts))
+
+
+def _kind_of(rule: CompiledRule) -> Kind:
+    return "interface rule" if rule.pattern.kind in ("input", "output") else "rule"
+
+
+def left_out(parts: Sequence[TestedPart]) -> list[Diagnostic]:
+    """Return a warning about the rules under test that no program of a campaign can try, if there are any.
+
+    It is an error if nothing else is under test.
+    """
+    names = [one.name for one in parts if one.kind == "interface rule"]
+    if not names:
+        return []
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    found = Diagnostic(
+        code="EK885",
+        severity="error" if len(names) == len(parts) else "warning",
+        message=f"not tried, since callers would have to give and take other tensors: {shown}",
+        notes=("a campaign compares a program with itself before, called with the same inputs",),
+        hint="`exirkit rule check` tries rules about inputs and outputs, with what callers do",
+    )
+    return [found]
 
 
 def untested(parts: Sequence[TestedPart], programs: int, reasons: Mapping[str, Sequence[str]]) -> list[Diagnostic]:

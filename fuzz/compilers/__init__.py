@@ -1,5 +1,6 @@
 """What is tested: our chain with its options, black boxes that return bytes, and the official exporter."""
 
+from .attribute_passes import asked_attributes
 from .compilers import Compiler, ExirkitCompiler, FunctionCompiler, Lowering, compiler_of, every_choice
 from .drawn_choices import drawn_choices, simpler_choices
 from .lowering_trace import LoweringTrace, Snapshot, name_of_pass
@@ -15,6 +16,7 @@ __all__ = [
     "OfficialCompiler",
     "OfficialExportError",
     "Snapshot",
+    "asked_attributes",
     "compiler_of",
     "drawn_choices",
     "every_choice",

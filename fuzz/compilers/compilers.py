@@ -24,9 +24,10 @@ from exirkit.passes import (
     portfolio,
     watching,
 )
-from exirkit.patterns import CompiledRule, read_target
+from exirkit.patterns import Attribute, CompiledRule, read_target
 from exirkit.program import EdgeProgramManager, ExecutorchProgramManager, to_edge
 
+from .attribute_passes import CarryOutAttributes, PutAttributes, asked_attributes, attributes_of
 from .lowering_trace import LoweringTrace
 from .named_parts import PlacedPipelines, place_pipelines, rules_of_book, rules_of_pipeline
 
@@ -134,10 +135,13 @@ class ExirkitCompiler:
                 compile_config=EdgeCompileConfig(_skip_dim_order=self.skip_dim_order),
                 pipeline=placed.to_edge,
             )
-            manager = self._transformed(manager, trace)
+            manager = self._transformed(manager, trace, asked_attributes(rules))
             for pipeline in placed.on_edge:
                 changed = {name: pipeline.run(manager.exported_program(name)).program for name in manager.methods}
                 manager = EdgeProgramManager(changed, compile_config=manager.compile_config)
+            left = attributes_of(rules)
+            if left:
+                manager = self._with(CarryOutAttributes(left), manager, trace)
             edge = {name: manager.exported_program(name) for name in sorted(manager.methods)}
             trace.edge = edge
             trace.see_part("planner")
@@ -228,16 +232,23 @@ class ExirkitCompiler:
         is_one = isinstance(self.pipeline, str | Pipeline)
         return place_pipelines((self.pipeline,) if is_one else self.pipeline)  # type: ignore[arg-type]
 
-    def _transformed(self, manager: EdgeProgramManager, trace: LoweringTrace) -> EdgeProgramManager:
+    def _transformed(
+        self, manager: EdgeProgramManager, trace: LoweringTrace, asked: Sequence[Attribute]
+    ) -> EdgeProgramManager:
         rules = self.compiled_rules()
         passes = [_instance(imported(one)) for one in self.passes]
-        if rules:
-            passes.append(ApplyRules(rules))
+        passes += [PutAttributes(asked)] if asked else []
+        passes += [ApplyRules(rules)] if rules else []
         for one in passes:
-            before = {name: manager.exported_program(name) for name in sorted(manager.methods)}
-            trace.see_passes("before", before, before, one)
-            manager = manager.transform([one])
-            trace.see_passes("after", before, {name: manager.exported_program(name) for name in before}, one)
+            manager = self._with(one, manager, trace)
+        return manager
+
+    @staticmethod
+    def _with(one: Any, manager: EdgeProgramManager, trace: LoweringTrace) -> EdgeProgramManager:
+        before = {name: manager.exported_program(name) for name in sorted(manager.methods)}
+        trace.see_passes("before", before, before, one)
+        manager = manager.transform([one])
+        trace.see_passes("after", before, {name: manager.exported_program(name) for name in before}, one)
         return manager
 
 

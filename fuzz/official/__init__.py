@@ -15,6 +15,8 @@ from .runtime import (
 from .variants import VARIANTS
 from .wire import Value
 
+official_missing_reason = missing_reason
+
 __all__ = [
     "VARIANTS",
     "Failure",
@@ -29,4 +31,5 @@ __all__ = [
     "WorkerProcess",
     "failure_of",
     "missing_reason",
+    "official_missing_reason",
 ]

@@ -182,6 +182,33 @@ class OfficialRuntime:
         steps = [SessionStep(method, inputs) for method, inputs in calls]
         return self._steps({"op": "calls"}, pte, steps, timeout_s, data)
 
+    def test_case(
+        self,
+        bundle: bytes,
+        method: str,
+        index: int,
+        *,
+        rtol: float = 1e-5,
+        atol: float = 1e-8,
+        timeout_s: float = 60.0,
+    ) -> OfficialResult:
+        """Run a test case of a bundled program (`.bpte`) on a method that is loaded for it, and compare its outputs.
+
+        Args:
+            bundle: The bytes of the file.
+            method: Name of the method.
+            index: Index of the case.
+            rtol: Relative tolerance, for float16, float32 and float64.
+            atol: Absolute tolerance, for these.
+            timeout_s: Seconds for everything together.
+
+        Returns:
+            The outputs as of one call, if they are as expected, else an `execute-error`: status 32 says that they
+            differ, status 16 that the case has no expected outputs.
+        """
+        request: Header = {"op": "test case", "method": method, "index": index, "program": 0}
+        return self._outputs({**request, "rtol": rtol.hex(), "atol": atol.hex()}, [bundle], timeout_s)
+
     def _steps(
         self,
         request: Header,

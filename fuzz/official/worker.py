@@ -97,6 +97,21 @@ def answer_calls(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     return {"outputs": outputs}, results
 
 
+def answer_test_case(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Run one test case of a bundled program and compare its outputs, if it has expected ones."""
+    try:
+        bundle = native._load_bundled_program_from_buffer(blobs[request["program"]])
+    except Exception as error:
+        raise RejectedError("load-error", f"{type(error).__name__}: {error}") from error
+    tolerances = {name: float.fromhex(request[name]) for name in ("rtol", "atol")}
+    try:
+        got = bundle.verify_result_with_bundled_expected_output(request["method"], request["index"], **tolerances)
+    except Exception as error:
+        raise RejectedError("execute-error", f"{type(error).__name__}: {error}") from error
+    results: list[bytes] = []
+    return {"outputs": [[describe(value, results) for value in got]]}, results
+
+
 def answer_session(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     """Load several methods of one program and take steps with them: set inputs, execute, get outputs."""
     program = load_program(native, request, blobs)
@@ -174,6 +189,7 @@ ANSWERS = {
     "run": answer_run,
     "calls": answer_calls,
     "session": answer_session,
+    "test case": answer_test_case,
     "metadata": answer_metadata,
     "latency": answer_latency,
     "kernels": answer_kernels,

@@ -107,7 +107,7 @@ def _repeat(editor: GraphEditor, node: Node) -> None:
 def _unique(editor: GraphEditor, node: Node) -> None:
     source: Any = node.args[0]
     is_sorted = node.target is aten._unique2.default
-    results = _results(node)
+    results = _results(editor, node)
     if results is None or (not is_sorted and (node.kwargs.get("dim") is not None or len(node.args) > 3)):
         return
     shape = source.meta["val"].shape
@@ -183,14 +183,26 @@ def _sized(editor: GraphEditor, node: Node, value: Any, length: Node) -> Node:
     return made
 
 
-def _results(node: Node) -> dict[int, Node] | None:
-    """Return the results that are used, by their places, or None if they are used in other ways."""
+def _results(editor: GraphEditor, node: Node) -> dict[int, Node] | None:
+    """Return the results that are used, by their places, or None if they are used in other ways.
+
+    Results that the call was not asked for have no elements; they are replaced here.
+    """
     found: dict[int, Node] = {}
     for user in node.users:
         if user.target is not operator.getitem or user.args[1] in found:
             return None
         found[user.args[1]] = user  # type: ignore[index]
+    for place in [place for place, result in found.items() if place and _is_empty(result.meta["val"])]:
+        result = found.pop(place)
+        dtype = result.meta["val"].dtype
+        editor.replace(result, _call(editor, node, aten.full.default, [0], 0, dtype=dtype))
+        editor.erase(result)
     return found
+
+
+def _is_empty(value: torch.Tensor) -> bool:
+    return value.dim() == 1 and type(value.shape[0]) is int and value.shape[0] == 0
 
 
 _REPLACEMENTS: Mapping[Any, Callable[[GraphEditor, Node], None]] = {

@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.checking.attribute_trials import attribute_of
-from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape
+from exirkit.patterns.checking.pattern_execution import CannotRunError, PatternRun, Shape, mark_of, raw_name
 from exirkit.patterns.checking.trials import RuleTrials, Trial
 from exirkit.patterns.engine.meanings import with_meanings
 from exirkit.patterns.engine.report import RewriteReport
@@ -25,7 +25,7 @@ from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.propagation.fixpoint import tell_ranges
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms
 from exirkit.patterns.syntax.programs import Builder
-from exirkit.patterns.syntax.terms import Variable
+from exirkit.patterns.syntax.terms import EveryUser, Variable
 from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.tensors import TensorVariable
 
@@ -43,6 +43,7 @@ class PatternInstance:
         kinds: What each variable that is a tensor stands for in a program.
         changed: Literals that others take the place of, by identity.
         split: Values for the second and later occurrences of variables.
+        lists: Names of the elements of variables that are lists of tensors; the elements are in `names` and `kinds`.
     """
 
     rule: CompiledRule
@@ -51,6 +52,7 @@ class PatternInstance:
     kinds: Mapping[str, Kind]
     changed: Mapping[int, Any] = field(default_factory=dict)
     split: Mapping[str, Any] = field(default_factory=dict)
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def run(self, builder: Builder, values: Mapping[str, Any]) -> list[Any] | None:
         """Run the pattern.
@@ -63,6 +65,7 @@ class PatternInstance:
             The values of the roots; None if the pattern leaves something open, or has nothing of what is to be changed.
         """
         given = {**self.names, **values}
+        given.update({name: [given[one] for one in elements] for name, elements in self.lists.items()})
         # A second value for an occurrence of a tensor is a tensor of the program too.
         split = {name: values.get(second_name(name), value) for name, value in self.split.items()}
         run = PatternRun(self.rule.pattern, given, self.shape, builder, changed=self.changed, split=split)
@@ -92,6 +95,36 @@ def instance_of(trials: RuleTrials, trial: Trial) -> PatternInstance:
     return PatternInstance(trials.rule, names, trial.shape, kinds)
 
 
+def for_program(instance: PatternInstance) -> PatternInstance:
+    """Return an instance as programs can have it.
+
+    Tensors of lists have names of their own, and tensors of which the pattern demands an attribute are without what
+    it means: the program has a call for that.
+    """
+    names = dict(instance.names)
+    for term in attributed_terms(instance.rule.pattern.terms):
+        if not isinstance(term.inner, Variable):
+            continue
+        name = term.inner.name
+        if names.pop(mark_of(name, term.attribute.name), None):
+            names[name] = names.pop(raw_name(name), names[name])
+    return _with_elements(replace(instance, names=names))
+
+
+def _with_elements(instance: PatternInstance) -> PatternInstance:
+    names, kinds = dict(instance.names), dict(instance.kinds)
+    lists: dict[str, list[str]] = {}
+    for name, value in instance.names.items():
+        if isinstance(value, list) and _are_tensors(value):
+            lists[name] = [f"{name}[{place}]" for place in range(len(value))]
+            variable = getattr(instance.rule.variables.get(name), "element", None)
+            kind = _kind(variable, value[0]) if isinstance(variable, TensorVariable) else "input"
+            names.update(zip(lists[name], value, strict=True))
+            kinds.update(dict.fromkeys(lists[name], kind))
+            del names[name]
+    return replace(instance, names=names, kinds=kinds, lists=lists) if lists else instance
+
+
 def _kind(variable: TensorVariable, value: torch.Tensor) -> Kind:
     if "param" in variable.qualifiers and value.is_floating_point():
         return "parameter"
@@ -115,6 +148,10 @@ class Mark:
     op: Any
     attribute: Attribute
     fields: Mapping[str, Any]
+
+
+Beside: TypeAlias = tuple[EveryUser, Any]
+"""All users of a value, and the operator of one that is of another form."""
 
 
 class _Noted:
@@ -156,8 +193,10 @@ def _with_marks(program: ExportedProgram, module: PatternModule) -> ExportedProg
         mark.attribute.write(calls[mark.number], mark.fields, _set_meta)
     inputs = dict(zip(module.inputs, _inputs_of(program), strict=False))
     for term in attributed_terms(module.trials.rule.pattern.terms):
-        name = getattr(term.inner, "name", None)
-        if isinstance(term.inner, Variable) and module.trial.names.get(f"${name} @ {term.attribute.name}"):
+        if not isinstance(term.inner, Variable):
+            continue
+        name = term.inner.name
+        if module.trial.names.get(mark_of(name, term.attribute.name)):
             if name not in inputs:
                 raise CannotRunError(f"{name} is stored, and has no attribute there")
             fields = attribute_of(module.trials.rule, module.trial.shape, module.trial.names, name, term.attribute)
@@ -181,9 +220,12 @@ def _are_tensors(values: Sequence[Any]) -> bool:
 class PatternModule(torch.nn.Module):
     """Computes a pattern; constants of the rule are stored, its other tensors are inputs."""
 
-    def __init__(self, trials: RuleTrials, trial: Trial, also: Sequence[str] = ()) -> None:
+    def __init__(
+        self, trials: RuleTrials, trial: Trial, also: Sequence[str] = (), beside: Beside | None = None
+    ) -> None:
         super().__init__()
         self.also = tuple(also)
+        self.beside = beside
         # torch.export takes back what a module assigns to itself, so this is an object of its own.
         self.noted = _Noted()
         self.trials = trials
@@ -219,13 +261,17 @@ class PatternModule(torch.nn.Module):
         """Compute the roots."""
         names = self.given(values)
         builder = _MarkingBuilder()
-        results = PatternRun(self.trials.rule.pattern, names, self.trial.shape, builder).run()
+        run = PatternRun(self.trials.rule.pattern, names, self.trial.shape, builder)
+        results = run.run()
         self.noted.marks = builder.marks
+        if self.beside is not None:
+            term, op = self.beside
+            results = [*results, builder.call(op, (run.value(term.of),), {})]
         return (*results, *(names[name] for name in self.also))
 
 
 def program_of(
-    trials: RuleTrials, trial: Trial, *, also: Sequence[str] = ()
+    trials: RuleTrials, trial: Trial, *, also: Sequence[str] = (), beside: Beside | None = None
 ) -> tuple[ExportedProgram, tuple[torch.Tensor, ...]]:
     """Return a program that computes the pattern of a rule, and the inputs for which it was made.
 
@@ -233,8 +279,9 @@ def program_of(
         trials: Of the rule.
         trial: Values, and a way through the pattern.
         also: Names of values inside the pattern that the program returns as well.
+        beside: A call on the value whose users the pattern is about, which the program makes and returns as well.
     """
-    module = PatternModule(trials, trial, also)
+    module = PatternModule(trials, trial, also, beside)
     inputs = tuple(trial.names[name] for name in module.inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

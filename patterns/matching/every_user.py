@@ -63,6 +63,7 @@ class _EveryUser:
         self.results: list[Node] = []
         self.depth = _depth(term.element, term.user)
         self.own = own_terms(term)
+        self.is_some = term.is_some or id(term) in compiler.loose
         of = compiler.term(term.of, then)
         chain: Then = lambda state: of(self.places[-1].value, state)  # noqa: E731
         for index in reversed(range(len(term.lists))):
@@ -99,7 +100,7 @@ class _EveryUser:
             finally:
                 self.results.pop()
             state.names.pop(term.user, None)
-        if not term.is_some:
+        if not self.is_some:
             return False
         return self._at(_Place(place.value, place.users, place.at + 1, place.taken, place.runs), state)
 

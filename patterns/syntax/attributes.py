@@ -64,7 +64,7 @@ class Attribute:
             value = held
         if not set(self.fields) <= value.keys():
             return None
-        return {name: _of_kind(kind, value[name]) for name, kind in self.fields.items()}
+        return {name: of_kind(kind, value[name]) for name, kind in self.fields.items()}
 
     def write(self, node: Node, fields: Mapping[str, Any], set_meta: Callable[[Node, str, Any], None]) -> None:
         """Give a node the attribute.
@@ -98,7 +98,8 @@ def _in_order(value: Any) -> Sequence[Any]:
     return list(held.values()) if held is not None else [value]
 
 
-def _of_kind(kind: Any, value: Any) -> Any:
+def of_kind(kind: Any, value: Any) -> Any:
+    """Return the value of a field as its declared type has it: other code may have written an integer for a float."""
     is_float = getattr(kind, "KEYWORDS", ()) == ("float",)
     if is_float and isinstance(value, int | str) and not isinstance(value, bool):
         try:
@@ -161,6 +162,12 @@ def guard_against(text: str) -> tuple[str, str] | None:
 def attributed_terms(terms: Sequence[Any]) -> list[Attributed]:
     """Return the terms with an attribute, each once."""
     return list({id(one): one for one in terms if isinstance(one, Attributed)}.values())
+
+
+def attributed_variables(terms: Sequence[Any]) -> frozenset[str]:
+    """Return the variables of which a pattern demands an attribute: `x @ act(lo, hi)`."""
+    inner = [one.inner for one in attributed_terms(terms) if not one.is_optional]
+    return frozenset(one.name for one in inner if isinstance(one, Variable))
 
 
 # In patterns

@@ -52,6 +52,41 @@ rules:
   replace: return x
 """
 
+INPUTS = """\
+rulebook: 1
+rules:
+- id: inputs.narrow
+  doc: Small integers are given as such.
+  vars: {x: "i64 in [-99, 99] [*S]"}
+  match: return input(x)
+  replace: return input(aten._to_copy.default(x, dtype=i32))
+  uses: return aten._to_copy.default(new, dtype=i64)
+"""
+
+LIMITS = """\
+rulebook: 1
+attributes:
+  act: {lo: float, hi: float, key: LIMITS, means: "aten.clamp.default(result, lo, hi)"}
+  most: {hi: int, key: MOST, means: "aten.clamp.default(result, None, hi)"}
+rules:
+- id: limits.of-call
+  doc: A sum with limits is a sum and its limits.
+  vars: {x: "f32 [*S]", y: "f32 [*S]", lo: "float in [-6, 0]", hi: "float in [1, 6]"}
+  match: return aten.add.Tensor(x, y) @ act(lo, hi)
+  replace: return aten.clamp.default(aten.add.Tensor(x, y), lo, hi)
+  keep: {act: none}
+- id: limits.of-input
+  doc: What lies within limits needs no others.
+  vars: {x: "f32 [*S]", lo: "float in [-6, 0]", hi: "float in [1, 6]"}
+  match: return aten.clamp.default(x @ act(lo, hi), lo, hi)
+  replace: return aten.clone.default(x)
+- id: limits.of-integers
+  doc: Likewise of bytes, which no call negates.
+  vars: {x: "u8 [*S]", hi: "int in [1, 6]"}
+  match: return aten.clamp.default(x @ most(hi), None, hi)
+  replace: return aten.clone.default(x)
+"""
+
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -88,6 +123,24 @@ def test_rules_of_pipelines_are_inserted_and_counted(invoke: Invoke, here: Path)
     assert found[("pipeline", "double-negation")] >= 1
     assert found[("stage", "double-negation: rules book.yaml")] >= 1
     assert found[("rule", "right.double-negation")] >= 1
+
+
+def test_rules_about_inputs_are_left_out_with_a_warning(invoke: Invoke, here: Path) -> None:
+    (here / "inputs.yaml").write_text(INPUTS)
+    result = invoke("fuzz", "--rules", "inputs.yaml", "--rules", "book.yaml", "--seeds", "2", "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert [(one["code"], one["severity"]) for one in report["diagnostics"]] == [("EK885", "warning")]
+    assert {one["kind"] for one in report["tested"]} == {"rule", "interface rule"}
+    assert invoke("fuzz", "--rules", "inputs.yaml", "--seeds", "1", "--db", "alone.db").exit_code == 1
+
+
+def test_attributes_of_calls_and_of_inputs_are_there(invoke: Invoke, here: Path) -> None:
+    (here / "limits.yaml").write_text(LIMITS)
+    result = invoke("fuzz", "--rules", "limits.yaml", "--seeds", "6", "--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0, report
+    assert all(one["changed"] for one in report["tested"]), report["tested"]
 
 
 def test_a_pipeline_that_changes_nothing_is_a_finding(invoke: Invoke, here: Path) -> None:

@@ -176,8 +176,11 @@ def test_conditions_and_attributes_have_witnesses() -> None:
     assert found["guard", "no(s, act)"] == "witness"
     found = {(one.what, one.text): one.outcome for one in NearMisses(RuleTrials(book_of(UNFUSE).rules[0])).all()}
     assert found["attribute", "aten.add.Tensor @ act"] == "witness"
+    found = {(one.what, one.text): one.outcome for one in NearMisses(RuleTrials(book_of(AGAIN).rules[0])).all()}
+    assert found["attribute", "x @ act"] == "witness"
     found = {(one.what, one.text): one.outcome for one in NearMisses(RuleTrials(book_of(READ).rules[0])).all()}
     assert found["guard", "attr(x, act).lo >= 0.0"] == "witness"
+    assert found["attribute", "x @ act"] == "witness"
 
 
 def test_what_is_kept_is_tried() -> None:

@@ -17,7 +17,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import pack_into, unpack_from
@@ -29,7 +29,7 @@ from tests.models.zoo import CASES
 from tests.runtime_ref.mutations import mutations
 
 import exirkit
-from exirkit import ProgramFormatError, ProgramVerifyError
+from exirkit import DiagnosticError, ProgramFormatError, ProgramVerifyError
 from exirkit.emit import read_program
 from exirkit.runtime_ref import Limits, Runtime
 
@@ -43,17 +43,28 @@ PATIENCE_S = 10.0
 GROWTH_BYTES = 64 << 20
 
 
+def load_program(data: bytearray) -> None:
+    """Load a program and every method of it."""
+    program = Runtime.get().load_program(data, limits=Limits(jumps_back=1000))
+    for name in sorted(program.method_names):
+        program.load_method(name)
+
+
 @dataclass
 class Tally:
     """What the loads of damaged copies of one file ended with.
 
     Attributes:
+        read: Reads a file completely.
+        documented: The errors that it may raise.
         outcomes: `ok` or the code of the error, and how often.
         undocumented: What else was raised, by its text, and how often.
         slowest_s: The longest load, in seconds.
         grown_bytes: How much larger the process is after the campaign than after its first tenth.
     """
 
+    read: Callable[[bytearray], object] = load_program
+    documented: tuple[type[DiagnosticError], ...] = (ProgramFormatError, ProgramVerifyError)
     outcomes: Counter[str] = field(default_factory=Counter)
     undocumented: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
@@ -68,15 +79,13 @@ class Tally:
         return not self.undocumented and self.slowest_s < PATIENCE_S and self.grown_bytes < GROWTH_BYTES
 
     def load(self, data: bytearray) -> None:
-        """Load a file and every method of it, and note the end."""
+        """Load a file, and note the end."""
         started = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         try:
-            program = Runtime.get().load_program(data, limits=Limits(jumps_back=1000))
-            for name in sorted(program.method_names):
-                program.load_method(name)
+            self.read(data)
             self.outcomes["ok"] += 1
-        except (ProgramFormatError, ProgramVerifyError) as error:
+        except self.documented as error:
             self.outcomes[error.code] += 1
         except Exception as error:  # The campaign is looking for these.
             self.undocumented[f"{type(error).__name__}: {error}"[:200]] += 1
@@ -106,9 +115,9 @@ def damaged_fields(data: bytes, header_nbytes: int, *, every: int = 1) -> Iterat
             yield damaged
 
 
-def campaign(copies: Iterator[bytearray], expected: int) -> Tally:
-    """Load all of `copies`, of which there are about `expected`."""
-    tally, base = Tally(), 0
+def campaign(copies: Iterator[bytearray], expected: int, tally: Tally | None = None) -> Tally:
+    """Load all of `copies`, of which there are about `expected`; `tally` says how, and is returned."""
+    tally, base = tally or Tally(), 0
     previous = signal.signal(signal.SIGALRM, _too_long)
     try:
         for count, damaged in enumerate(copies):

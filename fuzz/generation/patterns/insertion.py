@@ -57,6 +57,8 @@ class Insertion:
         exposed: Other calls may use values inside, and at least one does.
         special: Inputs of these names have NaN, infinities and the like; nothing else in the method uses any value.
         varied: Inputs may be computed, or lie in memory in another order.
+        limited: Inputs are clamped to the range of their values, so that it can be inferred.
+        computed: Inputs of these names are results of calls that nothing else uses, since only calls have attributes.
     """
 
     def __init__(
@@ -67,12 +69,16 @@ class Insertion:
         exposed: bool = False,
         special: Collection[str] = (),
         varied: bool = False,
+        limited: bool = False,
+        computed: Collection[str] = (),
     ) -> None:
         self.scope = scope
         self.instance = instance
         self.exposed = exposed
         self.special = frozenset(special)
         self.varied = varied
+        self.limited = limited
+        self.computed = frozenset(computed)
         self.failed = False
         self._contents = {name: self._drawn(name) for name in instance.kinds}
         self._tensors = {
@@ -155,16 +161,30 @@ class Insertion:
         if kind != "input":
             value = self.scope.building.store(kind, tensor.dtype, sizes, contents)
             self.scope.values.append(value)
-        elif self._is_computed(tensor):
-            negated = replace(contents, numbers=tuple(-one for one in contents.numbers))
-            given = self.scope.new_input(tensor.dtype, sizes, negated)
-            fact = given.fact._replace(low=-given.fact.high, high=-given.fact.low)
-            value = self.scope.call("aten.neg.default", (given,), fact)
+        elif name in self.computed or self._is_computed(tensor):
+            value = self._result_of_call(tensor, contents)
         else:
             value = self.scope.new_input(tensor.dtype, sizes, contents)
+        if self.limited and kind == "input" and tensor.dtype != torch.bool and tensor.numel() and not self.special:
+            limits = tensor.min().item(), tensor.max().item()
+            value = self.scope.call("aten.clamp.default", (value, *limits), value.fact)
+        if name in self.computed:
+            self.scope.values = [one for one in self.scope.values if one is not value]
         self._values[id(tensor)] = value
         self._alive.append(tensor)
         return tensor
+
+    def _result_of_call(self, tensor: torch.Tensor, contents: Contents) -> Value:
+        """Return the result of a call on a new input, with the numbers of a leaf."""
+        sizes = tuple(tensor.shape)
+        if not tensor.numel() or _can_be_negated(tensor):
+            negated = replace(contents, numbers=tuple(-one for one in contents.numbers))
+            given = self.scope.new_input(tensor.dtype, sizes, negated)
+            fact = given.fact._replace(low=-given.fact.high, high=-given.fact.low)
+            return self.scope.call("aten.neg.default", (given,), fact)
+        inverted = torch.bitwise_not(tensor)
+        given = self.scope.new_input(tensor.dtype, sizes, replace(contents, numbers=tuple(inverted.flatten().tolist())))
+        return self.scope.call("aten.bitwise_not.default", (given,), _fact(torch.ops.aten.bitwise_not.default, tensor))
 
     def _is_computed(self, tensor: torch.Tensor) -> bool:
         is_possible = self.varied and not self.special and _can_be_negated(tensor)

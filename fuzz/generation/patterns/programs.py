@@ -93,7 +93,13 @@ def around(choices: Choices, candidate: Candidate, policy: Policy | None = None)
     building = Building(choices, draw_plan(choices, policy or SURROUNDINGS))
     scope = Scope(building)
     insertion = Insertion(
-        scope, candidate.instance, exposed=candidate.way == "shared", special=candidate.special, varied=True
+        scope,
+        candidate.instance,
+        exposed=candidate.way == "shared",
+        special=candidate.special,
+        varied=True,
+        limited=candidate.limited,
+        computed=candidate.computed,
     )
     if not insertion.is_possible():
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from exirkit.patterns import (
     CompiledRule,
     PatternInstance,
     TensorVariable,
+    attributed_variables,
     near_instances,
     pattern_instance,
     takes_special_values,
@@ -51,12 +53,16 @@ class Candidate:
         way: In which way it is the pattern.
         what: Which part is missing, or what is changed.
         special: Inputs that take NaN and infinities.
+        limited: Inputs are clamped, so that their ranges can be inferred from the program.
+        computed: Inputs that are results of calls, which can have attributes.
     """
 
     instance: Instance
     way: Way
     what: str = ""
     special: frozenset[str] = field(default=frozenset())
+    limited: bool = False
+    computed: frozenset[str] = field(default=frozenset())
 
 
 class PatternSource(Protocol):
@@ -87,6 +93,10 @@ class RulePatterns:
         self.ways: Sequence[Way | None] = WAYS
         self._rule = rule
         self._special = takes_special_values(rule) if is_special else frozenset()
+        # What is known of inputs has to be seen in the program.
+        limited = any("range(" in guard.text for guard in rule.guards)
+        called = attributed_variables(rule.pattern.terms)
+        self._candidate = functools.partial(Candidate, limited=limited, computed=called)
 
     def candidates(self, way: Way, number: int) -> Iterator[Candidate]:
         """Yield what may be insertion."""
@@ -101,25 +111,26 @@ class RulePatterns:
                 continue
             if way == "dtype":
                 for dtype, names in cast_others(instance, number):
-                    yield Candidate(replace(instance, names=names), "dtype", str(dtype).removeprefix("torch."))
+                    name = str(dtype).removeprefix("torch.")
+                    yield self._candidate(replace(instance, names=names), "dtype", name)
                 continue
             special = self._special if way == "special" else frozenset()
             rng = random.Random(f"{self.name}:{number}:{attempt}")
             if rng.random() < EXACT_SHARE:
                 instance = on_grid(instance, FINE if rng.random() < FINE_SHARE else COARSE)
-            yield Candidate(instance, way, special=special)
+            yield self._candidate(instance, way, special=special)
 
     def _near(self, number: int) -> Iterator[Candidate]:
         """Yield candidates that lack a part of the rule, and such with another call in the pattern, in turn first."""
         lacking = ((text, near) for text, near in near_instances(self._rule, number + 1, first=number // 2))
         for text, near in lacking if number % 2 else ():
-            yield Candidate(near, "near", text)
+            yield self._candidate(near, "near", text)
         instance = pattern_instance(self._rule, number + 1)
         whole = None if instance is None else recorded(instance)
         changed = [] if whole is None else list(changes(whole))
         for text, calls in random.Random(f"{self.name}:{number}").sample(changed, len(changed)):
             if whole is not None:
-                yield Candidate(replace(whole, calls=calls), "near", text)
+                yield self._candidate(replace(whole, calls=calls), "near", text)
 
 
 def on_grid(instance: PatternInstance, places: int) -> PatternInstance:

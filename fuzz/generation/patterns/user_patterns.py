@@ -35,7 +35,7 @@ def sources_of(
         UsageError: EK875, a model cannot be inserted; EK876, something is not a pattern or not a pair.
     """
     listed = list(pattern) if isinstance(pattern, list | tuple) else [pattern]
-    sources: list[PatternSource] = [RulePatterns(one) for one in rules]
+    sources: list[PatternSource] = [RulePatterns(one) for one in rules if one.pattern.kind not in ("input", "output")]
     sources += [_of_pattern(one, number) for number, one in enumerate(listed, 1)]
     for given in examples:
         if not isinstance(given, tuple | list) or len(given) != 2:

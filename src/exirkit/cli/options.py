@@ -21,7 +21,7 @@ class Planner(StrEnum):
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 ModelTarget = Annotated[str, typer.Argument(metavar="MODULE:FACTORY|FILE.pt2", show_default=False)]
 ProgramFile = Annotated[Path, typer.Argument(metavar="MODEL.pte", show_default=False)]
-InspectedFile = Annotated[Path, typer.Argument(metavar="MODEL.pte|DATA.ptd", show_default=False)]
+InspectedFile = Annotated[Path, typer.Argument(metavar="MODEL.pte|MODEL.bpte|DATA.ptd", show_default=False)]
 DataFiles = Annotated[
     list[Path] | None,
     typer.Option("--data", metavar="DATA.ptd", help="File with tensors that are not in the program; repeatable."),

@@ -1,4 +1,4 @@
-"""What a memory plan and the noise of quantization look like: models of what is shown, and the ways to show it."""
+"""What a program looks like: the map of its memory, what takes space in it, and where quantization adds noise."""
 
 from .memory_map import ArenaMap as ArenaMap
 from .memory_map import MappedValue as MappedValue
@@ -14,6 +14,10 @@ from .memory_map import memory_map_of_manager as memory_map_of_manager
 from .memory_map import method_names as method_names
 from .page import memory_map_page as memory_map_page
 from .quantization_page import quantization_page as quantization_page
+from .sizes import ProgramSizes as ProgramSizes
+from .sizes import SizeEntry as SizeEntry
+from .sizes import program_sizes as program_sizes
+from .sizes import sizes_of_manager as sizes_of_manager
 from .svg import memory_map_svg as memory_map_svg
 from .trace import generate_memory_trace as generate_memory_trace
 from .trace import memory_map_trace as memory_map_trace

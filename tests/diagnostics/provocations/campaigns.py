@@ -25,6 +25,7 @@ from exirkit.fuzz.campaigns import (
     TestedPart,
     dask_executor,
     find_campaign,
+    left_out,
     load_object,
     parse_seeds,
     show,
@@ -152,6 +153,11 @@ def example_that_writes_to_buffers(scratch: Path) -> object:
 @provokes("EK876")
 def pattern_without_match(scratch: Path) -> object:
     return sources_of({"vars": {"x": "f32 [N]"}, "pattern": "return aten.relu.default(x)"})
+
+
+@provokes("EK885")
+def rule_about_inputs(scratch: Path) -> object:
+    return left_out([TestedPart(kind="interface rule", name="inputs.bytes"), TestedPart(kind="rule", name="fuse.silu")])
 
 
 @provokes("EK814")

@@ -26,8 +26,11 @@ CALLS = [torch.tensor([3, 1, 2, 3, 3, 7, 1]), torch.zeros(7, dtype=torch.int64),
         lambda x: torch.unique(x, return_counts=True)[1],
         lambda x: torch.unique_consecutive(x, return_counts=True, return_inverse=True),
         lambda x: torch.unique_consecutive(x.view(7, 1), return_counts=True)[1],
+        lambda x: torch.ops.aten._unique2(x),
+        lambda x: torch.ops.aten.unique_consecutive(x, True),
+        lambda x: torch.ops.aten.unique_consecutive(x, False, True)[1:],
     ],
-    ids=["all", "counts", "consecutive", "counts of runs"],
+    ids=["all", "counts", "consecutive", "counts of runs", "not asked for", "inverse of runs", "without inverse"],
 )
 def test_counts_of_unique_values(model: Callable[..., Any], official_runtime: OfficialRuntime) -> None:
     assert_runs(model, [[x] for x in CALLS], official_runtime, tolerance=EXACT)

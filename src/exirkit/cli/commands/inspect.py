@@ -24,7 +24,7 @@ def inspect(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Show what is in a program file, or in a tensor data file."""
+    """Show what is in a program file, a bundled program, or a tensor data file."""
     from exirkit.cli import data_files, program_file
     from exirkit.emit import FileKind
 
@@ -48,6 +48,8 @@ def print_inspected(report: InspectReport) -> None:
 
     print_line(f"{report.file} ({nbytes_text(report.nbytes)} bytes)")
     print_bytes(report.bytes_by_kind)
+    for name, count in (report.test_cases or {}).items():
+        print_line(f"{counted(count, 'test case')} of {name}")
     print_book_operators(report.book_operators)
     if report.external_constants:
         count, nbytes = len(report.external_constants), sum(each.nbytes for each in report.external_constants)

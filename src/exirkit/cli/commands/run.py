@@ -21,6 +21,7 @@ from exirkit.cli.root import app
 
 if TYPE_CHECKING:
     from exirkit.cli.input_files import Fill
+    from exirkit.devtools import Bundle
 
 _FIRST = 4
 
@@ -48,6 +49,8 @@ class RunReport:
     Attributes:
         inputs: `random`, `ones`, or the names of the files.
         data: Data files that were given with the program.
+        case: Index of the test case of a bundled program whose inputs were used.
+        differences: How outputs differ from those that the test case expects; None without a test case.
         seed: What random inputs were made from.
         seconds: Wall time of every call.
         saved: The file that holds the outputs.
@@ -61,6 +64,8 @@ class RunReport:
     outputs: list[OutputReport]
     seconds: list[float]
     saved: str | None
+    case: int | None = None
+    differences: list[str] | None = None
     ok: bool = True
 
 
@@ -75,6 +80,12 @@ def run(
     random: Annotated[bool, typer.Option("--random", help="Random inputs, the default.")] = False,
     ones: Annotated[bool, typer.Option("--ones", help="Inputs filled with ones.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of random inputs.")] = 0,
+    case: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Inputs of this test case of a bundled program; the first one by default.", show_default=False
+        ),
+    ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Number of runs; state is kept between them.")] = 1,
     data: DataFiles = None,
     save: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write the outputs to this file.")] = None,
@@ -89,9 +100,12 @@ def run(
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
-    """Run a method of a program file on the reference runtime."""
-    if sum((bool(inputs), random, ones)) > 1:
-        raise usage_error("--input, --random and --ones exclude each other")
+    """Run a method of a program file on the reference runtime.
+
+    Of a bundled program it runs a test case, and says how outputs differ from what that expects.
+    """
+    if sum((bool(inputs), random, ones, case is not None)) > 1:
+        raise usage_error("--input, --random, --ones and --case exclude each other")
     if knowing:
         print_line("--knowing is deprecated; write --sanitize", err=True)
     check_writable(save, ".npz")
@@ -99,16 +113,17 @@ def run(
         steps("loading torch")
         import torch
 
+        from exirkit.cli.bundles import open_program_or_bundle
         from exirkit.cli.input_files import make_inputs, read_inputs
         from exirkit.cli.program_file import chosen_plans, register_operators
-        from exirkit.emit import open_program
         from exirkit.runtime_ref import Runtime
 
         # The runtime knows the shipped backends when their module is imported.
         import_module("exirkit.program.demo_backend")
         register_operators(rules)
         steps(f"loading {file}")
-        with open_program(file) as opened:
+        opened, bundle = open_program_or_bundle(file)
+        with opened:
             names = [plan.name for plan in opened.program.execution_plan]
             name = method or (names[0] if len(names) == 1 else "forward")
             plan = chosen_plans(opened.program, name)[0]
@@ -116,12 +131,14 @@ def run(
                 opened, sanitize=sanitize or knowing, in_place=in_place, data_path=list(data or ())
             )
             loaded = program.load_method(name)
+            at = _chosen_case(bundle, name, case, given=bool(inputs) or random or ones)
             fill: Fill | None = None if inputs or not plan.inputs else "ones" if ones else "random"
-            values = (
-                read_inputs(inputs or ())
-                if fill is None
-                else make_inputs(plan, fill, torch.Generator().manual_seed(seed))
-            )
+            if at is not None and bundle is not None:
+                fill, values = None, bundle.inputs(name, at)
+            elif fill is None:
+                values = read_inputs(inputs or ())
+            else:
+                values = make_inputs(plan, fill, torch.Generator().manual_seed(seed))
             steps(f"running {name}")
             seconds: list[float] = []
             outputs: list[Any] = []
@@ -129,6 +146,7 @@ def run(
                 start = time.perf_counter()
                 outputs = loaded.execute(values)
                 seconds.append(time.perf_counter() - start)
+            differences = None if at is None else _differences(bundle, name, at, outputs)
         if save is not None:
             _save_outputs(save, outputs)
     report = RunReport(
@@ -140,11 +158,37 @@ def run(
         outputs=[_output(index, value) for index, value in enumerate(outputs)],
         seconds=seconds,
         saved=None if save is None else os.fspath(save),
+        case=at,
+        differences=differences,
+        ok=not differences,
     )
     if json:
         print_json(report)
     else:
         print_run(report)
+    if differences:
+        raise typer.Exit(1)
+
+
+def _chosen_case(bundle: Bundle | None, method: str, case: int | None, *, given: bool) -> int | None:
+    """Return the index of the test case to run, None if inputs come from elsewhere."""
+    if bundle is None:
+        if case is not None:
+            raise usage_error("only a bundled program (.bpte) has test cases")
+        return None
+    if case is None and (given or (method, 0) not in bundle.cases):
+        return None
+    return case or 0
+
+
+def _differences(bundle: Bundle | None, method: str, case: int, outputs: Sequence[Any]) -> list[str] | None:
+    """Return how outputs differ from what a test case expects; None if it expects nothing."""
+    from exirkit.devtools import compared_outputs
+    from exirkit.ir import Location
+
+    expected = bundle.expected_outputs(method, case) if bundle is not None else []
+    where = Location(method=method, node=f"test case {case}")
+    return [one.message for one in compared_outputs(outputs, expected, where)] if expected else None
 
 
 def _save_outputs(path: Path, outputs: Sequence[Any]) -> None:
@@ -188,7 +232,8 @@ def print_run(report: RunReport) -> None:
         for each in report.outputs
     ]
     seed = f" with seed {report.seed}" if report.seed is not None else ""
-    print_line(f"{report.method} of {report.file} on {', '.join(report.inputs) or 'no'} inputs{seed}")
+    given = f"test case {report.case}" if report.case is not None else f"{', '.join(report.inputs) or 'no'} inputs"
+    print_line(f"{report.method} of {report.file} on {given}{seed}")
     print_line()
     print_table([">output", "dtype", "shape", "first values"], rows)
     print_line()
@@ -198,6 +243,10 @@ def print_run(report: RunReport) -> None:
     else:
         median = ordered[len(ordered) // 2]
         print_line(f"{len(ordered)} runs: fastest {ordered[0]:.4f} s, median {median:.4f} s")
+    if report.differences is not None:
+        print_line("outputs are as expected" if not report.differences else "outputs are not as expected:")
+        for line in report.differences:
+            print_line(f"  {line}")
     if report.saved is not None:
         print_line(f"outputs are in {report.saved}")
 

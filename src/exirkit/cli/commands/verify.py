@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exirkit.cli.console import counted, print_json, print_line, print_text
+from exirkit.cli.errors import CommandError
 from exirkit.cli.options import DataFiles, InspectedFile, Json, Libraries, OperatorBooks
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
+    from exirkit.cli.bundles import TestCaseReport
+    from exirkit.devtools import Bundle
     from exirkit.emit import ExecutionPlan, PteFile
     from exirkit.ir import Diagnostic
     from exirkit.runtime_ref import OperatorRegistry
@@ -27,6 +30,7 @@ class VerifyReport:
     Attributes:
         missing_data: Names of tensors that are in data files which were not given.
         entries: Number of entries of a data file; None for a program.
+        cases: How the test cases of a bundled program ended; they are run only if nothing is wrong with the program.
     """
 
     ok: bool
@@ -35,6 +39,7 @@ class VerifyReport:
     diagnostics: list[Diagnostic]
     missing_data: list[str] = field(default_factory=list)
     entries: int | None = None
+    cases: list[TestCaseReport] = field(default_factory=list)
 
 
 @app.command()
@@ -49,16 +54,20 @@ def verify(
         ),
     ] = "official_host",
     data: DataFiles = None,
+    rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance of test cases.")] = 1e-5,
+    atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance of test cases.")] = 1e-8,
+    official: Annotated[bool, typer.Option("--official", help="Run test cases on the official runtime too.")] = False,
     rules: OperatorBooks = None,
     libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Verify a program file: its schema and semantics, and that the target has kernels that accept its calls.
 
-    Of a tensor data file, the schema and the layouts of its tensors. Data that a program finds in another file is
-    verified if that file is given with --data.
+    The test cases of a bundled program are run. Of a tensor data file, the schema and the layouts of its tensors are
+    verified. Data that a program finds in another file is verified if that file is given with --data.
     """
-    report = verify_file(file, target, rules or (), data or ())
+    tolerances = CaseTolerances(rtol, atol)
+    report = verify_file(file, target, rules or (), data or (), tolerances=tolerances, official=official)
     if json:
         print_json(report)
     else:
@@ -67,34 +76,64 @@ def verify(
         what = counted(len(report.methods), "method") if report.entries is None else _entries_text(report.entries)
         count = len(report.diagnostics)
         print_line(f"{report.file}: {counted(count, 'finding') if count else f'nothing wrong with {what}'}")
+        for line in _case_lines(report.cases):
+            print_line(line)
         if report.missing_data:
             names = counted(len(report.missing_data), "tensor")
             print_line(f"not verified: {names} in data files; give these with --data")
     raise typer.Exit(0 if report.ok else 1)
 
 
+def _case_lines(cases: Sequence[TestCaseReport]) -> list[str]:
+    """Return a line for each runtime: how its test cases ended."""
+    lines = []
+    for runtime in dict.fromkeys(one.runtime for one in cases):
+        verdicts = [one.verdict for one in cases if one.runtime == runtime]
+        counts = ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+        lines.append(f"{counted(len(verdicts), 'test case')} on the {runtime} runtime: {counts}")
+    return lines
+
+
 def _entries_text(count: int) -> str:
     return f"{count} {'entry' if count == 1 else 'entries'}"
 
 
+@dataclass(frozen=True)
+class CaseTolerances:
+    """How close outputs of a test case must be to those that it expects."""
+
+    rtol: float = 1e-5
+    atol: float = 1e-8
+
+
 def verify_file(
-    path: Path, target: str = "official_host", rules: Sequence[str] = (), data: Sequence[Path] = ()
+    path: Path,
+    target: str = "official_host",
+    rules: Sequence[str] = (),
+    data: Sequence[Path] = (),
+    *,
+    tolerances: CaseTolerances | None = None,
+    official: bool = False,
 ) -> VerifyReport:
-    """Check form, meaning and kernels of a program file, or the form of a data file.
+    """Check form, meaning and kernels of a program, or the form of a data file; run test cases of a bundled program.
 
     Args:
         path: The file.
         target: Name or file of the description of the runtime that is to run it.
         rules: Books that define operators of the file; the runtime is taken to have kernels for these.
         data: Data files of the program.
+        tolerances: How close outputs of test cases must be to what they expect.
+        official: Whether to run test cases on the official runtime too.
 
     Raises:
         OSError: A file cannot be read.
+        CommandError: EK738, the official runtime is not installed.
         UsageError: EK209, EK361, the description of the target is not one.
     """
+    from exirkit.cli.bundles import open_program_or_bundle
     from exirkit.cli.data_files import kind_of_file
     from exirkit.cli.program_file import register_operators
-    from exirkit.emit import FileKind, open_data_file, open_program
+    from exirkit.emit import FileKind, open_data_file
     from exirkit.ir import ModelError
     from exirkit.patterns import read_target
     from exirkit.program import kernels_of
@@ -105,12 +144,12 @@ def verify_file(
     found: list[Diagnostic] = []
     methods: list[str] = []
     missing: list[str] = []
-    entries: int | None = None
+    cases: list[TestCaseReport] = []
     try:
         if kind_of_file(path) is FileKind.TENSOR_DATA:
-            entries = len(open_data_file(path).keys)
-            return VerifyReport(True, os.fspath(path), [], [], entries=entries)
-        with open_program(path) as file:
+            return VerifyReport(True, os.fspath(path), [], [], entries=len(open_data_file(path).keys))
+        file, bundle = open_program_or_bundle(path)
+        with file:
             file.attach([open_data_file(one) for one in data])
             missing = list(
                 dict.fromkeys(name for plan in file.program.execution_plan for name in missing_data(file, plan))
@@ -121,9 +160,29 @@ def verify_file(
             if kernels is not None and not found:
                 for plan in file.program.execution_plan:
                     found += _without_book_operators(check_plan_kernels(plan, registry, kernels), plan, rules)
+            if bundle is not None and not found:
+                cases, found = _run_cases(bundle, path, data, tolerances or CaseTolerances(), official)
     except ModelError as error:
         found += error.diagnostics
-    return VerifyReport(not found, os.fspath(path), methods, found, missing)
+    return VerifyReport(not found, os.fspath(path), methods, found, missing, cases=cases)
+
+
+def _run_cases(
+    bundle: Bundle, path: Path, data: Sequence[Path], tolerances: CaseTolerances, official: bool
+) -> tuple[list[TestCaseReport], list[Diagnostic]]:
+    from exirkit.cli.bundles import run_test_cases, run_test_cases_officially
+
+    cases, found = run_test_cases(bundle, data, tolerances.rtol, tolerances.atol)
+    if official:
+        from exirkit.fuzz import OfficialRuntime, official_missing_reason
+
+        reason = official_missing_reason()
+        if reason:
+            raise CommandError(code="EK738", message=f"test cases did not run on the official runtime: {reason}")
+        with OfficialRuntime() as runtime:
+            more = run_test_cases_officially(bundle, path, runtime, tolerances.rtol, tolerances.atol)
+        cases, found = [*cases, *more[0]], [*found, *more[1]]
+    return cases, found
 
 
 def _without_book_operators(findings: list[Diagnostic], plan: ExecutionPlan, rules: Sequence[str]) -> list[Diagnostic]:

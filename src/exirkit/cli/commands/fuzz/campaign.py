@@ -299,14 +299,14 @@ def _run(
 
 
 def _report(progress: Progress, config: CampaignConfig, workers: int) -> FuzzReport:
-    from exirkit.fuzz import load_parts, load_reasons, untested
+    from exirkit.fuzz import left_out, load_parts, load_reasons, untested
 
     ordered = sorted(progress.buckets.items(), key=lambda one: (-one[1], one[0]))
     parts = [progress.uses.of(kind, name) for kind, name in load_parts(config)]
     with output_to_stderr():
-        found = untested(parts, progress.done, load_reasons(config, parts[:_MOST_EXPLAINED]))
+        found = untested(parts, progress.done, load_reasons(config, parts[:_MOST_EXPLAINED])) + left_out(parts)
     return FuzzReport(
-        ok=not progress.failed and not found,
+        ok=not progress.failed and not any(one.severity == "error" for one in found),
         campaign=progress.campaign,
         database=str(progress.database),
         first_seed=config.first_seed,

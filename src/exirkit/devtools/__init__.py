@@ -1,0 +1,14 @@
+"""Developer tools under the names of `executorch.devtools`: bundled programs."""
+
+from .bundled_program.config import MethodTestCase as MethodTestCase
+from .bundled_program.config import MethodTestSuite as MethodTestSuite
+from .bundled_program.core import BundledProgram as BundledProgram
+from .bundled_program.running import Bundle as Bundle
+from .bundled_program.running import CaseResult as CaseResult
+from .bundled_program.running import compared_outputs as compared_outputs
+from .bundled_program.serialize import (
+    deserialize_from_flatbuffer_to_bundled_program as deserialize_from_flatbuffer_to_bundled_program,
+)
+from .bundled_program.serialize import (
+    serialize_from_bundled_program_to_flatbuffer as serialize_from_bundled_program_to_flatbuffer,
+)
