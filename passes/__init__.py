@@ -178,6 +178,7 @@ from .to_edge.edge_operators import RemoveNoops as RemoveNoops
 from .to_edge.edge_operators import ReplaceViewsWithCopies as ReplaceViewsWithCopies
 from .to_edge.edge_operators import ScalarsToTensors as ScalarsToTensors
 from .to_edge.edge_operators import UseDimOrderOperators as UseDimOrderOperators
+from .to_executorch.in_place import WriteInPlace as WriteInPlace
 from .to_executorch.out_variants import ConvertToOutVariants as ConvertToOutVariants
 from .to_executorch.out_variants import OutVariantTable as OutVariantTable
 from .to_executorch.out_variants import SeparateBodyResults as SeparateBodyResults
