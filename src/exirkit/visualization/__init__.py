@@ -12,8 +12,8 @@ from .memory_map import live_bytes as live_bytes
 from .memory_map import memory_map_of_file as memory_map_of_file
 from .memory_map import memory_map_of_manager as memory_map_of_manager
 from .memory_map import method_names as method_names
+from .noise_page import quantization_page as quantization_page
 from .page import memory_map_page as memory_map_page
-from .quantization_page import quantization_page as quantization_page
 from .sizes import ProgramSizes as ProgramSizes
 from .sizes import SizeEntry as SizeEntry
 from .sizes import program_sizes as program_sizes

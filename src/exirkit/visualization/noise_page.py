@@ -23,5 +23,5 @@ def quantization_page(report: QuantizationReport, title: str) -> str:
     data = json.dumps({"report": report.model_dump(mode="json"), "groups": groups}, allow_nan=False)
     # Whatever is in the names: nothing in JSON can end the element that it stands in.
     parts = {"TITLE": escape(title), "NOISE": data.replace("<", "\\u003c")}
-    template = (files(__package__) / "quantization.html").read_text(encoding="utf-8")
+    template = (files(__package__) / "noise.html").read_text(encoding="utf-8")
     return re.sub("@([A-Z]+)@", lambda mark: parts[mark[1]], template)
