@@ -222,7 +222,6 @@ class _Runs:
 
     def _run(self, interpreter: torch.fx.Interpreter, flat: Sequence[Any], place: int) -> Any:
         self.restore()
-        interpreter.extra_traceback = False
         try:
             return interpreter.run(*flat, enable_io_processing=False)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
