@@ -143,6 +143,12 @@ from .pipelines.pipeline import shipped_pipelines as shipped_pipelines
 from .pipelines.pipeline import shipped_text as shipped_text
 from .pipelines.pipeline import to_edge_passes as to_edge_passes
 from .pipelines.pipeline import to_executorch_passes as to_executorch_passes
+from .quantization_noise.quantizing import quantize_program as quantize_program
+from .quantization_noise.report import Grouping as Grouping
+from .quantization_noise.report import GroupNoise as GroupNoise
+from .quantization_noise.report import LayerNoise as LayerNoise
+from .quantization_noise.report import QuantizationReport as QuantizationReport
+from .quantization_noise.report import quantization_report as quantization_report
 from .quantizer.annotating import Annotator as Annotator
 from .quantizer.annotating import QuantizationPlan as QuantizationPlan
 from .quantizer.explaining import CallAccount as CallAccount
