@@ -1,6 +1,4 @@
-"""What a program looks like: the map of its memory, what takes space in it, and what each pass of its lowering did."""
-
-"""What a program looks like: the map of its memory, what takes space in it, and where quantization adds noise."""
+"""What a program looks like: memory, sizes, noise of quantization, and what each pass of its lowering did."""
 
 from .memory_map import ArenaMap as ArenaMap
 from .memory_map import MappedValue as MappedValue
