@@ -13,7 +13,7 @@ from tests.visualization.report.programs import LOWERINGS
 
 from exirkit.visualization import LoweringRecord, Measured, ReportOptions, report_document, report_page, write_report
 
-HOSTILE = "</script><img src=x onerror=\"document.body.dataset.broken='1'\">"
+MARKUP = "</script><img src=x onerror=\"document.body.dataset.broken='1'\">"
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ class Named(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_module(HOSTILE.replace(".", "-"), torch.nn.Linear(2, 2))
+        self.add_module(MARKUP.replace(".", "-"), torch.nn.Linear(2, 2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = next(self.children())(x)
@@ -271,8 +271,8 @@ class Named(torch.nn.Module):
 
 
 def test_names_are_text_and_never_markup(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "hostile.html"
-    write_report(torch.export.export(Named(), (torch.ones(1, 2),)), path, title=HOSTILE)
+    path = tmp_path / "markup.html"
+    write_report(torch.export.export(Named(), (torch.ones(1, 2),)), path, title=MARKUP)
     opened(browser, path)
     for tab in ("rules", "memory", "sizes", "times", "gaps", "source", "about", "program"):
         browser.value(f"document.querySelector('[data-tab={tab}]').click()")
@@ -281,10 +281,10 @@ def test_names_are_text_and_never_markup(browser: Browser, tmp_path: Path) -> No
     browser.value("document.querySelector('.row').click()")
     browser.press("/")
     browser.write("onerror")
-    assert HOSTILE.replace(".", "-") in browser.text("found")
+    assert MARKUP.replace(".", "-") in browser.text("found")
     assert browser.value("document.querySelectorAll('img').length") == 0
     assert browser.value("document.body.dataset.broken === undefined")
-    assert browser.value("document.querySelector('h1').textContent") == HOSTILE
+    assert browser.value("document.querySelector('h1').textContent") == MARKUP
     assert browser.requests == [path.as_uri()]
 
 
