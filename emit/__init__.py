@@ -18,6 +18,11 @@ from .container import read_program as read_program
 from .container import restore as restore
 from .container import restore_mutable_data as restore_mutable_data
 from .container import restore_named_data as restore_named_data
+from .differences import ConstantsDifference as ConstantsDifference
+from .differences import FirstDifference as FirstDifference
+from .differences import MethodDifference as MethodDifference
+from .differences import ProgramDifference as ProgramDifference
+from .differences import compare_programs as compare_programs
 from .emitter import EmitterOutput as EmitterOutput
 from .emitter import emit_program as emit_program
 from .execution_trace import AllocationEvent as AllocationEvent
@@ -46,6 +51,7 @@ from .flatbuffer import FieldLayout as FieldLayout
 from .flatbuffer import Kind as Kind
 from .flatbuffer import TableLayout as TableLayout
 from .flatbuffer import layout_of as layout_of
+from .kernel_list import needed_kernels as needed_kernels
 from .printer import format_program as format_program
 from .printer import print_program as print_program
 from .schema import AllocationDetails as AllocationDetails

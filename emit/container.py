@@ -38,7 +38,6 @@ from .schema import (
     ProgramFormatError,
     SubsegmentOffsets,
     Tensor,
-    TensorDataLocation,
 )
 from .segments import (
     SEGMENT_ALIGNMENT,
@@ -638,9 +637,7 @@ def _used_nbytes(program: Program) -> dict[int, int]:
 
 
 def _is_constant(tensor: Tensor) -> bool:
-    extra = tensor.extra_tensor_info
-    is_external = extra is not None and extra.location is TensorDataLocation.EXTERNAL
-    return tensor.data_buffer_idx > 0 and tensor.allocation_info is None and not is_external
+    return tensor.data_buffer_idx > 0 and tensor.allocation_info is None and tensor.external_name is None
 
 
 def _restore_payloads(file: PteFile) -> dict[str, object]:

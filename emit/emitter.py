@@ -143,6 +143,8 @@ class MethodEmitter:
         self._result_counts: dict[int, int] = {}
         self._view_bases: dict[int, int] = {}
         self._unplanned = _may_be_unplanned(program)
+        allocs = program.graph_module.graph.find_nodes(op="call_function", target=alloc)
+        self._computed_specs = {spec for node in allocs if isinstance(spec := node.meta.get("spec"), TensorSpec)}
         self._contents: dict[TensorSpec, int] = {}
         self._external: set[TensorSpec] = set()
         self._user_inputs: list[int] = []
@@ -258,6 +260,8 @@ class MethodEmitter:
         data = 0
         if spec.mem_offset is not None:
             data = self._initial_value(node, spec, name)
+        # What is computed into a buffer of zeros would look like any other result; its name shows what it is.
+        has_name = has_name or spec in self._computed_specs
         extra = None
         if has_name or data:
             extra = ExtraTensorInfo(

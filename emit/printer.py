@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
-from math import prod
 from typing import Final, TextIO
 
 from exirkit.ir import TensorShapeDynamism
@@ -35,7 +34,6 @@ from .schema import (
     ScalarType,
     String,
     Tensor,
-    TensorDataLocation,
     TensorList,
 )
 
@@ -139,11 +137,6 @@ def tensor_type(tensor: Tensor) -> str:
     return text
 
 
-def tensor_nbytes(tensor: Tensor) -> int:
-    """Return the size of the data of a tensor (at most that, unless static) in bytes."""
-    return prod(tensor.sizes) * tensor.scalar_type.itemsize
-
-
 def quoted(text: str) -> str:
     """Return a text in quotes, on one line, cut short if it is long."""
     line = json.dumps(text[:_SHOWN_CHARACTERS])
@@ -188,7 +181,7 @@ def format_program(program: Program, *, verbose: bool = False, show_meminfo: boo
     yield _summary(program)
     for plan in program.execution_plan:
         yield ""
-        yield from _MethodListing(plan, show_meminfo).lines()
+        yield from MethodListing(plan, show_meminfo).lines()
 
 
 def _summary(program: Program) -> str:
@@ -209,8 +202,14 @@ def _count(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-class _MethodListing:
-    """The condensed listing of one plan."""
+class MethodListing:
+    """The condensed listing of one plan.
+
+    Attributes:
+        plan: The plan.
+        show_meminfo: Whether places in memory are listed.
+        names: What its values are called.
+    """
 
     def __init__(self, plan: ExecutionPlan, show_meminfo: bool) -> None:
         self.plan = plan
@@ -220,6 +219,7 @@ class _MethodListing:
         self.names.variables = self._variables()
 
     def lines(self) -> Iterator[str]:
+        """Return the lines of the whole method."""
         plan = self.plan
         yield f"method {plain(plan.name)}({self.names.names(plan.inputs)}) -> ({self.names.names(plan.outputs)})"
         if self.show_meminfo:
@@ -241,7 +241,7 @@ class _MethodListing:
                 call = step.instr_args
                 if isinstance(call, MoveCall):
                     changing |= {call.move_from, call.move_to}
-                elif isinstance(call, KernelCall) and call.args and not self._results(call):
+                elif isinstance(call, KernelCall) and call.args and not results_of(self.names, call):
                     # The result of a call without an out argument comes last.
                     changing.add(call.args[-1])
         constant = (Tensor, TensorList, OptionalTensorList, type(None))
@@ -274,7 +274,7 @@ class _MethodListing:
 
     def _places(self, tensor: Tensor) -> Iterator[str]:
         extra, allocation = tensor.extra_tensor_info, tensor.allocation_info
-        if extra is not None and extra.location is TensorDataLocation.EXTERNAL:
+        if tensor.external_name is not None:
             yield "external constant"
         elif tensor.data_buffer_idx:
             yield f"{'initial value' if allocation else 'constant'} {tensor.data_buffer_idx}"
@@ -282,14 +282,15 @@ class _MethodListing:
             yield quoted(extra.fully_qualified_name)
         if allocation is not None and self.show_meminfo:
             start = allocation.memory_offset
-            yield f"arena {allocation.memory_id} bytes {start}..{start + tensor_nbytes(tensor)}"
+            yield f"arena {allocation.memory_id} bytes {start}..{start + tensor.nbytes}"
 
     def _chain(self, chain: Chain) -> Iterator[str]:
         width = len(str(len(chain.instructions) - 1))
         for index, instruction in enumerate(chain.instructions):
-            yield f"    {index:>{width}}: {self._instruction(instruction)}"
+            yield f"    {index:>{width}}: {self.instruction(instruction)}"
 
-    def _instruction(self, instruction: Instruction) -> str:
+    def instruction(self, instruction: Instruction) -> str:
+        """Return one instruction as a line."""
         call, names = instruction.instr_args, self.names
         if isinstance(call, KernelCall):
             return self._kernel_call(call)
@@ -305,12 +306,8 @@ class _MethodListing:
         return f"free {names.name(call.value_index)}"
 
     def _kernel_call(self, call: KernelCall) -> str:
-        names, operators = self.names, self.plan.operators
-        kernel = f"operator {call.op_index}?"
-        if 0 <= call.op_index < len(operators):
-            operator = operators[call.op_index]
-            kernel = ".".join(plain(part) for part in (operator.name, operator.overload) if part)
-        results = self._results(call)
+        names, kernel = self.names, called_operator(self.plan, call)
+        results = results_of(names, call)
         if not results:
             return f"{kernel}({names.arguments(call.args)})"
         first_out = len(call.args) - 1 - len(results)
@@ -319,19 +316,29 @@ class _MethodListing:
         out = names.names(results) if len(results) == 1 else f"({names.names(results)})"
         return f"{kernel}({', '.join([*map(names.argument, call.args[:first_out]), f'out={out}'])})"
 
-    def _results(self, call: KernelCall) -> list[int]:
-        """Return the arguments that the call repeats at its end as its results.
 
-        An out variant repeats its out argument, or a list of several; an in-place operator repeats an input.
-        """
-        if len(call.args) < 2:
-            return []
-        *arguments, result = call.args
-        last = self.names.value(result)
-        if isinstance(last, TensorList):
-            repeats = len(last.items) <= len(arguments) and arguments[-len(last.items) :] == last.items
-            return last.items if repeats else []
-        return [result] if isinstance(last, Tensor) and result in arguments else []
+def called_operator(plan: ExecutionPlan, call: KernelCall) -> str:
+    """Return the name of the operator that a call names, with its overload; `operator 7?` if there is none."""
+    if not 0 <= call.op_index < len(plan.operators):
+        return f"operator {call.op_index}?"
+    operator = plan.operators[call.op_index]
+    return ".".join(plain(part) for part in (operator.name, operator.overload) if part)
+
+
+def results_of(names: ValueNames, call: KernelCall) -> list[int]:
+    """Return the arguments that a call repeats at its end as its results; none if its result is no such argument.
+
+    An out variant repeats its out argument, which may be a list, or gives a list of several; an in-place operator
+    repeats an input.
+    """
+    if len(call.args) < 2:
+        return []
+    *arguments, result = call.args
+    last = names.value(result)
+    if isinstance(last, TensorList) and result not in arguments:
+        repeats = len(last.items) <= len(arguments) and arguments[-len(last.items) :] == last.items
+        return last.items if repeats else []
+    return [result] if isinstance(last, (Tensor, TensorList)) and result in arguments else []
 
 
 _INDENT = "  "

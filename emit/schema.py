@@ -10,6 +10,7 @@ Source: the ExecuTorch program schema, file identifier `ET12`.
 from __future__ import annotations
 
 from enum import IntEnum
+from math import prod
 from typing import Annotated, Any, ClassVar, Final, Union
 
 import torch
@@ -222,6 +223,18 @@ class Tensor(Table):
     layout: Int8 = 0
     shape_dynamism: TensorShapeDynamism = TensorShapeDynamism.STATIC
     extra_tensor_info: ExtraTensorInfo | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size at its upper bound, in bytes; sizes below 0 of a file that was not checked count as 0."""
+        return self.scalar_type.itemsize * prod(max(size, 0) for size in self.sizes)
+
+    @property
+    def external_name(self) -> str | None:
+        """The name by which its data is found in another file; None if it is not in another."""
+        extra = self.extra_tensor_info
+        is_external = extra is not None and extra.location is TensorDataLocation.EXTERNAL
+        return (extra.fully_qualified_name or "") if extra is not None and is_external else None
 
 
 class Null(Table):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from exirkit.emit import ExecutionPlan, ScalarType, Tensor
 from exirkit.ir import Diagnostic, Location, UsageError
@@ -41,7 +40,7 @@ class TensorInfo:
 
     def nbytes(self) -> int:
         """Return the size of its data in bytes; an upper bound where the shape is dynamic."""
-        return prod(self._tensor.sizes) * self._tensor.scalar_type.itemsize
+        return self._tensor.nbytes
 
     def name(self) -> str | None:
         """Return the fully qualified name in the model, if the program keeps it."""

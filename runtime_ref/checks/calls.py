@@ -26,7 +26,6 @@ from exirkit.emit import (
     OptionalTensorList,
     PteFile,
     Tensor,
-    TensorDataLocation,
     TensorLayout,
     TensorList,
 )
@@ -79,8 +78,7 @@ def is_constant(tensor: Tensor) -> bool:
 
 def is_external(tensor: Tensor) -> bool:
     """Return whether the data of the tensor is found by its name."""
-    extra = tensor.extra_tensor_info
-    return extra is not None and extra.location is TensorDataLocation.EXTERNAL
+    return tensor.external_name is not None
 
 
 def extent_nbytes(tensor: Tensor) -> int:

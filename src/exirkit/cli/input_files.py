@@ -12,7 +12,7 @@ import torch
 from exirkit.emit import Bool, Double, ExecutionPlan, Int, Null, String, Tensor
 
 from .errors import WRONG_USAGE, CommandError
-from .program_file import dtype_text, tensor_nbytes
+from .program_file import dtype_text
 
 Fill = Literal["random", "ones"]
 
@@ -101,8 +101,8 @@ def _make(plan: ExecutionPlan, position: int, index: int, fill: Fill, generator:
 
 def _make_tensor(declared: Tensor, position: int, fill: Fill, generator: torch.Generator) -> torch.Tensor:
     dtype, sizes = declared.scalar_type.dtype, declared.sizes
-    if tensor_nbytes(declared) > _LARGEST_NBYTES:
-        what = f"{dtype_text(declared)} {list(sizes)} has {tensor_nbytes(declared):,} bytes"
+    if declared.nbytes > _LARGEST_NBYTES:
+        what = f"{dtype_text(declared)} {list(sizes)} has {declared.nbytes:,} bytes"
         raise CommandError(
             code="EK722", message=f"input {position}, {what}, is too large", hint="give the inputs with --input"
         )

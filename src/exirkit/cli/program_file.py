@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from exirkit.emit import (
     Program,
     PteFile,
     Tensor,
-    TensorDataLocation,
 )
 from exirkit.patterns import book_of_operator, is_shipped, load_books
 
@@ -326,9 +324,9 @@ def value_report(plan: ExecutionPlan, index: int) -> ValueReport:
         shape=list(value.sizes),
         dim_order=list(value.dim_order),
         dynamism=value.shape_dynamism.name.lower().removeprefix("dynamic_"),
-        nbytes=tensor_nbytes(value),
+        nbytes=value.nbytes,
         role=_role(value),
-        name=external_name(value),
+        name=value.external_name,
         arena=place.memory_id if place else None,
         offset=place.memory_offset if place else None,
     )
@@ -337,11 +335,6 @@ def value_report(plan: ExecutionPlan, index: int) -> ValueReport:
 def dtype_text(tensor: Tensor) -> str:
     """Return the element type of a tensor as torch spells it, `float32`."""
     return str(tensor.scalar_type.dtype).removeprefix("torch.")
-
-
-def tensor_nbytes(tensor: Tensor) -> int:
-    """Return the size of a tensor at its upper bound, in bytes; sizes below 0 count as 0."""
-    return tensor.scalar_type.itemsize * prod(max(size, 0) for size in tensor.sizes)
 
 
 def _method(plan: ExecutionPlan, instructions: bool, values: bool) -> MethodReport:
@@ -385,15 +378,8 @@ def _instructions(plan: ExecutionPlan) -> list[Instruction]:
     return [instruction for chain in plan.chains for instruction in chain.instructions]
 
 
-def external_name(tensor: Tensor) -> str | None:
-    """Return the name by which the data of a tensor is found in another file; None if it is not in another."""
-    extra = tensor.extra_tensor_info
-    is_external = extra is not None and extra.location is TensorDataLocation.EXTERNAL
-    return (extra.fully_qualified_name or "") if extra is not None and is_external else None
-
-
 def _role(tensor: Tensor) -> str:
-    if external_name(tensor) is not None:
+    if tensor.external_name is not None:
         return "external"
     if tensor.allocation_info is not None:
         return "state" if tensor.data_buffer_idx else "planned"
@@ -428,7 +414,7 @@ def _largest_constants(program: Program) -> list[ConstantReport]:
                     method=plan.name,
                     dtype=dtype_text(tensor),
                     shape=list(tensor.sizes),
-                    nbytes=tensor_nbytes(tensor),
+                    nbytes=tensor.nbytes,
                 )
                 found.setdefault(tensor.data_buffer_idx, report)
     return sorted(found.values(), key=lambda each: (-each.nbytes, each.index))[:_LARGEST]
@@ -439,11 +425,9 @@ def _external_constants(program: Program) -> list[ExternalConstantReport]:
     for plan in program.execution_plan:
         for value in plan.values:
             tensor = value.val
-            name = external_name(tensor) if isinstance(tensor, Tensor) else None
+            name = tensor.external_name if isinstance(tensor, Tensor) else None
             if isinstance(tensor, Tensor) and name is not None:
-                report = ExternalConstantReport(
-                    name, plan.name, dtype_text(tensor), list(tensor.sizes), tensor_nbytes(tensor)
-                )
+                report = ExternalConstantReport(name, plan.name, dtype_text(tensor), list(tensor.sizes), tensor.nbytes)
                 found.setdefault(name, report)
     return list(found.values())
 

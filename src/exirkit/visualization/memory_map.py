@@ -379,12 +379,17 @@ def memory_map_of_manager(
         ProgramVerifyError: EK601 to EK626, the emitted program is wrong.
         ModelError: EK667, a method is too large.
     """
-    names = {
+    names = manager_names(manager, method=method)
+    return _memory_map(read_program(manager.buffer), title, limits or {}, names, manager.view_bases, method)
+
+
+def manager_names(manager: ExecutorchProgramManager, *, method: str | None = None) -> dict[str, MethodNames]:
+    """Return what the planned graphs of a lowered program tell, by method; with `method`, of that one only."""
+    return {
         name: method_names(manager.exported_program(name), manager.debug_handle_map.get(name, {}))
         for name in sorted(manager.methods)
         if method in (None, name)
     }
-    return _memory_map(read_program(manager.buffer), title, limits or {}, names, manager.view_bases, method)
 
 
 def _memory_map(
@@ -405,7 +410,7 @@ def _memory_map(
 
 
 def _method(plan: ExecutionPlan, lives: list[PlannedLifetime], limits: Limits, names: MethodNames) -> MethodMap:
-    steps, made_by = _steps(plan, names)
+    steps, made_by = steps_of(plan, names)
     values = _numbered([_value(plan, life, made_by, names) for life in lives])
     sizes = list(plan.non_const_buffer_sizes)
     pools = names.pools or {number: number for number in range(len(sizes))}
@@ -423,7 +428,7 @@ def _method(plan: ExecutionPlan, lives: list[PlannedLifetime], limits: Limits, n
     return MethodMap(name=plan.name, steps=tuple(steps), arenas=tuple(arenas), values=tuple(values))
 
 
-def _steps(plan: ExecutionPlan, names: MethodNames) -> tuple[list[Step], list[str | None]]:
+def steps_of(plan: ExecutionPlan, names: MethodNames) -> tuple[list[Step], list[str | None]]:
     """Return the instructions of a plan, and the names of the nodes that they come from."""
     steps: list[Step] = []
     nodes: list[str | None] = []
