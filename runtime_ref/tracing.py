@@ -248,12 +248,18 @@ def _types(values: Sequence[Any]) -> tuple[tuple[torch.dtype, tuple[int, ...]], 
 def _run(run: TracedRun) -> TraceRun:
     events: list[TraceEvent] = []
     for at, one in enumerate(run.instructions):
-        place = {"chain_index": one.chain, "instruction_id": one.index}
-        kept = run.values[at] if run.values else []
-        events += [TraceEvent(debug_event=DebugEvent(debug_entry=value, **place)) for value in kept]
-        names = ["DELEGATE_CALL"] if one.is_delegate else [f"native_call_{one.name}", "OPERATOR_CALL"]
-        timed = [ProfileEvent(name=name, start_time=one.start_ns, end_time=one.end_ns, **place) for name in names]
-        events += [TraceEvent(profile_event=each) for each in timed]
+        for value in run.values[at] if run.values else ():
+            kept = DebugEvent(chain_index=one.chain, instruction_id=one.index, debug_entry=value)
+            events += [TraceEvent(debug_event=kept)]
+        for name in ["DELEGATE_CALL"] if one.is_delegate else [f"native_call_{one.name}", "OPERATOR_CALL"]:
+            timed = ProfileEvent(
+                name=name,
+                chain_index=one.chain,
+                instruction_id=one.index,
+                start_time=one.start_ns,
+                end_time=one.end_ns,
+            )
+            events += [TraceEvent(profile_event=timed)]
     if run.end_ns:
         whole = ProfileEvent(
             name="Method::execute",

@@ -252,7 +252,7 @@ class OfficialRuntime:
             return OfficialTrace(b"", b"", failure_of(died))
         if "failure" in answer:
             return OfficialTrace(b"", b"", Failure(answer["failure"], f"{answer['text']}\n{self._worker.log()}"))
-        return OfficialTrace(*found)
+        return OfficialTrace(found[0], found[1])
 
     def _steps(
         self,
