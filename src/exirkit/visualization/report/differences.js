@@ -127,7 +127,7 @@ function ofTheSameCall(method, entity, stage, other) {
   return last.map((row) => rows.entity[row]);
 }
 
-// Nodes that the users of a node have in its place at another stage.
+// Nodes that the users of a node have instead of it at another stage.
 function neighbours(method, stage, row, other) {
   const { entity, graph } = method.report.rows, name = method.report.text(row, "name");
   const found = new Set();

@@ -21,7 +21,7 @@ class Finder {
 
   clear() { this.input.value = ""; this.search(); this.close(); this.input.blur(); }
 
-  // A function that tells whether a row is searched.
+  // Return a function: whether a row is searched.
   test(text) {
     const { report } = this.selection, rows = report.rows;
     const line = /^line:(.*):(\d+)$/.exec(text), module = /^module:(\S*)$/.exec(text);
