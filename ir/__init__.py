@@ -136,6 +136,7 @@ from .operators.catalogue import copy_variant as copy_variant
 from .operators.catalogue import dtype_arguments as dtype_arguments
 from .operators.catalogue import expand_rule as expand_rule
 from .operators.catalogue import facts_of as facts_of
+from .operators.catalogue import find_in_place_variant as find_in_place_variant
 from .operators.catalogue import functional_call as functional_call
 from .operators.catalogue import functional_variant as functional_variant
 from .operators.catalogue import generator_entries as generator_entries
@@ -153,7 +154,9 @@ from .operators.catalogue import overwritable_arguments as overwritable_argument
 from .operators.catalogue import returns_view as returns_view
 from .operators.catalogue import split_arguments as split_arguments
 from .operators.catalogue import word_for as word_for
+from .operators.catalogue import writes_in_place as writes_in_place
 from .operators.catalogue import written_by_position as written_by_position
+from .operators.catalogue import written_in_place as written_in_place
 from .operators.handles import AllocSpec as AllocSpec
 from .operators.handles import BackendOpOverload as BackendOpOverload
 from .operators.handles import DefinedOperator as DefinedOperator

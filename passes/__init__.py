@@ -145,6 +145,12 @@ from .pipelines.pipeline import shipped_text as shipped_text
 from .pipelines.pipeline import to_edge_passes as to_edge_passes
 from .pipelines.pipeline import to_executorch_passes as to_executorch_passes
 from .pipelines.pipeline import watching as watching
+from .quantization_noise.quantizing import quantize_program as quantize_program
+from .quantization_noise.report import Grouping as Grouping
+from .quantization_noise.report import GroupNoise as GroupNoise
+from .quantization_noise.report import LayerNoise as LayerNoise
+from .quantization_noise.report import QuantizationReport as QuantizationReport
+from .quantization_noise.report import quantization_report as quantization_report
 from .quantizer.annotating import Annotator as Annotator
 from .quantizer.annotating import QuantizationPlan as QuantizationPlan
 from .quantizer.explaining import CallAccount as CallAccount
@@ -172,6 +178,7 @@ from .to_edge.edge_operators import RemoveNoops as RemoveNoops
 from .to_edge.edge_operators import ReplaceViewsWithCopies as ReplaceViewsWithCopies
 from .to_edge.edge_operators import ScalarsToTensors as ScalarsToTensors
 from .to_edge.edge_operators import UseDimOrderOperators as UseDimOrderOperators
+from .to_executorch.in_place import WriteInPlace as WriteInPlace
 from .to_executorch.out_variants import ConvertToOutVariants as ConvertToOutVariants
 from .to_executorch.out_variants import OutVariantTable as OutVariantTable
 from .to_executorch.out_variants import SeparateBodyResults as SeparateBodyResults

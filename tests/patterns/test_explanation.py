@@ -322,6 +322,8 @@ rules:
 
 
 class Shared(torch.nn.Module):
+    c: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("c", torch.ones(2))
@@ -331,6 +333,8 @@ class Shared(torch.nn.Module):
 
 
 class Branches(torch.nn.Module):
+    c: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("c", torch.tensor(2.0))

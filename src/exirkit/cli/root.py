@@ -27,7 +27,8 @@ INTERRUPTED = 130
 
 _ORDER = (
     *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "memory", "size", "diff", "oplist"),
-    *("partition", "new-backend", "bundle", "migrate", "demo", "explain", "rule", "propagation", "quantizer", "fuzz"),
+    *("partition", "new-backend", "bundle", "migrate", "demo", "explain", "rule", "propagation"),
+    *("quantizer", "quantization", "fuzz"),
 )
 
 _EPILOG = (

@@ -1,4 +1,4 @@
-"""What a program looks like: the map of its memory, and what takes space in it."""
+"""What a program looks like: the map of its memory, what takes space in it, and where quantization adds noise."""
 
 from .memory_map import ArenaMap as ArenaMap
 from .memory_map import MappedValue as MappedValue
@@ -12,6 +12,7 @@ from .memory_map import live_bytes as live_bytes
 from .memory_map import memory_map_of_file as memory_map_of_file
 from .memory_map import memory_map_of_manager as memory_map_of_manager
 from .memory_map import method_names as method_names
+from .noise_page import quantization_page as quantization_page
 from .page import memory_map_page as memory_map_page
 from .sizes import ProgramSizes as ProgramSizes
 from .sizes import SizeEntry as SizeEntry
