@@ -313,7 +313,7 @@ AT_A_TERM: dict[type, Callable[[CompiledRule, Failure, ProgramFacts], Mismatch]]
     Element: _element,
     EveryUser: _users,
 }
-"""What is said of a failure at a term of each kind."""
+"""What is reported of a failure at a term of each kind."""
 
 EXPLAINED_ELSEWHERE: dict[str, str] = {
     "Alternatives": "each branch fails for itself, and all of them are expected",
@@ -326,7 +326,7 @@ EXPLAINED_ELSEWHERE: dict[str, str] = {
 
 
 def unexplained(rule: CompiledRule) -> Mismatch:
-    """Return what is said if nothing is known of why a rule does not match."""
+    """Return what is reported if nothing is known of why a rule does not match."""
     text = rule.texts.match
     return Mismatch("argument", "the pattern does not match", "a match", "none", text, _whole(text))
 
