@@ -39,9 +39,8 @@ def test_tensors(sizes: tuple[tuple[int, ...], ...], dtype: torch.dtype, officia
             one.view(-1)[: len(EDGES)] = torch.tensor(EDGES, dtype=torch.float64).to(dtype)
     program = torch.export.export(Quotient(), tuple(given))
     file = to_edge(program).to_executorch(ExecutorchBackendConfig(optimization_level=0)).buffer
-    runs = [given]
-    for edge in EDGES:
-        runs.append([torch.full_like(one, edge) if one.numel() == 1 else one for one in given])
+    filled = [[torch.full_like(one, edge) if one.numel() == 1 else one for one in given] for edge in EDGES]
+    runs = [given, *filled]
     method = Runtime.get().load_program(file).load_method("forward")
     eager = Runtime(OperatorRegistry(eager_quantization=True)).load_program(file).load_method("forward")
     for run, theirs in zip(runs, official_runtime.run(file, runs).unwrap(), strict=True):
