@@ -54,7 +54,7 @@ class BundledPrograms:
 
     Attributes:
         programs: The programs by method; tensors that are not stored are drawn.
-        facts: What whoever wrote it says about it, as JSON takes it.
+        facts: Options, versions and findings, as JSON takes them.
         files: Further files by name.
     """
 
