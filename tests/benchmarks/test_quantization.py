@@ -35,3 +35,20 @@ def test_integers_that_no_tie_explains_are_found() -> None:
     assert wrong.flipped >= 1
     assert wrong.from_tie > 0.4
     assert torch.equal(known.results[0], program.module()(*benchmark.inputs))
+
+
+@pytest.mark.parametrize("flow", ["dynamic", "int8 dynamic, int4 weights"])
+def test_zero_points_that_no_tie_explains_are_found(flow: str) -> None:
+    benchmark = build("mlp")
+    program = FLOWS[flow](benchmark)
+    probes, results = probed(program, benchmark.inputs, None)
+    integers = list(probes.module()(*benchmark.inputs)[results:])
+    assert follow(program, benchmark.inputs, integers).flipped == 0
+    # Of what a layer is given: its zero point first, then the integers.
+    assert integers[0].numel() < integers[1].numel()
+    integers[0].view(-1)[0] += 1
+    integers[1][0] += 1
+    wrong = follow(program, benchmark.inputs, integers)
+    assert wrong.flipped == 1
+    assert wrong.steps == 1
+    assert 0 < wrong.from_tie < 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -124,7 +125,7 @@ def test_the_size_of_a_dim_that_does_not_vary_becomes_a_number() -> None:
     assert not program.graph.find_nodes(op="call_function", target=torch.ops.aten.sym_size.int)
 
 
-_AFTER_ATTENTION = {
+_AFTER_ATTENTION: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "a linear": lambda model, y: model.linear(torch.relu(y)),
     "a view": lambda _, y: torch.relu(y).view(28, 48) * 2,
     "a view within rows": lambda _, y: torch.relu(y).view(4, 21, 16).sum(1),
