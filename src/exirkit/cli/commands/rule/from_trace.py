@@ -40,12 +40,8 @@ class TraceDialect(StrEnum):
     EDGE = "edge"
 
 
-class ValueRoot(StrEnum):
-    """Values of a program that a rule can be about."""
-
-    STORED = "stored"
-    INPUT = "input"
-    OUTPUT = "output"
+ValueRoot = StrEnum("ValueRoot", {"STORED": "stored", "INPUT": "input", "OUTPUT": "output"})
+"""Values of a program that a rule can be about."""
 
 
 @dataclass(frozen=True)
