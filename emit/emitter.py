@@ -20,6 +20,7 @@ from torch.fx import GraphModule, Node
 
 from exirkit.ir import (
     COND,
+    EXTERNAL_DATA_KEY,
     WHILE,
     ContractError,
     ControlFlowCall,
@@ -39,6 +40,7 @@ from exirkit.ir import (
     delegate_of,
     free,
     graph_argument,
+    is_external_constant,
     locate,
     pytree,
     results_of_graph,
@@ -281,15 +283,15 @@ class MethodEmitter:
                     expected="`mem_id` and `mem_offset`, or `emit_mutable_buffer_names=True` for memory by name",
                 )
             )
-        file = self._state.file_of_constant(node)
-        if file is not None:
-            self._state.external.add(file, name, self._stored_tensor(name), spec)
+        extra: ExtraTensorInfo | None = None
+        # Of what changes, only parameters that are trained are marked so, and no function of the user is asked.
+        if is_external_constant(node):
+            self._state.external.add(node.meta[EXTERNAL_DATA_KEY], name, self._stored_tensor(name), spec)
             extra = ExtraTensorInfo(fully_qualified_name=name, location=TensorDataLocation.EXTERNAL)
             return self.values.new(tensor_value(spec, extra=extra))
         data = 0
         if spec.mem_offset is not None:
             data = self._initial_value(node, spec, name)
-        extra = None
         if has_name or data:
             extra = ExtraTensorInfo(
                 fully_qualified_name=name if has_name else None, location=TensorDataLocation.SEGMENT
