@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .managers import EdgeProgramManager as EdgeProgramManager
     from .managers import ExecutorchProgramManager as ExecutorchProgramManager
     from .managers import kernels_of as kernels_of
+    from .weights import with_weights as with_weights
 
 # Fetched on first use: what lowers imports every other room.
 _HOMES = {
@@ -32,6 +33,7 @@ _HOMES = {
     "lower_to_backends": "lowering",
     "to_backend": "delegation",
     "to_edge_keeping_whole": "lowering",
+    "with_weights": "weights",
 }
 
 

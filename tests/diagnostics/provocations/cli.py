@@ -59,6 +59,12 @@ def data_file_in_a_folder(_: Path) -> None:
     to_edge(torch.export.export(linear, (torch.ones(1, 2),))).to_executorch(config)
 
 
+@provokes("EK790")
+def weights_of_another_model(_: Path) -> None:
+    linear = torch.nn.Linear(2, 2)
+    with_weights({"forward": torch.export.export(linear, (torch.ones(1, 2),))}, {"weight": torch.ones(3, 2)})
+
+
 @provokes("EK702")
 def module_instead_of_program(_: Path) -> None:
     to_edge({"forward": Double()})  # type: ignore[dict-item]
