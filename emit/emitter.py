@@ -107,7 +107,7 @@ class EmittedMethod:
     Attributes:
         plan: The plan.
         debug_handles: Debug handle, or handles, of instructions by index.
-        result_counts: Number of results of instructions by index.
+        result_counts: Number of results of calls of delegates, by index of the instruction.
         view_bases: For each view that needs no instruction, the value whose memory it shows.
         training: For a method that returns gradients, what `__et_training_*` methods have to return, by their names.
         delegate_handles: What delegates report about their instructions, by index.
@@ -148,6 +148,8 @@ class MethodEmitter:
         self._result_counts: dict[int, int] = {}
         self._view_bases: dict[int, int] = {}
         self._unplanned = _may_be_unplanned(program)
+        allocs = program.graph_module.graph.find_nodes(op="call_function", target=alloc)
+        self._computed_specs = {spec for node in allocs if isinstance(spec := node.meta.get("spec"), TensorSpec)}
         self._contents: dict[TensorSpec, int] = {}
         self._external: set[TensorSpec] = set()
         self._user_inputs: list[int] = []
@@ -292,6 +294,8 @@ class MethodEmitter:
         data = 0
         if spec.mem_offset is not None:
             data = self._initial_value(node, spec, name)
+        # What is computed into a buffer of zeros would look like any other result; its name shows what it is.
+        has_name = has_name or spec in self._computed_specs
         if has_name or data:
             extra = ExtraTensorInfo(
                 fully_qualified_name=name if has_name else None, location=TensorDataLocation.SEGMENT
@@ -437,7 +441,9 @@ class MethodEmitter:
         handle = node.meta.get("debug_handle")
         if handle is not None:
             self._debug_handles[index] = handle
-        self._result_counts[index] = count
+        # The official Inspector takes each entry for a delegate call.
+        if isinstance(call, DelegateCall):
+            self._result_counts[index] = count
         if self._stacktrace is not None:
             self._stacktrace.append(_frames(node.meta.get("stack_trace")))
         return result
@@ -778,7 +784,7 @@ class EmitterOutput:
         program: Constants are views of the weights; nothing is laid out as segments yet.
         debug_handle_map: For each method, the debug handle (or handles) of instructions by index.
         method_to_delegate_debug_id_map: For each method, what delegates report about their instructions by index.
-        instruction_id_to_num_outs_map: For each method, the number of results of instructions by index.
+        instruction_id_to_num_outs_map: For each method, the number of results of its calls of delegates, by index.
         mutable_data: Initial contents of mutable buffers, entry 0 empty; None if there are none.
         named_data: Data that delegates find by a key.
         external_data: Constants, and data that delegates find, by key in data files beside the program, by the name of

@@ -715,6 +715,10 @@ class Inference:
         )
 
     def _key(self, argument: Any) -> Any:
+        kind = type(argument)
+        if kind is int or kind is bool:
+            # Most are, and there are many.
+            return kind, argument
         if isinstance(argument, Node):
             argument = argument.meta.get("val")
             if not self._shares_symbols and not isinstance(argument, torch.Tensor):
@@ -722,10 +726,7 @@ class Inference:
         elif isinstance(argument, torch.Tensor) and not isinstance(argument, FakeTensor):
             raise _UncacheableError
         if isinstance(argument, torch.Tensor):
-            if argument.layout is not torch.strided:
-                raise _UncacheableError
-            sizes = tuple(map(self._size_key, (*argument.shape, *argument.stride(), argument.storage_offset())))
-            return argument.dtype, argument.dim(), sizes, argument.device
+            return self._tensor_key(argument)
         if isinstance(argument, list | tuple):
             return tuple(map(self._key, argument))
         if isinstance(argument, float):
@@ -737,6 +738,12 @@ class Inference:
             # The type belongs to it: 1 and True are equal, and mean different things to an operator.
             return type(argument), argument
         raise _UncacheableError
+
+    def _tensor_key(self, tensor: torch.Tensor) -> Any:
+        if tensor.layout is not torch.strided:
+            raise _UncacheableError
+        sizes = tuple(map(self._size_key, (*tensor.shape, *tensor.stride(), tensor.storage_offset())))
+        return tensor.dtype, tensor.dim(), sizes, tensor.device
 
     def _size_key(self, size: Any) -> Any:
         if type(size) is int:

@@ -66,7 +66,8 @@ from .engine.meanings import carry_out, put_attributes, with_meanings
 from .engine.program_facts import ProgramFacts
 from .engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
-from .explain.explanation import Mismatch, NodeExplanation, RuleExplanation, explain_rule
+from .explain.explanation import NodeExplanation, RuleExplanation, explain_rule
+from .explain.mismatches import Mismatch
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .functions.graph import GraphFacts
 from .functions.ranges import Range, widest

@@ -40,6 +40,7 @@ from exirkit.ir import (
     split_arguments,
     subgraph_editors,
     underlying,
+    written_in_place,
 )
 from exirkit.passes.contract import Pass
 
@@ -119,7 +120,7 @@ def mutated_outputs(program: ExportedProgram) -> dict[int, Node]:
 
 def _is_written(owner: Node, value: Node) -> bool:
     """Return whether a value is at its place already: it never left, or was written back before."""
-    return value is owner or (value.target is torch.ops.aten.copy_.default and value.args[0] is owner)
+    return value is owner or written_in_place(value) is owner
 
 
 class _Saved:

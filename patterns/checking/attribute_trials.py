@@ -12,10 +12,12 @@ from exirkit.patterns.matching.compiled_rule import CompiledRule
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms, guard_against
+from exirkit.patterns.syntax.chains import key_of
 from exirkit.patterns.syntax.terms import (
     Alternatives,
     Attributed,
     Call,
+    Chain,
     Literal,
     OperatorCall,
     Part,
@@ -39,25 +41,28 @@ def with_drawn_attributes(rule: CompiledRule, shape: Shape, rng: random.Random, 
         rng: Of the choice.
         unless: Number of the condition that is not to hold.
     """
-    carried: dict[int, tuple[Any, Mapping[str, Any]]] = {}
+    carried: dict[int | tuple[int, int], tuple[Any, Mapping[str, Any]]] = {}
     for name in rule.rule.carried:
         if rng.random() < 0.3:
             continue
-        way = [call for call in _way(rule, rng) if call not in _attributed(rule)]
+        way = [call for call in _way(rule, shape, rng) if call not in _attributed(rule)]
         for call in rng.sample(way, rng.randint(0, min(2, len(way)))):
             carried[call] = (rule.attributes[name], _drawn(rule.attributes[name], rng))
     against = guard_against(rule.guards[unless].text) if unless is not None else None
     if against is not None:
         attribute = rule.attributes[against[1]]
         held = (attribute, _drawn(attribute, rng))
-        carried |= dict.fromkeys(_calls_behind(rule.pattern.named.get(against[0])), held)
+        carried |= dict.fromkeys(_calls_behind(rule.pattern.named.get(against[0]), shape), held)
     return replace(shape, carried=carried) if carried else shape
 
 
-def _calls_behind(term: Any) -> list[int]:
-    """Return the identities of a call, or of those of which a pattern has one."""
+def _calls_behind(term: Any, shape: Shape) -> list[int | tuple[int, int]]:
+    """Return the identities of a call, or of those of which a pattern has one; of a chain, that of its last link."""
     if isinstance(term, Alternatives):
-        return [call for _, branch in term.branches for call in _calls_behind(branch)]
+        return [call for _, branch in term.branches for call in _calls_behind(branch, shape)]
+    if isinstance(term, Chain):
+        count = shape.chains.get(id(term), (0, 0))[0]
+        return [(id(term), count - 1)] if count else _calls_behind(term.inner, shape)
     return [id(term)] if isinstance(term, Call | OperatorCall) else []
 
 
@@ -65,14 +70,16 @@ def _attributed(rule: CompiledRule) -> set[int]:
     return {id(term.inner) for term in attributed_terms(rule.pattern.terms)}
 
 
-def _way(rule: CompiledRule, rng: random.Random) -> list[int]:
-    """Return the calls on one way from a root down."""
-    way: list[int] = []
+def _way(rule: CompiledRule, shape: Shape, rng: random.Random) -> list[int | tuple[int, int]]:
+    """Return the calls on one way from a root down; those of a chain by its identity and their numbers."""
+    way: list[int | tuple[int, int]] = []
     term: Part | None = rng.choice(rule.pattern.roots)
     while term is not None:
         if isinstance(term, Call):
             way.append(id(term))
-        below = [child for child in children(term) if any(isinstance(one, Call) for one in _within(child))]
+        elif isinstance(term, Chain):
+            way += [(id(term), number) for number in range(shape.chains.get(id(term), (0, 0))[0])]
+        below = [child for child in children(term) if any(isinstance(one, Call | Chain) for one in _within(child))]
         term = rng.choice(below) if below else None
     return way
 
@@ -94,35 +101,44 @@ def _drawn(attribute: Attribute, rng: random.Random) -> dict[str, Any]:
 def shown_attributes(rule: CompiledRule, shape: Shape) -> dict[str, str]:
     """Return the attributes that were drawn, as text, by attribute and operator."""
     calls = {id(term): term for term in rule.pattern.calls}
-    return {
-        f"{attribute.name} of {name_of(calls[key].op)}": ", ".join(f"{name}={one}" for name, one in fields.items())
-        for key, (attribute, fields) in shape.carried.items()
-    }
+    found: dict[str, str] = {}
+    for key, (attribute, fields) in shape.carried.items():
+        of = f"link {key[1] + 1}" if isinstance(key, tuple) else name_of(calls[key].op)
+        found[f"{attribute.name} of {of}"] = ", ".join(f"{name}={one}" for name, one in fields.items())
+    return found
 
 
-def with_carried(rule: CompiledRule, shape: Shape, results: list[Any]) -> list[Any]:
+def with_carried(rule: CompiledRule, shape: Shape, names: Mapping[str, Any], results: list[Any]) -> list[Any]:
     """Return the results of a replacement after `keep` has handed attributes on.
+
+    Args:
+        rule: The rule.
+        shape: The way through its pattern.
+        names: Values of a trial, with the links of chains.
+        results: Of the replacement.
 
     Raises:
         ExpressionError: The meaning of an attribute cannot be computed.
     """
     for name, which in rule.rule.carried.items():
-        held = [fields for attribute, fields in _in_order(rule, shape) if attribute.name == name]
+        held = [fields for attribute, fields in _in_order(rule, shape, names) if attribute.name == name]
         if held and which != "none":
             fields = held[0] if which == "first" else held[-1]
             results = [rule.attributes[name].applied(one, fields, TensorBuilder()) for one in results]
     return results
 
 
-def _in_order(rule: CompiledRule, shape: Shape) -> list[tuple[Any, Mapping[str, Any]]]:
+def _in_order(rule: CompiledRule, shape: Shape, names: Mapping[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:
     """Return what calls carry, in the order in which they are computed."""
-    found: list[int] = []
+    found: list[int | tuple[int, int]] = []
 
     def visit(term: Part) -> None:
         for child in children(term):
             visit(child)
-        if id(term) in shape.carried and id(term) not in found:
-            found.append(id(term))
+        made: list[int | tuple[int, int]] = [id(term)]
+        if isinstance(term, Chain):
+            made = [(id(term), number) for number in range(len(names.get(key_of(term.name or ""), ())))]
+        found.extend(one for one in made if one in shape.carried and one not in found)
 
     for root in rule.pattern.roots:
         visit(root)
@@ -142,7 +158,7 @@ def attribute_of(
         fields = {key: _value(field, values) for key, field in one.fields.items()}
         return None if one.is_optional and None in fields.values() else fields
     term = term.inner if isinstance(term, Attributed) else term
-    held = next((shape.carried[one] for one in _calls_behind(term) if one in shape.carried), None)
+    held = next((shape.carried[one] for one in _calls_behind(term, shape) if one in shape.carried), None)
     return dict(held[1]) if held is not None and held[0] is attribute else None
 
 

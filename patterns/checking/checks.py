@@ -18,8 +18,10 @@ from exirkit.ir import Diagnostic, DiagnosticError, GraphEditor, OpOverload, Sou
 from exirkit.patterns.books.loading import LoadedBook
 from exirkit.patterns.checking.abstract_evaluation import abstract_findings
 from exirkit.patterns.checking.adopted_operators import adopted_findings
+from exirkit.patterns.checking.chain_trials import links_without_witness
 from exirkit.patterns.checking.loop_trials import loop_without_witness
 from exirkit.patterns.checking.near_misses import NearMiss, NearMisses
+from exirkit.patterns.checking.other_users import demand_without_witness
 from exirkit.patterns.checking.pattern_execution import CannotRunError
 from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.relations import Relations, relations_of_book
@@ -387,7 +389,11 @@ def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagn
         yield uses_without_witness(rule)
     if one.what == "row" and one.witness is None:
         yield from _about_row(rule, one, is_strict)
-    if one.what != "guard" or any(skip.what.strip() == one.text.strip() for skip in rule.rule.verify.skip):
+    if one.what == "chain" and one.outcome == "none" and not _is_skipped(rule, one.text):
+        yield _severe(links_without_witness(rule, one.text), is_strict)
+    if one.what == "users" and one.outcome == "none" and one.text.startswith("some("):
+        yield demand_without_witness(rule, one.text)
+    if one.what != "guard" or _is_skipped(rule, one.text):
         return
     kinds = {guard.kind for guard in rule.guards if guard.text == one.text}
     if one.witness is None and not one.is_structural and kinds == {"sound"}:
@@ -396,13 +402,17 @@ def _about(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagn
         yield _severe(_mislabelled(rule, one, min(kinds)), is_strict)
 
 
+def _is_skipped(rule: CompiledRule, text: str) -> bool:
+    return any(skip.what.strip() == text.strip() for skip in rule.rule.verify.skip)
+
+
 def _about_row(rule: CompiledRule, one: NearMiss, is_strict: bool) -> Iterator[Diagnostic]:
     """Yield that a row is not tried, or makes no difference, as one that only says what the target has."""
     is_tried = one.outcome != "not_run"
     found = row_without_witness(rule, one.text, is_tried=is_tried)
     if not is_tried:
         yield found
-    elif not any(skip.what.strip() == one.text for skip in rule.rule.verify.skip):
+    elif not _is_skipped(rule, one.text):
         yield _severe(found, is_strict)
 
 

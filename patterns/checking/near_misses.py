@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,34 +11,32 @@ from typing import Any, Literal
 
 import torch
 
-from exirkit.ir import GraphEditor, copy_program
 from exirkit.patterns.checking.attribute_trials import WITHOUT
+from exirkit.patterns.checking.chain_trials import broken_chains, links_of
 from exirkit.patterns.checking.loop_trials import fewer_turns, loops_of
 from exirkit.patterns.checking.numeric_agreement import disagreement
+from exirkit.patterns.checking.other_users import Demand, against_demand, demands_of, with_another_user
 from exirkit.patterns.checking.pattern_execution import raw_name, shapes_of, terms_on_way
 from exirkit.patterns.checking.pattern_programs import (
     PatternInstance,
     for_program,
     instance_of,
-    program_of,
     second_name,
 )
 from exirkit.patterns.checking.table_trials import Row, exchanged_rows, rows_of
 from exirkit.patterns.checking.trials import RAISED, RuleTrials, Trial, shown
 from exirkit.patterns.checking.value_root_trials import without_uses
-from exirkit.patterns.engine.rewriting import RuleEngine
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.matcher import PatternCompiler
 from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import attributed_terms
 from exirkit.patterns.syntax.comprehensions import comprehensions
 from exirkit.patterns.syntax.loops import Loop
-from exirkit.patterns.syntax.terms import Attributed, Call, Variable, walk
+from exirkit.patterns.syntax.terms import Attributed, Call, Chain, Variable, walk
 from exirkit.patterns.syntax.terms import Literal as LiteralTerm
 from exirkit.patterns.types.tensors import TensorVariable
 
-Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute", "uses"]
+Kind = Literal["guard", "literal", "default", "repeated", "loop", "row", "attribute", "uses", "chain", "users"]
 
 _USERS = re.compile(r"\s*users\(\s*(\w+)\s*\)\s*==\s*1\s*")
 # Words that ask the program around a match, or the target; no values of a match decide what they say.
@@ -51,7 +48,10 @@ _OF_THE_GRAPH = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """A guard, a literal, a default that is left out, a repeated variable, a loop, a row of a table, or `uses`.
+    """A part of a rule that has to show what it is for.
+
+    That is a guard, a literal, a default that is left out, a repeated variable, a loop, a row of a table, `uses`, the
+    operators of a chain, or what a pattern says about who uses a value.
 
     Attributes:
         kind: Which of them.
@@ -63,6 +63,8 @@ class Part:
         is_structural: It asks for something that no values can show.
         loop: The loop of a replacement.
         row: The row of a table.
+        chain: The chain of which a link is another call.
+        demand: What the pattern says about who uses a value.
     """
 
     kind: Kind
@@ -74,6 +76,8 @@ class Part:
     is_structural: bool = False
     loop: Loop | None = None
     row: Row | None = None
+    chain: Chain | None = None
+    demand: Demand | None = None
 
 
 def parts_of(rule: CompiledRule) -> list[Part]:
@@ -85,6 +89,8 @@ def parts_of(rule: CompiledRule) -> list[Part]:
     parts += [Part("loop", text, loop=loop) for text, loop in loops_of(rule)]
     parts += [Part("uses", "uses")] if rule.rule.uses is not None else []
     parts += [Part("row", text, row=row) for text, row in rows_of(rule)]
+    parts += [Part("chain", text, chain=chain) for text, chain in links_of(rule)]
+    parts += [Part("users", one.text, demand=one) for one in demands_of(rule)]
     return parts
 
 
@@ -199,62 +205,6 @@ def repeated_variables(rule: CompiledRule) -> Sequence[str]:
     return [name for name, count in most.items() if count > 1]
 
 
-# What `users(y) == 1` is for: shown on a program in which something else uses the value as well
-
-
-def without_guard(rule: CompiledRule, index: int, kept: str) -> CompiledRule:
-    """Return a rule without one of its guards, that may compute a value twice.
-
-    Args:
-        rule: The rule.
-        index: Number of the guard.
-        kept: Name of the value.
-    """
-    guards = tuple(guard for at, guard in enumerate(rule.guards) if at != index)
-    return replace(
-        rule,
-        rule=rule.rule.model_copy(update={"keep": (*rule.rule.keep, kept), "choose": "always"}),
-        guards=guards,
-        match=PatternCompiler(rule.pattern, rule.variables, list(guards), rule.forms).compile(),
-    )
-
-
-def with_another_user(trials: RuleTrials, trial: Trial, index: int, name: str) -> str | None:
-    """Let a rule rewrite a program that returns a value inside the pattern as well, with and without a guard.
-
-    Args:
-        trials: Of the rule.
-        trial: Values for which the program is made.
-        index: Number of the guard.
-        name: Of the value.
-
-    Returns:
-        What the guard prevents, or None if it makes no difference.
-    """
-    if not isinstance(trial.names.get(name), torch.Tensor):
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program, _ = program_of(trials, trial, also=(name,))
-    before, kept = _rewritten(program, trials.rule)
-    _, taken = _rewritten(program, without_guard(trials.rule, index, name))
-    if kept is not None or taken is None:
-        return None
-    return f"with another user of {name} it would make {taken} calls of {before}, and {name} would still be computed"
-
-
-def _rewritten(program: torch.export.ExportedProgram, rule: CompiledRule) -> tuple[int, int | None]:
-    """Return the calls of a program, and those after a rule was applied, or None if it was not."""
-    editor = GraphEditor(copy_program(program))
-    before = _calls(editor.program)
-    report = RuleEngine([rule]).run(editor)
-    return before, _calls(editor.program) if report.journal else None
-
-
-def _calls(program: torch.export.ExportedProgram) -> int:
-    return sum(node.op == "call_function" for node in program.graph.nodes)
-
-
 # Near misses: almost the pattern, and not to be rewritten. Each part of a rule has to show what it is for
 
 
@@ -274,7 +224,7 @@ class NearMiss:
     """One part of a rule, and what happens without it.
 
     Attributes:
-        what: `guard`, `literal`, `default`, `repeated`, `loop`, `row` or `uses`.
+        what: The kind of the part, such as `guard` or `chain`.
         text: The part.
         witness: Values for which the rule would be wrong without it, and how; None if none was found.
         problem: What differs for them.
@@ -324,7 +274,7 @@ class NearMisses:
         self.parts = parts_of(trials.rule)
 
     def all(self) -> Iterator[NearMiss]:
-        """Yield what became of every guard, literal, default, repeated variable, loop, row and `uses`."""
+        """Yield what became of every part."""
         for part in self.parts:
             yield self.search(part)
 
@@ -352,7 +302,7 @@ class NearMisses:
 
     def _limits(self, part: Part) -> tuple[int, int]:
         """Return how many attempts to make, and how many trials to make them of."""
-        if part.users_of is not None:
+        if part.users_of is not None or part.demand is not None:
             return _PROGRAMS, _PROGRAMS * 10
         if part.row is not None:
             return _TRIALS, _GUARD_TRIALS
@@ -372,6 +322,10 @@ class NearMisses:
             return self._without_uses(number)
         if part.row is not None:
             return self._with_exchanged_row(part.row, number)
+        if part.chain is not None:
+            return self._with_another_link(part.chain, number)
+        if part.demand is not None:
+            return self._with_another_use(part.demand, number)
         return self._changed_pattern(part, number)
 
     def _with_another_user(self, part: Part, number: int, name: str) -> Iterator[Attempt]:
@@ -407,6 +361,19 @@ class NearMisses:
             for instead, names in exchanged_rows(self.trials, trial, row):
                 problem = "no other row has another value" if names is None else self._problem_with(trial, names)
                 yield Attempt(trial.names, instead, problem)
+
+    def _with_another_link(self, chain: Chain, number: int) -> Iterator[Attempt]:
+        trial, _ = self.trials.trial(number)
+        for instead, changed in () if trial is None else broken_chains(self.trials, trial, chain):
+            yield Attempt(changed.names, instead, self._against_replacement(changed, list(changed.expected)))
+
+    def _with_another_use(self, demand: Demand, number: int) -> Iterator[Attempt]:
+        trial, _ = self.trials.trial(number, profile="normal")
+        try:
+            for instead, problem in () if trial is None else against_demand(self.trials, trial, demand):
+                yield Attempt({} if trial is None else trial.names, instead, problem)
+        except Exception:  # Whatever torch.export raises: without a program there is nothing to examine.
+            return
 
     def _problem_with(self, trial: Trial, names: Mapping[str, Any]) -> str | None:
         """Return how the replacement over other names differs from the pattern."""
@@ -493,7 +460,7 @@ def near_instances(
             trial = None if part.is_structural else trials.trial(number, unless=part.index, profile="normal")[0]
             if trial is not None:
                 yield part.text, for_program(instance_of(trials, trial))
-        elif whole is not None and part.kind != "uses":
+        elif whole is not None and part.kind not in ("uses", "chain", "users"):
             for _, changed in islice(variants(part, instance_of(trials, whole)), 1):
                 yield part.text, for_program(changed)
 

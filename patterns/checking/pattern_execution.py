@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from exirkit.patterns.operators.arguments import default_of
-from exirkit.patterns.operators.links import drawn_link
+from exirkit.patterns.operators.links import Link, drawn_link
 from exirkit.patterns.operators.table import name_of
 from exirkit.patterns.syntax.attributes import attributed_terms
 from exirkit.patterns.syntax.chains import key_of
@@ -60,7 +60,8 @@ class Shape:
         passes: How many calls are looked through, by the identity of the `thru`, and which operator.
         opened: Values of arguments that the pattern leaves open, by the identity of the call and name.
         chains: How many links a chain has, and the seed of their arguments, by the identity of the `chain`.
-        carried: Attributes, with their fields, that calls have without the pattern's naming them, by identity.
+        carried: Attributes, with their fields, that calls have without the pattern's naming them, by identity; links by
+            that of their chain and their number.
     """
 
     branches: Mapping[int, int] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class Shape:
     text: str = ""
     opened: Mapping[tuple[int, str], Any] = field(default_factory=dict)
     chains: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    carried: Mapping[int, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+    carried: Mapping[int | tuple[int, int], tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def shapes_of(pattern: Pattern, *, limit: int = 64) -> Iterator[Shape]:
@@ -264,17 +265,17 @@ class PatternRun:
         value = self.value(term.inner)
         key = key_of(term.name or "")
         if key in self.names:
-            for link in self.names[key]:
-                value = link.called(value, self.builder)
+            for number, link in enumerate(self.names[key]):
+                value = self._with_carried((id(term), number), link.called(value, self.builder))
             return value
         count, seed = self.shape.chains.get(id(term), (0, 0))
-        rng, links = random.Random(seed), []
+        rng, links = random.Random(seed), list[Link]()
         for _ in range(count):
             link = drawn_link(rng.choice(term.ops), value, rng) if isinstance(value, torch.Tensor) else None
             if link is None:
                 break
+            value = self._with_carried((id(term), len(links)), link.called(value, self.builder))
             links.append(link)
-            value = link.called(value, self.builder)
         self.names[key] = tuple(links)
         return value
 
@@ -372,7 +373,7 @@ class PatternRun:
             else:
                 positional.append(value)
         try:
-            return self._with_carried(term, self.builder.call(term.op, tuple(positional), named))
+            return self._with_carried(id(term), self.builder.call(term.op, tuple(positional), named))
         except Exception as error:
             # Readers of the error need to know which call of the pattern it was; the innermost one is noted first.
             if not hasattr(error, "__notes__"):
@@ -387,10 +388,10 @@ class PatternRun:
         if term.rest is not None:
             self.names.setdefault(term.rest, [])
         result = self.builder.call(op, (*arguments, *(self.names[term.rest] if term.rest else ())), {})
-        return self._with_carried(term, result)
+        return self._with_carried(id(term), result)
 
-    def _with_carried(self, term: Call | OperatorCall, result: Any) -> Any:
-        held = self.shape.carried.get(id(term))
+    def _with_carried(self, key: int | tuple[int, int], result: Any) -> Any:
+        held = self.shape.carried.get(key)
         return result if held is None else self._applied(held[0], result, held[1])
 
     def _alternative(self, term: Alternatives) -> Any:

@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -25,7 +25,7 @@ from exirkit.patterns.operators.defined import TensorBuilder
 from exirkit.patterns.propagation.fixpoint import tell_ranges
 from exirkit.patterns.syntax.attributes import Attribute, attributed_terms
 from exirkit.patterns.syntax.programs import Builder
-from exirkit.patterns.syntax.terms import Variable
+from exirkit.patterns.syntax.terms import EveryUser, Variable
 from exirkit.patterns.syntax.value_roots import root_name
 from exirkit.patterns.types.tensors import TensorVariable
 
@@ -150,6 +150,10 @@ class Mark:
     fields: Mapping[str, Any]
 
 
+Beside: TypeAlias = tuple[EveryUser, Any]
+"""All users of a value, and the operator of one that is of another form."""
+
+
 class _Noted:
     """What the last run of a pattern noted."""
 
@@ -216,9 +220,12 @@ def _are_tensors(values: Sequence[Any]) -> bool:
 class PatternModule(torch.nn.Module):
     """Computes a pattern; constants of the rule are stored, its other tensors are inputs."""
 
-    def __init__(self, trials: RuleTrials, trial: Trial, also: Sequence[str] = ()) -> None:
+    def __init__(
+        self, trials: RuleTrials, trial: Trial, also: Sequence[str] = (), beside: Beside | None = None
+    ) -> None:
         super().__init__()
         self.also = tuple(also)
+        self.beside = beside
         # torch.export takes back what a module assigns to itself, so this is an object of its own.
         self.noted = _Noted()
         self.trials = trials
@@ -254,13 +261,17 @@ class PatternModule(torch.nn.Module):
         """Compute the roots."""
         names = self.given(values)
         builder = _MarkingBuilder()
-        results = PatternRun(self.trials.rule.pattern, names, self.trial.shape, builder).run()
+        run = PatternRun(self.trials.rule.pattern, names, self.trial.shape, builder)
+        results = run.run()
         self.noted.marks = builder.marks
+        if self.beside is not None:
+            term, op = self.beside
+            results = [*results, builder.call(op, (run.value(term.of),), {})]
         return (*results, *(names[name] for name in self.also))
 
 
 def program_of(
-    trials: RuleTrials, trial: Trial, *, also: Sequence[str] = ()
+    trials: RuleTrials, trial: Trial, *, also: Sequence[str] = (), beside: Beside | None = None
 ) -> tuple[ExportedProgram, tuple[torch.Tensor, ...]]:
     """Return a program that computes the pattern of a rule, and the inputs for which it was made.
 
@@ -268,8 +279,9 @@ def program_of(
         trials: Of the rule.
         trial: Values, and a way through the pattern.
         also: Names of values inside the pattern that the program returns as well.
+        beside: A call on the value whose users the pattern is about, which the program makes and returns as well.
     """
-    module = PatternModule(trials, trial, also)
+    module = PatternModule(trials, trial, also, beside)
     inputs = tuple(trial.names[name] for name in module.inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -623,7 +623,7 @@ class RuleTrials:
         if not self.rule.rule.equiv.is_exact and _reduces_nothing(names.values(), trial.expected):
             return None, "a reduction over nothing"
         names[FACTS] = TrialFacts(self.rule, names, trial.shape)
-        problem = self._against_guards(names, unless)
+        problem = self.against_guards(names, unless)
         return (trial, "") if problem is None else (None, problem)
 
     def _names(self, sample: Sample, number: int, unless: int | None) -> dict[str, Any]:
@@ -638,7 +638,8 @@ class RuleTrials:
             names[root] = with_limit(names[root], random.Random(f"{self.rule.id}:{self.seed}:{number}:limit"))
         return names
 
-    def _against_guards(self, names: Mapping[str, Any], unless: int | None) -> str | None:
+    def against_guards(self, names: Mapping[str, Any], unless: int | None) -> str | None:
+        """Return why a condition, or all but the one of a number, does not hold for values; None if they hold."""
         for index, guard in enumerate(self.rule.guards):
             holds = self._holds(guard, names)
             if holds is None:
@@ -752,7 +753,7 @@ class RuleTrials:
             facts = given.get(FACTS)
             if not self.rule.rule.carried or not isinstance(facts, TrialFacts):
                 return results
-            return with_carried(self.rule, facts.shape, results)
+            return with_carried(self.rule, facts.shape, given, results)
 
     def _sample(self, rng: random.Random, profile: str, unless: int | None) -> Sample:
         return self._sampler(unless).sample(rng, profile)

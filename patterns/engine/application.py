@@ -131,6 +131,10 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 # From a replacement to nodes: calls are made by the graph editor, constants enter signature and state through it
 
 
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+"""Types of arguments that are given as they are."""
+
+
 class GraphBuilder:
     """Makes nodes in front of a place.
 
@@ -248,6 +252,8 @@ class GraphBuilder:
         Raises:
             ExpressionError: It is a node that cannot be used at this place, or a number that cannot be computed.
         """
+        if type(value) in _PLAIN:
+            return value
         if isinstance(value, Node):
             return self._usable(value)
         if isinstance(value, torch.Tensor):

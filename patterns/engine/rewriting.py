@@ -29,7 +29,7 @@ from exirkit.ir import (
 from exirkit.patterns.engine.application import Applied, RejectedError, RuleApplication, is_wanted
 from exirkit.patterns.engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.predicate_tree import PredicateTree, TreeNode
+from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree, TreeNode
 from exirkit.patterns.operators.in_place import calls_by_target, make_functional, writes
 from exirkit.patterns.operators.targets import Target
 from exirkit.patterns.syntax.value_roots import INTERFACE
@@ -88,10 +88,18 @@ class RuleEngine:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(sorted(rules, key=lambda one: (-one.rule.priority, -one.specificity, one.id)))
-        self.tree = PredicateTree([(rule.anchors, rule.pattern.roots[0], rule.forms) for rule in self.rules])
+        self.tree = PredicateTree(
+            [
+                Anchored(rule.anchors, rule.pattern.roots[0], rule.forms or {}, rule.variables, rule.guards)
+                for rule in self.rules
+            ]
+        )
         self.kinds = frozenset(rule.pattern.kind for rule in self.rules)
         self.names_writing = any(rule.names_writing for rule in self.rules)
         self.height = max((rule.height for rule in self.rules), default=1)
+        # How many calls above a change each rule may match now: rules of one call are not tried far away from it
+        # because others are tall.
+        self.reaches = tuple(self.height if rule.reach is None else min(self.height, rule.reach) for rule in self.rules)
 
     def run(self, editor: GraphEditor, options: RewriteOptions | None = None) -> RewriteReport:
         """Rewrite a program in place, inside a transaction of its own: its graph, and the bodies of its control flow.
@@ -232,14 +240,14 @@ class _Run:
 
     def run(self) -> None:
         stored = self._stored_in_use()
-        agenda: list[Node] = [node for node in reversed(self.editor.graph.nodes) if self._root_of(node) is not None]
+        agenda = {node: 0 for node in reversed(self.editor.graph.nodes) if self._root_of(node) is not None}
         while (agenda or "output" in self.kinds) and not self.report.is_limited:
             changed = self._sweep(agenda)
             if "output" in self.kinds:
-                changed.update(self._sweep_outputs())
+                _join(changed, self._sweep_outputs())
             if self.options.strategy == "sweep":
                 break
-            agenda = sorted((node for node in changed if not node._erased), reverse=True)
+            agenda = {node: changed[node] for node in sorted((one for one in changed if not one._erased), reverse=True)}
             if not agenda:
                 break
         self._tidy(stored)
@@ -261,21 +269,27 @@ class _Run:
             if node.users and constants.is_stored(node) and not constants.is_mutable(node)
         ]
 
-    def _sweep(self, agenda: Iterable[Node]) -> dict[Node, None]:
-        """Visit nodes, the last one first; return those to visit again."""
-        changed: dict[Node, None] = {}
-        tree = self.engine.tree
+    def _sweep(self, agenda: Mapping[Node, int]) -> dict[Node, int]:
+        """Visit nodes, the last one first; return those to visit again.
+
+        Args:
+            agenda: The nodes, and how many calls away from a change each is.
+        """
+        changed: dict[Node, int] = {}
+        tree, reaches = self.engine.tree, self.engine.reaches
         composites = self.application.composites
-        for node in agenda:
+        for node, away in agenda.items():
             root = None if node._erased else self._root_of(node)
             if root is None or not is_wanted(node):
                 continue
             # What is found here again is not to be visited a second time in this sweep.
-            changed.pop(node, None)
+            again = changed.pop(node, away)
+            if again < away:
+                away = again
             contenders: list[CompiledRule] = []
             for rank in tree.candidates(node, root, composites):
                 rule = self.engine.rules[rank]
-                if rule.id in self.elsewhere:
+                if away >= reaches[rank] or rule.id in self.elsewhere:
                     continue
                 if rule.rule.choose == "cost":
                     contenders.append(rule)
@@ -286,7 +300,7 @@ class _Run:
             else:
                 dirty = self._try_cheapest(contenders, node) if contenders else None
             if dirty is not None:
-                changed.update(dirty)
+                _join(changed, dirty)
             if self.report.is_limited:
                 break
         return changed
@@ -300,9 +314,9 @@ class _Run:
         kind = "stored" if self.facts.is_kind(node, "stored") else "input"
         return self.engine.tree.root_of(kind) if kind in self.kinds else None
 
-    def _sweep_outputs(self) -> dict[Node, None]:
+    def _sweep_outputs(self) -> dict[Node, int]:
         """Visit what the program returns until no rule about outputs matches; return the nodes to visit again."""
-        changed: dict[Node, None] = {}
+        changed: dict[Node, int] = {}
         rules = [rule for rule in self.engine.rules if rule.pattern.kind == "output"]
         is_changing = True
         while is_changing and not self.report.is_limited:
@@ -310,16 +324,16 @@ class _Run:
             for node in dict.fromkeys(self.editor.graph.output_node().all_input_nodes):
                 dirty = next((found for rule in rules if (found := self._try(rule, node)) is not None), None)
                 if dirty is not None:
-                    changed.update(dirty)
+                    _join(changed, dirty)
                     is_changing = True
         return changed
 
-    def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, None] | None:
+    def _try_cheapest(self, rules: Sequence[CompiledRule], node: Node) -> dict[Node, int] | None:
         """Apply the rule that gains most at a node, if one gains anything."""
         choice = None if self.costs is None else self.costs.best(rules, node)
         return None if choice is None else self._try(choice.rule, node, choice.tuning)
 
-    def _try(self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any] | None = None) -> dict[Node, None] | None:
+    def _try(self, rule: CompiledRule, node: Node, tuning: Mapping[str, Any] | None = None) -> dict[Node, int] | None:
         """Apply a rule at a node if it matches; return the nodes that may match differently now."""
         statistics = self.report.statistics[rule.id]
         statistics.tried += 1
@@ -363,22 +377,26 @@ class _Run:
 
     def _dirty(
         self, made: Sequence[Node], replacements: Iterable[Node], inputs: Mapping[Node, None]
-    ) -> dict[Node, None]:
-        """Return what may match now and did not before: calls up to the height of the tallest pattern away."""
-        dirty: dict[Node, None] = dict.fromkeys(made)
-        dirty.update(dict.fromkeys(one for one in inputs if one.op == "placeholder"))
+    ) -> dict[Node, int]:
+        """Return what may match now and did not before: calls up to the height of the tallest pattern away.
+
+        Returns:
+            How many calls each of them is away from what changed.
+        """
+        dirty: dict[Node, int] = dict.fromkeys(made, 0)
+        dirty.update(dict.fromkeys((one for one in inputs if one.op == "placeholder"), 0))
         reached: dict[Node, None] = dict.fromkeys([*made, *replacements, *(one for one in inputs if not one._erased)])
-        for _ in range(self.engine.height):
+        for away in range(self.engine.height):
             following: dict[Node, None] = {}
             for node in reached:
-                if node.op == "call_function":
-                    dirty[node] = None
+                if node.op == "call_function" and node not in dirty:
+                    dirty[node] = away
                 # A value that very many use, such as a mask, is no reason to visit all of them again.
                 for user in node.users if len(node.users) <= 256 else ():
                     if user not in dirty:
                         following[user] = None
             reached = following
-        return {node: None for node in dirty if not node._erased and self._root_of(node) is not None}
+        return {node: away for node, away in dirty.items() if not node._erased and self._root_of(node) is not None}
 
     def _note(
         self,
@@ -448,6 +466,14 @@ class _Run:
         )
 
 
+def _join(changed: dict[Node, int], dirty: Mapping[Node, int]) -> None:
+    """Add nodes to visit again; of two changes the nearer one counts."""
+    for node, away in dirty.items():
+        known = changed.get(node)
+        if known is None or away < known:
+            changed[node] = away
+
+
 def _period(rules: list[str]) -> list[str]:
     """Return the shortest piece that the rules repeat."""
     for length in range(1, len(rules) // 2 + 1):
@@ -457,6 +483,8 @@ def _period(rules: list[str]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
+    if type(value) is int:
+        return str(value)
     if isinstance(value, Node):
         return f"%{value.name}"
     if isinstance(value, list | tuple):

@@ -22,7 +22,7 @@ from .composites import Composite, FoundComposites, composites_of
 from .layers import matrix_forms, norm_forms, pooling_forms
 from .movement import moving_forms, splitting_forms, swapped
 from .numbers import choice_forms, further_limits, limit_forms, number_forms
-from .readers import FormReader, Reader, Screen, Values, same
+from .readers import FormReader, Operand, Reader, Screen, Values, same
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,11 @@ class Forms:
         reader = self.readers[met]
         return reader.keeps if isinstance(reader, FormReader) else frozenset()
 
+    def operands(self, met: Operator) -> Mapping[str, Operand]:
+        """Return where the reader of calls of an operator finds other arguments, by name."""
+        reader = self.readers[met]
+        return reader.operands if isinstance(reader, FormReader) else {}
+
     def readings(self, node: Node, target: Operator, composites: FoundComposites | None = None) -> Iterator[Reading]:
         """Yield how a call can be read as one of the written operator.
 
@@ -102,7 +107,7 @@ class Forms:
         """
         reader = self._by_identity.get(id(target))
         if reader is not None:
-            for values, inner in reader(node):
+            for values, inner in reader(node) if composites is None else composites.form_of(node, reader):
                 yield Reading(Arguments(values, self._ranks(values)), inner)
         yield from self.of_parts(node, target, composites)
 

@@ -21,7 +21,7 @@ from exirkit.ir import OpOverload, SourceText
 from exirkit.patterns.operators.table import OperatorTable
 from exirkit.patterns.syntax.terms import Call, Operator, Term, walk
 
-from .readers import Found, recorded
+from .readers import Found, Reader, Values, recorded
 
 if TYPE_CHECKING:
     from exirkit.patterns.functions.graph import GraphFacts
@@ -120,11 +120,21 @@ class FoundComposites:
         self.sees_through = sees_through
         self._possible: dict[Node, Mapping[int, Sequence[Composite]]] = {}
         self._read: dict[tuple[Node, int], tuple[CompositeReading, ...]] = {}
+        self._forms: dict[tuple[Node, int], tuple[tuple[Values, tuple[Node, ...]], ...]] = {}
 
     def forget(self) -> None:
         """Take the program for another one."""
         self._possible.clear()
         self._read.clear()
+        self._forms.clear()
+
+    def form_of(self, node: Node, reader: Reader) -> Sequence[tuple[Values, tuple[Node, ...]]]:
+        """Return what a reader finds at a call; several rules ask the same one."""
+        key = (node, id(reader))
+        known = self._forms.get(key)
+        if known is None:
+            known = self._forms[key] = tuple(reader(node))
+        return known
 
     def at(self, node: Node, op: Operator) -> Sequence[CompositeReading]:
         """Return how a call can be read as one of an operator, of which it is the last one of the parts."""
@@ -171,10 +181,10 @@ class CompositeReading:
 @cache
 def _index() -> tuple[tuple[Composite, ...], PredicateTree]:
     """Return all definitions, and the tree that states which of them can match at a call."""
-    from exirkit.patterns.matching.predicate_tree import PredicateTree
+    from exirkit.patterns.matching.predicate_tree import Anchored, PredicateTree
 
     ordered = tuple(one for ones in composites().values() for one in ones)
-    return ordered, PredicateTree([(one.met, one.root, one.forms) for one in ordered])
+    return ordered, PredicateTree([Anchored(one.met, one.root, one.forms or {}) for one in ordered])
 
 
 def _variables(composite: Composite) -> tuple[tuple[str, str], ...]:

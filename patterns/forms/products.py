@@ -13,10 +13,10 @@ import torch
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.operators.arguments import behind, canonical_arguments, may_pass
+from exirkit.patterns.operators.arguments import argument_of, behind, canonical_arguments, may_pass
 from exirkit.patterns.syntax.expressions import compare
 
-from .readers import FormReader, Found
+from .readers import FormReader, Found, Operand
 
 _ATEN = torch.ops.aten
 _VIEWS = (_ATEN.view.default, _ATEN.view_copy.default, _ATEN._unsafe_view.default, _ATEN.reshape.default)
@@ -96,7 +96,24 @@ def _of_matrices(node: Node) -> tuple[Node, Node, Node | None] | None:
     return (left, weight, bias) if isinstance(weight, Node) else None
 
 
-product_forms = FormReader(_as_matmul, _is_of_product)
+def _factors(node: Node, name: str) -> Sequence[Any]:
+    """Return what may be an operand of the product of which a call is the last part."""
+    op = underlying(node.target)
+    if op in (_ATEN.mm.default, _ATEN.bmm.default):
+        return (argument_of(node, name),)
+    product = _called(node.args[0])
+    if product is None or underlying(product.target) not in (_ATEN.mm.default, _ATEN.bmm.default):
+        return ()
+    own = argument_of(product, name)
+    whole = _viewed(own)
+    return (own,) if whole is None else (own, whole, _expanded(whole))
+
+
+_FACTORS = {
+    "self": Operand("left factor", lambda node: _factors(node, "self")),
+    "other": Operand("right factor", lambda node: _factors(node, "mat2")),
+}
+product_forms = FormReader(_as_matmul, _is_of_product, operands=_FACTORS)
 """Reads a call as `aten.matmul` if it is the last one of its parts."""
 linear_forms = FormReader(_as_linear, _is_of_product)
 """Reads a call as `aten.linear` if it is the last one of its parts."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +19,23 @@ Screen = Callable[[Node], bool]
 """A cheap test of a call: False if a reader certainly reads nothing."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Operand:
+    """Where a reader finds an argument of the written operator.
+
+    Attributes:
+        name: What it is, and whose.
+        find: Returns all values of which the reader may take one for the argument.
+    """
+
+    name: str
+    find: Callable[[Node], Sequence[Any]]
+
+    def __repr__(self) -> str:
+        # Questions are ordered by it, so it is the same in every process.
+        return self.name
+
+
 @dataclass(frozen=True, slots=True)
 class FormReader:
     """A reader, and what is known of it without reading: which calls it may read, and where their arguments are.
@@ -27,11 +44,13 @@ class FormReader:
         read: The reader.
         screen: The quick look; None if most calls are read.
         keeps: Arguments of the written operator that are those of the same name in the call.
+        operands: Where other arguments of the written operator are found, by name.
     """
 
     read: Reader
     screen: Screen | None = None
     keeps: frozenset[str] = frozenset()
+    operands: Mapping[str, Operand] = field(default_factory=dict, hash=False)
 
     def __call__(self, node: Node) -> Found:
         """Read a call."""

@@ -188,6 +188,8 @@ def divides(a: Any, b: Any) -> Any:
 @word()
 def static(x: Any) -> bool:
     """Whether a size, or every size of a list, is a plain integer."""
+    if type(x) is int:
+        return True
     if isinstance(x, Node | torch.Tensor):
         return static(list(tensor_facts(x).shape))
     if isinstance(x, list | tuple):

@@ -17,7 +17,7 @@ from exirkit.patterns.operators.arguments import Arguments, Meaning, canonical_a
 from exirkit.patterns.operators.table import traits_of
 from exirkit.patterns.syntax.constant_names import numbers_read
 from exirkit.patterns.syntax.expressions import compare
-from exirkit.patterns.syntax.terms import Anything, Literal, Operator, Term, Variable
+from exirkit.patterns.syntax.terms import Anything, Call, Literal, Operator, Term, Variable
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 from exirkit.patterns.types.literals import Literal as LiteralChoice
 from exirkit.patterns.types.scalars import ChoiceVariable, FloatVariable, IntVariable
@@ -261,6 +261,43 @@ def _flat(arguments: Any) -> Iterable[Any]:
             yield from one
         else:
             yield one
+
+
+# Literals that are compared before anything is bound
+
+
+def literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
+    """Return names and values of the literals that no exchange of arguments moves, and whether they are dims."""
+    traits = traits_of(term.op)
+    # What can be written in several ways is not compared here either.
+    moved = {name for left, right, _ in traits.commutes for name in (left, right)} | traits.pairs
+    return [
+        (name, argument.value, name in traits.dims)
+        for name, argument in term.arguments.items()
+        if isinstance(argument, Literal)
+        and name not in moved
+        and name not in traits.pairs
+        and meaning_of(term.op, name) is None
+    ]
+
+
+_LACKING = object()
+
+
+def differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
+    """Whether a literal is certainly not there; what a node stands for is not compared."""
+    for name, wanted, is_dim in fixed:
+        # Variants of an operator may lack an argument that makes no difference.
+        found = arguments.get(name, _LACKING)
+        if found is _LACKING or type(found) is Node:
+            continue
+        here = from_front(wanted, arguments.rank_of(name)) if is_dim else wanted
+        # An integer may stand for an equal float; what is beside it decides.
+        if not same_literal(here, found) and not (
+            type(found) in (int, float) and type(here) in (int, float) and here == found
+        ):
+            return True
+    return False
 
 
 # Matching the arguments of a call: by name, by what their defaults mean, and dims by either way of counting

@@ -14,18 +14,17 @@ from exirkit.ir import underlying
 from exirkit.patterns.forms.catalogue import Forms, Reading
 from exirkit.patterns.matching.arguments import (
     compile_argument,
-    from_front,
+    differs,
     is_kind,
+    literals_in_place,
     rest_is_default,
     same_bound,
-    same_literal,
 )
 from exirkit.patterns.matching.comprehensions import compile_divided_list
 from exirkit.patterns.matching.state import Matcher, State, Then
 from exirkit.patterns.operators.arguments import (
     Arguments,
     canonical_arguments,
-    meaning_of,
     passing_operators,
     source_of,
 )
@@ -184,7 +183,6 @@ def compile_all_results(compiler: PatternCompiler, call: Call, then: Then) -> Ma
 
 
 _MAX_THROUGH = 64
-_NUMBERS = (int, float)
 Taken = Callable[[Node, Arguments, Sequence[Node], State], bool]
 
 
@@ -208,7 +206,7 @@ def _orders(term: Call) -> Iterator[_Order]:
 
 def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
     """Match a call of an operator, its arguments in any order that means the same, or another form of the call."""
-    op, wanted, fixed = term.op, name_of(term.op), _literals_in_place(term)
+    op, wanted, fixed = term.op, name_of(term.op), literals_in_place(term)
     taken = _compile_taken(compiler, term, then)
 
     def match(value: Any, state: State) -> bool:
@@ -218,7 +216,7 @@ def compile_call(compiler: PatternCompiler, term: Call, then: Then) -> Matcher:
         if (target is op or id(target) in alike) and value not in state.nodes:
             # Most calls that do not match fail here. A trace gets the failures in the order of the pattern instead.
             arguments = canonical_arguments(value)
-            if (state.trace is not None or not _differs(fixed, arguments)) and taken(value, arguments, (), state):
+            if (state.trace is not None or not differs(fixed, arguments)) and taken(value, arguments, (), state):
                 return True
         elif target is op:
             return state.fail("this node is matched already", value, term)
@@ -289,34 +287,6 @@ def _compile_taken(compiler: PatternCompiler, term: Call, then: Then) -> Taken:
         return False
 
     return taken
-
-
-def _literals_in_place(term: Call) -> list[tuple[str, Any, bool]]:
-    """Return names and values of the literals that no exchange of arguments moves, and whether they are dims."""
-    traits = traits_of(term.op)
-    # What can be written in several ways is not compared here either.
-    moved = {name for left, right, _ in traits.commutes for name in (left, right)} | traits.pairs
-    return [
-        (name, argument.value, name in traits.dims)
-        for name, argument in term.arguments.items()
-        if isinstance(argument, Literal)
-        and name not in moved
-        and name not in traits.pairs
-        and meaning_of(term.op, name) is None
-    ]
-
-
-def _differs(fixed: Sequence[tuple[str, Any, bool]], arguments: Arguments) -> bool:
-    """Whether a literal is certainly not there; what a node stands for is not compared."""
-    for name, wanted, is_dim in fixed:
-        found = arguments[name]
-        if isinstance(found, Node):
-            continue
-        here = from_front(wanted, arguments.rank_of(name)) if is_dim else wanted
-        # An integer may stand for an equal float; what is beside it decides.
-        if not same_literal(here, found) and not (type(found) in _NUMBERS and type(here) in _NUMBERS and here == found):
-            return True
-    return False
 
 
 def compile_arguments(compiler: PatternCompiler, term: Call, order: _Order, then: Then) -> Callable[[Any, State], bool]:

@@ -27,15 +27,17 @@ def compile_chain(compiler: PatternCompiler, term: Chain, then: Then) -> Matcher
     others = _forms(compiler, term)
     name, key = term.name, key_of(term.name or "")
     # What the whole rule begins at may be used by others: it stays.
-    is_inner_private = term.is_private and not isinstance(term.inner, Variable)
+    is_private = term.is_private and id(term) not in compiler.loose
+    is_inner_private = is_private and not isinstance(term.inner, Variable)
 
     def match(value: Any, state: State) -> bool:
-        passed = _links(value, ops, others, term.is_private, state)
+        passed = _links(value, ops, others, is_private, state)
         beside = state.beside
         for count in range(len(passed), -1, -1):
             nodes = passed[:count]
             start = nodes[-1].args[0] if nodes else value
             if is_inner_private and not _is_used_once(start):
+                state.fail("a value that nothing else uses", start, term)
                 continue
             links = tuple(
                 Link(underlying(node.target), tuple(node.args[1:]), dict(node.kwargs)) for node in nodes[::-1]

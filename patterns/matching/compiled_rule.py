@@ -17,6 +17,7 @@ from exirkit.patterns.books.model import Guard, Rule
 from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.matching.matcher import PatternCompiler, UnconnectedError, anchors
 from exirkit.patterns.matching.state import CompiledGuard, State
+from exirkit.patterns.matching.value_checks import asks_graph
 from exirkit.patterns.matching.value_roots import value_matcher
 from exirkit.patterns.matching.varying_sizes import check_varying
 from exirkit.patterns.operators.table import name_of
@@ -29,6 +30,7 @@ from exirkit.patterns.syntax.pattern_parser import PatternParser
 from exirkit.patterns.syntax.programs import Builder, Program, Scope, compile_guard, compile_program
 from exirkit.patterns.syntax.terms import (
     Alternatives,
+    Attributed,
     Call,
     Chain,
     Each,
@@ -39,6 +41,7 @@ from exirkit.patterns.syntax.terms import (
     Splat,
     Symbol,
     Term,
+    Through,
     Variable,
     children,
 )
@@ -191,6 +194,7 @@ class CompiledRule:
         anchors: Operators of that call; none means any.
         forms: Other forms of the operators of the pattern that are matched as well.
         height: Calls on the longest way from a root down.
+        reach: How many calls above a change the rule may match because of it; None if that cannot be told.
         specificity: How much the pattern asks for: of two rules of one priority the higher one goes first.
         tables: Those of its book that it names.
         attributes: Attributes that its book declares, by name.
@@ -208,6 +212,7 @@ class CompiledRule:
     anchors: frozenset[Any] = frozenset()
     forms: Mapping[Operator, Forms] | None = field(default=None, compare=False)
     height: int = 1
+    reach: int | None = None
     specificity: int = 0
     tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict, compare=False)
     attributes: Mapping[str, Attribute] = field(default_factory=dict, compare=False)
@@ -360,6 +365,7 @@ def compile_rule(rule: Rule, texts: RuleTexts, scope: Scope) -> CompiledRule | N
         anchors=anchors(pattern.roots[0], variables, forms) if pattern.kind == "calls" else frozenset({pattern.kind}),
         forms=forms,
         height=max(_height(root) for root in pattern.roots),
+        reach=_reach(rule, pattern, variables, forms),
         specificity=_specificity(pattern) + len(guards),
         tables=_named_tables(rule, scope.tables),
         attributes=scope.attributes,
@@ -625,6 +631,30 @@ def _height(term: Any, seen: int = 0) -> int:
     own = isinstance(term, Call | OperatorCall) + _CHAIN * isinstance(term, Chain)
     # What is looked through may be long; matches are sought again that far after a change.
     return own + max(below, default=0)
+
+
+_NEAR_WORDS = frozenset(
+    {"users", "value", "is_input", "is_output", "param", "buffer", "mutable", "target_has", "option", "op_legal"}
+)
+"""Functions that take the facts of the graph, and ask only of the matched values themselves."""
+
+
+def _reach(
+    rule: Rule, pattern: Pattern, variables: Mapping[str, Any], forms: Mapping[Operator, Forms] | None
+) -> int | None:
+    """Return how many calls above a change a rule may match because of it, or None if its pattern does not say so."""
+    asks_further = any(
+        asks_graph(text, _NEAR_WORDS) for text in [*(guard.expr for guard in rule.where), rule.let or ""]
+    )
+    is_open = any(isinstance(term, Chain | Through | EveryUser | Attributed) for term in pattern.terms)
+    is_of_parts = any(one.composites for one in (forms or {}).values())
+    is_stored = any(getattr(variable, "qualifiers", ()) for variable in variables.values())
+    if pattern.kind != "calls" or is_open or is_of_parts or is_stored or asks_further or rule.unless:
+        return None
+    # A guard may count the users of what a leaf stands for, which is one call further away; and what is read as one
+    # call of the pattern may be two.
+    height = max(_height(root) for root in pattern.roots) + 1
+    return 2 * height if forms else height
 
 
 def _specificity(pattern: Pattern) -> int:

@@ -63,6 +63,7 @@ class _EveryUser:
         self.results: list[Node] = []
         self.depth = _depth(term.element, term.user)
         self.own = own_terms(term)
+        self.is_some = term.is_some or id(term) in compiler.loose
         of = compiler.term(term.of, then)
         chain: Then = lambda state: of(self.places[-1].value, state)  # noqa: E731
         for index in reversed(range(len(term.lists))):
@@ -77,7 +78,7 @@ class _EveryUser:
             users = sorted(user for user in value.users if not is_remark(user))
             if self._at(_Place(value, users, 0, (), ()), state):
                 return True
-        return False
+        return state.fail("users of one value match", node, self.term)
 
     def _at(self, place: _Place, state: State) -> bool:
         self.places.append(place)
@@ -99,8 +100,8 @@ class _EveryUser:
             finally:
                 self.results.pop()
             state.names.pop(term.user, None)
-        if not term.is_some:
-            return False
+        if not self.is_some:
+            return state.fail("all users match", place.users[place.at], term)
         return self._at(_Place(place.value, place.users, place.at + 1, place.taken, place.runs), state)
 
     def _go_on(self, state: State) -> bool:

@@ -71,6 +71,7 @@ class PatternCompiler:
         variables: Types of its variables.
         guards: Conditions; each is asked as soon as the last of its names is bound.
         forms: Other forms of the operators of the pattern; none: it is matched as it is written.
+        loose: Identities of chains, and of terms about all users of a value, that do not ask who else uses it.
     """
 
     def __init__(
@@ -79,8 +80,11 @@ class PatternCompiler:
         variables: Mapping[str, Any],
         guards: Sequence[CompiledGuard],
         forms: Mapping[Operator, Forms] | None = None,
+        *,
+        loose: frozenset[int] = frozenset(),
     ) -> None:
         self.pattern = pattern
+        self.loose = loose
         self.forms = forms
         self.variables = variables
         self.guards = list(guards)

@@ -1,12 +1,13 @@
 """One tree of questions for a whole set of rules: which of them can match at a node, at a cost that rules share.
 
 The tree is a filter. It asks for operators at positions below the node, each once however many rules want to know, and
-leaves out the rules that cannot match; the ones that remain are tried by their matchers. So it may be too generous,
-never too strict.
+leaves out the rules that cannot match; at its leaves, types and literals leave out further ones. The rules that remain
+are tried by their matchers. So it may be too generous, never too strict.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,20 @@ from typing import Any
 from torch.fx import Node
 
 from exirkit.ir import underlying
-from exirkit.patterns.forms.catalogue import Forms
+from exirkit.patterns.forms.catalogue import Forms, forms_of
 from exirkit.patterns.forms.composites import FoundComposites
-from exirkit.patterns.forms.readers import Screen
+from exirkit.patterns.forms.readers import Operand, Screen
+from exirkit.patterns.matching.state import CompiledGuard
+from exirkit.patterns.matching.value_checks import (
+    Check,
+    GuardCheck,
+    JointGuard,
+    Named,
+    guard_check,
+    joint_guards,
+    literal_check,
+    tensor_check,
+)
 from exirkit.patterns.operators.arguments import (
     argument_of,
     behind,
@@ -27,15 +39,40 @@ from exirkit.patterns.operators.arguments import (
     source_of,
 )
 from exirkit.patterns.operators.table import traits_of
-from exirkit.patterns.syntax.terms import Alternatives, Call, Item, Operator, OperatorCall, Term
+from exirkit.patterns.syntax.terms import (
+    Alternatives,
+    Call,
+    Chain,
+    Item,
+    Operator,
+    OperatorCall,
+    Optional,
+    Term,
+    Variable,
+)
 from exirkit.patterns.syntax.terms import Sequence as ListTerm
 
-Path = tuple[str | int, ...]
-"""Steps from a node to an argument: names of arguments, and places in lists."""
+Path = tuple[str | int | Operand, ...]
+"""Steps from a node to an argument: names of arguments, places in lists, and operands of calls read in another way."""
 
 _MOST_VARIANTS = 64
-Entry = tuple[dict[Path, "Question"], int]
-"""What a rule still asks, and its rank."""
+Question = tuple[frozenset[Any], frozenset[Any]]
+"""Operators that a call may have whose arguments are asked about too, and others that it may have."""
+
+Asked = dict[Path, "Question | Check | Named"]
+"""What one way of matching asks by place: operators of calls, checks of what is no call of the pattern, and names."""
+
+Placed = tuple[Path, "Check | JointGuard", tuple[Path, ...]]
+"""The place of the value that a check is about, the check, and the places of further values."""
+
+Entry = tuple[dict[Path, Question], tuple[Placed, ...], int]
+"""Operators that a rule still asks for, its checks, and its rank."""
+
+
+class _Several(tuple[Any, ...]):
+    """Values of which any may be an operand."""
+
+    __slots__ = ()
 
 
 @dataclass
@@ -47,6 +84,7 @@ class TreeNode:
         by_operator: What follows, by the identity of the operator found there.
         otherwise: What follows for rules that do not ask this.
         rules: Rules for which nothing is left to ask, by their rank.
+        checked: Rules for which only checks are left, by their rank, and the checks with their places.
         screened: Further trees, each with what a call must pass; at the root alone.
         composed: Further trees, each with the operator of which a call must be the last part; at the root alone.
     """
@@ -55,32 +93,48 @@ class TreeNode:
     by_operator: dict[int, TreeNode] = field(default_factory=dict)
     otherwise: TreeNode | None = None
     rules: tuple[int, ...] = ()
+    checked: tuple[tuple[int, tuple[Placed, ...]], ...] = ()
     screened: tuple[tuple[Screen, TreeNode], ...] = ()
     composed: tuple[tuple[Operator, TreeNode], ...] = ()
 
 
-Question = tuple[frozenset[Any], frozenset[Any]]
-"""Operators that a call may have whose arguments are asked about too, and others that it may have."""
+@dataclass(frozen=True)
+class Anchored:
+    """Where a rule may match.
+
+    Attributes:
+        operators: Those that the call behind its first root can have; none: any.
+        root: The term that this call must match.
+        forms: Other forms of the operators in it.
+        variables: Types of its variables.
+        guards: Conditions.
+    """
+
+    operators: frozenset[Any]
+    root: Term
+    forms: Mapping[Any, Forms] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    guards: Sequence[CompiledGuard] = ()
 
 
 class PredicateTree:
     """Finds the rules that may match at a node.
 
     Args:
-        anchored: For every rule, in order of rank: the operators its first root can have (none: any), the term that the
-            call behind the first root must match, and other forms of the operators in it.
+        anchored: For every rule, in order of rank.
     """
 
-    def __init__(self, anchored: Sequence[tuple[frozenset[Any], Term, Mapping[Any, Forms] | None]]) -> None:
+    def __init__(self, anchored: Sequence[Anchored]) -> None:
         variants: dict[Any, list[Entry]] = {}
         further: dict[Any, dict[Screen | _Composed, list[Entry]]] = {}
-        for rank, (operators, term, forms) in enumerate(anchored):
-            for operator in operators or (None,):
-                for condition, questions in _starts(term, operator, forms or {}):
+        for rank, rule in enumerate(anchored):
+            ways = _Ways(rule)
+            for operator in rule.operators or (None,):
+                for condition, asked in ways.starts(rule.root, operator):
                     made = variants.setdefault(operator, [])
                     if condition is not None:
                         made = further.setdefault(operator, {}).setdefault(condition, [])
-                    made.append((questions, rank))
+                    made.append(_entry(asked, rank, ways.joint))
         anywhere = variants.pop(None, [])
         self._roots = {operator: _build([*own, *anywhere]) for operator, own in variants.items()}
         for operator, by_condition in further.items():
@@ -122,7 +176,7 @@ class PredicateTree:
         for op, tree in root.composed:
             if composites is None or composites.at(node, op):
                 trees.append(tree)
-        if root.path is None and len(trees) == 1:
+        if root.path is None and len(trees) == 1 and not root.checked:
             return root.rules
         return _asked(node, trees)
 
@@ -137,10 +191,15 @@ def _asked(node: Node, pending: list[TreeNode]) -> Sequence[int]:
         while one is not None:
             if one.rules:
                 found.update(one.rules)
+            for rank, checks in one.checked:
+                if rank not in found and not _fails(checks, seen):
+                    found.add(rank)
             path = one.path
             if path is None:
                 break
             value = seen[path] if path in seen else _value_at(path, seen)
+            if type(value) is _Several:
+                pending += _following(one, value)
             while type(value) is Node and value.op == "call_function":
                 key = id(underlying(value.target))
                 if key in one.by_operator:
@@ -151,43 +210,86 @@ def _asked(node: Node, pending: list[TreeNode]) -> Sequence[int]:
     return sorted(found) if found else ()
 
 
+def _following(one: TreeNode, values: _Several) -> list[TreeNode]:
+    """Return what follows for any of several values, each once."""
+    passing = passing_operators()
+    found: dict[int, TreeNode] = {}
+    for each in values:
+        value = each
+        while type(value) is Node and value.op == "call_function":
+            key = id(underlying(value.target))
+            if key in one.by_operator:
+                found[id(one.by_operator[key])] = one.by_operator[key]
+            value = source_of(value) if key in passing else None
+    return list(found.values())
+
+
+def _fails(checks: tuple[Placed, ...], seen: dict[Path, Any]) -> bool:
+    """Whether a check rejects what stands at its place."""
+    for path, check, others in checks:
+        value = seen[path] if path in seen else _value_at(path, seen)
+        if others:
+            further = [seen[one] if one in seen else _value_at(one, seen) for one in others]
+            if check.rejects(value, *further):
+                return True
+        elif check.rejects(value):
+            return True
+    return False
+
+
 def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
     above_path, step = path[:-1], path[-1]
     above = seen[above_path] if above_path in seen else _value_at(above_path, seen)
     value: Any = None
-    if above_path and type(above) is Node:
-        above = behind(above)
-    if type(above) is Node and type(step) is str:
-        value = argument_of(above, step) if above.op == "call_function" else None
-    elif isinstance(above, list | tuple) and type(step) is int:
-        value = above[step] if -len(above) <= step < len(above) else None
+    if type(above) is _Several:
+        value = _Several(_below(behind(one) if type(one) is Node else one, step) for one in above)
+    else:
+        value = _below(behind(above) if above_path and type(above) is Node else above, step)
     seen[path] = value
     return value
 
 
+def _below(above: Any, step: str | int | Operand) -> Any:
+    """Return what is one step below a value."""
+    if type(above) is Node and above.op == "call_function":
+        if type(step) is str:
+            return argument_of(above, step)
+        return _Several(step.find(above)) if type(step) is Operand else None
+    if isinstance(above, list | tuple) and type(step) is int:
+        return above[step] if -len(above) <= step < len(above) else None
+    return None
+
+
 def _build(variants: list[Entry]) -> TreeNode:
     """Ask first what most rules want to know, near the root before far from it."""
-    done = tuple(sorted({rank for questions, rank in variants if not questions}))
-    asking = [(questions, rank) for questions, rank in variants if questions]
-    node = TreeNode(rules=done)
+    done = tuple(sorted({rank for questions, checks, rank in variants if not questions and not checks}))
+    # Two ways of one rule may ask the same.
+    checked = tuple(dict.fromkeys((rank, checks) for questions, checks, rank in variants if not questions and checks))
+    asking = [each for each in variants if each[0]]
+    node = TreeNode(rules=done, checked=tuple(each for each in checked if each[0] not in done))
     if not asking:
         return node
-    counts = Counter(path for questions, _ in asking for path in questions)
+    counts = Counter(path for questions, _, _ in asking for path in questions)
     path = min(counts, key=lambda each: (-counts[each], len(each), str(each)))
     node.path = path
     groups: dict[Any, list[Entry]] = {}
     others: list[Entry] = []
-    for questions, rank in asking:
+    for each in asking:
+        questions, checks, rank = each
         if path in questions:
             alike, unlike = questions[path]
-            rest = ({key: value for key, value in questions.items() if key != path}, rank)
+            rest = ({key: value for key, value in questions.items() if key != path}, checks, rank)
             # What is read as a call of another operator has its arguments elsewhere.
-            outside = ({key: value for key, value in rest[0].items() if key[: len(path)] != path}, rank)
+            outside = (
+                {key: value for key, value in questions.items() if key[: len(path)] != path},
+                tuple(one for one in checks if all(place[: len(path)] != path for place in (one[0], *one[2]))),
+                rank,
+            )
             for operators, entry in ((alike, rest), (unlike, outside)):
                 for operator in operators:
                     groups.setdefault(operator, []).append(entry)
         else:
-            others.append((questions, rank))
+            others.append(each)
     # Rules keep their operators alive. Operators of which the same follows share it.
     built: dict[tuple[int, ...], TreeNode] = {}
     for operator, group in groups.items():
@@ -206,84 +308,180 @@ class _Composed:
     op: Operator
 
 
-_Start = tuple["Screen | _Composed | None", dict[Path, Question]]
+_Start = tuple["Screen | _Composed | None", Asked]
 """A condition on a call, and what must be found below it if that holds."""
 
 
-def _starts(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Iterator[_Start]:
-    """Yield what must hold of calls of an operator for a root to match there, one for every way to match."""
-    if isinstance(term, Alternatives):
-        for _, branch in term.branches:
-            if isinstance(branch, Item):
-                yield None, {}
-            else:
-                yield from _starts(branch, operator, forms)
-        return
-    call = term.base if isinstance(term, Item) else term
-    found = forms.get(call.op) if isinstance(call, Call) else None
-    if found is not None and operator in found.composed:
-        yield _Composed(found.op), {}
-    is_read = found is not None and operator is not found.op and operator in found.readers
-    screen = found.screen(operator) if found is not None and is_read else None
-    for questions in _variants(term, operator, forms):
-        yield screen, questions
+_LITERALS, _GUARDS, _NAME = "$literals", "$guards", "$name"
+"""Steps from a value to what else is asked of the value itself."""
 
 
-def _variants(term: Term, operator: Any, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
-    """Yield what must be found below a node for a term to match there, one for every way to match."""
-    made = list(_ways(term, (), forms, operator))
-    if len(made) > _MOST_VARIANTS:
-        yield {}
-        return
-    seen: set[tuple[Any, ...]] = set()
-    for questions in made:
-        key = tuple(sorted(((path, sorted(map(str, one[0] | one[1]))) for path, one in questions.items()), key=str))
-        text = tuple((path, tuple(names)) for path, names in key)
-        if text not in seen:
-            seen.add(text)
-            yield {path: one for path, one in questions.items() if path}
+def _entry(asked: Asked, rank: int, joint: Sequence[JointGuard]) -> Entry:
+    questions = {path: one for path, one in asked.items() if isinstance(one, tuple)}
+    checks: list[Placed] = []
+    places: dict[str, Path] = {}
+    for path, one in asked.items():
+        if isinstance(one, Named):
+            places[one.name] = path[:-1]
+        elif not isinstance(one, tuple):
+            checks.append((path[:-1] if path and path[-1] in (_LITERALS, _GUARDS) else path, one, ()))
+    for guard in joint:
+        if all(name in places for name in guard.names):
+            first, *others = (places[name] for name in guard.names)
+            checks.append((first, guard, tuple(others)))
+    return questions, tuple(checks), rank
 
 
-def _ways(term: Any, path: Path, forms: Mapping[Any, Forms], operator: Any = None) -> Iterator[dict[Path, Question]]:
-    match term:
-        case Item() if not path:
-            yield from _ways(term.base, path, forms, operator)
-        case Call():
-            yield from _ways_of_call(term, path, forms, operator)
-        case Alternatives():
+class _Ways:
+    """The ways in which the pattern of a rule may match."""
+
+    def __init__(self, rule: Anchored) -> None:
+        self.forms = rule.forms
+        self.checks = {
+            name: tuple(
+                check
+                for check in (tensor_check(name, rule.variables), guard_check(name, rule.variables, rule.guards))
+                if check is not None
+            )
+            for name in rule.variables
+        }
+        self.joint = joint_guards(rule.variables, rule.guards)
+        self.named = frozenset(name for guard in self.joint for name in guard.names)
+
+    def starts(self, term: Term, operator: Any) -> Iterator[_Start]:
+        """Yield what must hold of calls of an operator for a root to match there, one for every way to match."""
+        if isinstance(term, Alternatives):
             for _, branch in term.branches:
                 if isinstance(branch, Item):
-                    yield {}
+                    yield None, {}
                 else:
-                    yield from _ways(branch, path, forms, operator)
-        case ListTerm() if path:
-            yield from _ways_of_list(term, path, forms)
-        case OperatorCall() if not path:
-            yield {}
-        case _:
-            # Variables, literals behind constants, and what may be missing or looked through: nothing is certain.
-            yield {}
+                    yield from self.starts(branch, operator)
+            return
+        call = term.base if isinstance(term, Item) else term
+        found = self.forms.get(call.op) if isinstance(call, Call) else None
+        if found is not None and operator in found.composed:
+            yield _Composed(found.op), {}
+        is_read = found is not None and operator is not found.op and operator in found.readers
+        screen = found.screen(operator) if found is not None and is_read else None
+        for asked in self._variants(term, operator):
+            yield screen, asked
 
+    def _variants(self, term: Term, operator: Any) -> Iterator[Asked]:
+        """Yield what must be found below a node for a term to match there, one for every way to match."""
+        made = list(self._of(term, (), operator))
+        if len(made) > _MOST_VARIANTS:
+            made = [_common(made)]
+        seen: set[tuple[Any, ...]] = set()
+        for asked in made:
+            key = tuple(sorted(((path, _key(one)) for path, one in asked.items()), key=str))
+            if key not in seen:
+                seen.add(key)
+                # Which operator the call itself has is known; what it is given as the value of a program is not.
+                yield {path: one for path, one in asked.items() if path or not isinstance(one, tuple)}
 
-def _ways_of_call(term: Call, path: Path, forms: Mapping[Any, Forms], operator: Any) -> Iterator[dict[Path, Question]]:
-    found = forms.get(term.op)
-    alike = frozenset({term.op}) if found is None else found.same
-    unlike = frozenset() if found is None else found.others
-    if found is not None and term.op in found.operators and not _asks_only_of_kept(term, found):
-        # Read in its second way a call has its arguments elsewhere.
-        unlike |= {term.op}
-    if operator is not None and operator not in alike:
-        if found is not None and operator in found.readers:
-            kept = found.kept(operator)
-            for below in _ways_of_arguments(term, path, forms):
-                yield {path: (alike, unlike), **{key: one for key, one in below.items() if key[len(path)] in kept}}
-        return
-    # What a call is looked through to has arguments of its own.
-    if path and may_pass(term.op):
-        yield {path: (alike, unlike)}
-        return
-    for below in _ways_of_arguments(term, path, forms):
-        yield {path: (alike, unlike), **below}
+    def _of(self, term: Any, path: Path, operator: Any = None) -> Iterator[Asked]:
+        match term:
+            case Item() if not path:
+                yield from self._of(term.base, path, operator)
+            case Call():
+                yield from self._of_call(term, path, operator)
+            case Alternatives():
+                yield from self._of_alternatives(term, path, operator)
+            case ListTerm() if path:
+                yield from self._of_list(term, path)
+            case OperatorCall() if not path:
+                yield from self._of_family(term, operator)
+            case Variable():
+                yield self._of_variable(term, path)
+            case Chain() if path:
+                yield from self._of_chain(term, path)
+            case Optional() if path:
+                yield from self._of(term.inner, path)
+                yield from self._of(next(iter(term.inner.arguments.values())), path)
+            case _:
+                # Literals behind constants, and what may be looked through: nothing is certain.
+                yield {}
+
+    def _of_alternatives(self, term: Alternatives, path: Path, operator: Any) -> Iterator[Asked]:
+        for _, branch in term.branches:
+            if isinstance(branch, Item):
+                yield {}
+            else:
+                yield from self._of(branch, path, operator)
+
+    def _of_variable(self, term: Variable, path: Path) -> Asked:
+        asked: Asked = {
+            (*path, *([_GUARDS] if isinstance(check, GuardCheck) else [])): check
+            for check in self.checks.get(term.name, ())
+        }
+        return {**asked, **self._name(term.name, path)}
+
+    def _name(self, name: str | None, path: Path) -> Asked:
+        """Return that a name is bound here, if a condition on several names asks for it."""
+        return {(*path, _NAME): Named(name)} if name in self.named and name is not None else {}
+
+    def _of_chain(self, term: Chain, path: Path) -> Iterator[Asked]:
+        """Yield what is asked of the last call of a chain: it is a link, or what the chain begins at."""
+        links = frozenset(term.ops)
+        for op in term.ops:
+            forms = forms_of(op)
+            links |= frozenset() if forms is None else forms.operators
+        for asked in self._of(term.inner, path):
+            begin = asked.get(path)
+            yield {path: (frozenset(), links | begin[0] | begin[1])} if isinstance(begin, tuple) else {}
+
+    def _of_call(self, term: Call, path: Path, operator: Any) -> Iterator[Asked]:
+        found = self.forms.get(term.op)
+        alike = frozenset({term.op}) if found is None else found.same
+        unlike = frozenset() if found is None else found.others
+        if found is not None and term.op in found.operators and not _asks_only_of_kept(term, found):
+            # Read in its second way a call has its arguments elsewhere.
+            unlike |= {term.op}
+        if operator is not None and operator not in alike:
+            if found is not None and operator in found.readers:
+                yield from self._of_reading(term, found, operator)
+            return
+        # What a call is looked through to has arguments of its own.
+        if path and may_pass(term.op):
+            yield {path: (alike, unlike)}
+            return
+        is_read_once = found is None or (term.op not in found.operators and found.composed.isdisjoint(found.same))
+        for below in self._of_arguments(term, path, checks=is_read_once):
+            yield {path: (alike, unlike), **self._name(term.name if is_read_once else None, path), **below}
+
+    def _of_reading(self, term: Call, forms: Forms, operator: Any) -> Iterator[Asked]:
+        """Yield what is asked of a call of another operator that is read as one of the pattern."""
+        kept, operands = forms.kept(operator), forms.operands(operator)
+        steps: dict[Any, Any] = {**{name: name for name in kept}, **operands}
+        for below in self._of_arguments(term, (), checks=False):
+            yield {(steps[key[0]], *key[1:]): one for key, one in below.items() if key[0] in steps}
+
+    def _of_arguments(self, term: Call, path: Path, *, checks: bool) -> Iterator[Asked]:
+        """Yield what is asked of the arguments of a call; without `checks`, only operators."""
+        literals = literal_check(term, self.forms.get(term.op)) if checks else None
+        own: list[Asked] = [] if literals is None else [{(*path, _LITERALS): literals}]
+        for renamed in _orders(term):
+            parts = [
+                list(self._of(argument, (*path, renamed.get(name, name)))) for name, argument in term.arguments.items()
+            ]
+            for asked in _combined([own, *parts] if own else parts):
+                yield asked if checks else _without_checks(asked)
+
+    def _of_list(self, term: ListTerm, path: Path) -> Iterator[Asked]:
+        from exirkit.patterns.syntax.terms import Splat
+
+        places = [index for index, item in enumerate(term.items) if isinstance(item, Splat)]
+        limit = places[0] if places else len(term.items)
+        yield from _combined([list(self._of(item, (*path, index))) for index, item in enumerate(term.items[:limit])])
+
+    def _of_family(self, term: OperatorCall, operator: Any) -> Iterator[Asked]:
+        """Yield what is asked of the arguments of a call of one operator of a family."""
+        schema = getattr(operator, "_schema", None)
+        if schema is None:
+            yield {}
+            return
+        named = zip((one.name for one in schema.arguments), term.arguments, strict=False)
+        yield from _combined([list(self._of(argument, (name,))) for name, argument in named])
 
 
 def _asks_only_of_kept(term: Call, forms: Forms) -> bool:
@@ -295,35 +493,40 @@ def _asks_only_of_kept(term: Call, forms: Forms) -> bool:
     )
 
 
-def _ways_of_arguments(term: Call, path: Path, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
-    for renamed in _orders(term):
-        parts = [
-            list(_ways(argument, (*path, renamed.get(name, name)), forms)) for name, argument in term.arguments.items()
-        ]
-        yield from _combined(parts)
+def _key(one: Question | Check | Named) -> Any:
+    """Return what tells one question from another."""
+    return tuple(sorted(map(str, one[0] | one[1]))) if isinstance(one, tuple) else one
 
 
-def _ways_of_list(term: ListTerm, path: Path, forms: Mapping[Any, Forms]) -> Iterator[dict[Path, Question]]:
-    from exirkit.patterns.syntax.terms import Splat
-
-    places = [index for index, item in enumerate(term.items) if isinstance(item, Splat)]
-    limit = places[0] if places else len(term.items)
-    parts = [list(_ways(item, (*path, index), forms)) for index, item in enumerate(term.items[:limit])]
-    yield from _combined(parts)
+def _without_checks(asked: Asked) -> Asked:
+    return {path: one for path, one in asked.items() if isinstance(one, tuple)}
 
 
-def _combined(parts: Sequence[Sequence[dict[Path, Question]]]) -> Iterator[dict[Path, Question]]:
-    count = 1
-    for part in parts:
-        count *= max(1, len(part))
-    if count > _MOST_VARIANTS:
-        yield {}
-        return
+def _combined(parts: Sequence[Sequence[Asked]]) -> Iterator[Asked]:
+    """Yield what is asked together, for every choice of one way for each part."""
+    parts = list(parts)
+    while math.prod(max(1, len(part)) for part in parts) > _MOST_VARIANTS:
+        # Of the part with the most ways only what they have in common is asked.
+        most = max(range(len(parts)), key=lambda at: len(parts[at]))
+        parts[most] = [_common(parts[most])]
     for choice in product(*parts):
-        merged: dict[Path, Question] = {}
+        merged: Asked = {}
         for one in choice:
             merged.update(one)
         yield merged
+
+
+def _common(ways: Sequence[Asked]) -> Asked:
+    """Return what holds of every one of some ways to match: at places at which all ask for a call, any of the calls."""
+    made: Asked = {}
+    for path in ways[0]:
+        every = [way.get(path) for way in ways]
+        questions = [one for one in every if isinstance(one, tuple)]
+        if len(questions) < len(every):
+            continue
+        unlike = frozenset().union(*(one[1] for one in questions))
+        made[path] = frozenset().union(*(one[0] for one in questions)) - unlike, unlike
+    return made
 
 
 def _orders(term: Call) -> Iterator[Mapping[str, str]]:

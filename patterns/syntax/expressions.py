@@ -40,6 +40,8 @@ class UndecidedError(Exception):
 
 def truth(value: Any) -> Truth:
     """Return what a value means as a condition."""
+    if type(value) is bool:
+        return value
     if isinstance(value, torch.SymBool):
         return _decide(value)
     if isinstance(value, torch.SymInt | torch.SymFloat):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.patterns.exported_programs import exported
+from torch.fx import Node
 
-from exirkit.ir import GraphEditor
-from exirkit.patterns import FailureTrace, RuleEngine, load_book, shipped_books
+from exirkit import to_edge
+from exirkit.ir import GraphEditor, underlying
+from exirkit.patterns import FailureTrace, RewriteOptions, RuleEngine, backend_books, load_book, shipped_books
 from exirkit.patterns.engine.application import RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.operators.arguments import argument_of, canonical_arguments
@@ -17,9 +21,10 @@ from exirkit.patterns.operators.arguments import argument_of, canonical_argument
 
 @pytest.fixture(scope="module")
 def engine() -> RuleEngine:
-    """An engine for all shipped rules and those of the examples."""
-    books: list[str | Path] = [Path(__file__).parent / "example_rules.yaml", *shipped_books()]
-    return RuleEngine([rule for book in books for rule in load_book(book).rules])
+    """An engine for all shipped rules, those of backends, and those of the examples."""
+    books: list[str | Path] = [Path(__file__).parent / "example_rules.yaml", *shipped_books(), *backend_books()]
+    rules = {rule.id: rule for book in books for rule in load_book(book).rules}
+    return RuleEngine(list(rules.values()))
 
 
 def attention() -> GraphEditor:
@@ -44,7 +49,25 @@ def convolution() -> GraphEditor:
     return exported(lambda m, x: (m.norm(m.conv(x)).relu(), m.conv(x).mean((-1, -2))), x, norm=norm, conv=conv)
 
 
-PROGRAMS = {"attention": attention, "pointwise": pointwise, "convolution": convolution}
+def lowered() -> GraphEditor:
+    """Products as Edge writes them, operands that broadcast, a chain, a view that adds a dim."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, few: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            scores = torch.softmax(q @ k.permute(0, 1, 3, 2) * 0.5, dim=-1) @ k
+            chained = q.permute(0, 2, 1, 3).relu().permute(0, 2, 1, 3).relu().permute(0, 2, 1, 3)
+            return self.linear(scores) * few.T, few + few.T, chained.unsqueeze(2), few.relu().relu().clamp(0, 3) + 0
+
+    example = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4), torch.randn(4, 1)
+    edge = to_edge(torch.export.export(Model().eval(), example))
+    return GraphEditor(edge.exported_program())
+
+
+PROGRAMS = {"attention": attention, "pointwise": pointwise, "convolution": convolution, "lowered": lowered}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -62,6 +85,40 @@ def test_every_rule_that_matches_is_a_candidate(name: str, engine: RuleEngine) -
             assert rank in candidates or not found, f"{rule.id} at %{node.name}"
             matches += found
     assert matches
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_visits_far_from_a_change_are_left_out_where_nothing_matches(name: str, engine: RuleEngine) -> None:
+    nowhere_limited = RuleEngine(engine.rules)
+    nowhere_limited.reaches = (engine.height,) * len(engine.rules)
+    nowhere_limited.tree.candidates = _anchored(nowhere_limited)  # type: ignore[method-assign]
+    assert engine.reaches != nowhere_limited.reaches
+    limited, whole = (_applied(one, name) for one in (engine, nowhere_limited))
+    assert limited == whole
+    assert limited[0]
+
+
+def test_too_short_a_reach_misses_matches(engine: RuleEngine) -> None:
+    near = RuleEngine(engine.rules)
+    near.reaches = (1,) * len(engine.rules)
+    assert any(_applied(near, name) != _applied(engine, name) for name in PROGRAMS)
+
+
+def _applied(engine: RuleEngine, name: str) -> tuple[list[tuple[str, str]], str]:
+    """Return the first applications of an engine in a program, and what it is after them."""
+    editor = PROGRAMS[name]()
+    report = engine.run(editor, RewriteOptions(limit=60))
+    return [(one.rule, one.root) for one in report.journal], str(editor.graph)
+
+
+def _anchored(engine: RuleEngine) -> Callable[..., Sequence[int]]:
+    """Return candidates of which nothing but the operator of the call is asked."""
+
+    def candidates(node: Node, *_: Any) -> Sequence[int]:
+        target = underlying(node.target)
+        return [rank for rank, one in enumerate(engine.rules) if not one.anchors or target in one.anchors]
+
+    return candidates
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

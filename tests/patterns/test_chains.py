@@ -11,7 +11,8 @@ from tests.patterns import python_rules
 from tests.patterns.engine_runs import Whole, book_of, fired, rewritten
 
 from exirkit.ir import GraphEditor, OpOverload
-from exirkit.patterns import RuleEngine, check_book, explain_rule
+from exirkit.patterns import RuleEngine, check_book, explain_rule, parse_book
+from exirkit.patterns.checking.near_misses import NearMisses
 from exirkit.patterns.checking.trials import RuleTrials
 from exirkit.patterns.operators.links import drawn_link, reason_against
 from exirkit.patterns.operators.table import FAMILIES
@@ -109,6 +110,58 @@ def test_right_rules_are_accepted(ops: str) -> None:
 def test_wrong_rules_are_rejected(rule: str) -> None:
     verdict = check_book(book_of(rule), trials=100)
     assert not verdict.is_accepted
+
+
+LIMITED = """rulebook: 1
+attributes:
+  act: {lo: float, hi: float, key: LIMITS, means: "aten.clamp.default(result, lo, hi)"}
+rules:
+- id: abs-above
+  vars: {x: "f32 [*S]"}
+  match: |
+    v = chain(x, [aten.view_copy.default, aten.permute_copy.default], users=1)
+    return aten.abs.default(v)
+  where: {expr: links(v) > 0, kind: profit}
+  replace: return along(v, aten.abs.default(x))
+"""
+
+
+def outcomes(rule: str) -> dict[str, tuple[str, str | None]]:
+    trials = RuleTrials(book_of(rule).rules[0])
+    return {one.text: (one.outcome, one.instead) for one in NearMisses(trials).all() if one.what in ("chain", "users")}
+
+
+def test_a_link_of_another_operator_and_another_user_are_near_misses() -> None:
+    assert outcomes(rule_of()) == {
+        "v: operators of the links": ("witness", "aten.neg.default as link 1 of 1"),
+        "v: users=1": ("witness", "returned as well"),
+    }
+    assert set(outcomes(rule_of(users=""))) == {"v: operators of the links"}
+
+
+def test_operators_that_make_no_difference_are_reported() -> None:
+    rule = """  vars: {x: 'f32 []'}
+  match: |
+    v = chain(x, [aten.abs.default, aten.relu.default])
+    return aten.view_copy.default(aten.ones_like.default(v, dtype=f32), [1])
+  replace: return aten.view_copy.default(aten.ones_like.default(x, dtype=f32), [1])
+"""
+    assert outcomes(rule) == {"v: operators of the links": ("none", None)}
+    (usual,), (strict,) = (check_book(book_of(rule), trials=20, is_strict=one).rules for one in (False, True))
+    assert [one.severity for one in usual.found if one.code == "EK267"] == ["warning"]
+    assert [one.severity for one in strict.found if one.code == "EK267"] == ["error"]
+
+
+def test_attributes_of_links_are_tried() -> None:
+    # A rule that hands them on past the root is wrong for those of links, which no other call here has.
+    assert check_book(parse_book(LIMITED, "book.yaml"), trials=60).is_accepted
+    (verdict,) = check_book(parse_book(f"{LIMITED}  keep: {{act: first}}\n", "book.yaml"), trials=60).rules
+    notes = [note for one in verdict.found if one.code == "EK240" for note in one.notes]
+    assert any(note.startswith("act of link") for note in notes), verdict.found
+    guarded = LIMITED.replace("where: {", 'where: ["no(v, act)", {').replace("profit}", "profit}]")
+    (rule,) = parse_book(guarded, "book.yaml").rules
+    found = {one.text: one.outcome for one in NearMisses(RuleTrials(rule)).all()}
+    assert found["no(v, act)"] == "witness"
 
 
 def test_reports_name_the_links() -> None:

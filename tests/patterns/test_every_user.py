@@ -8,6 +8,7 @@ from tests.patterns import python_rules
 from tests.patterns.engine_runs import book_of, fired, rewritten
 
 from exirkit.patterns import check_book
+from exirkit.patterns.checking.near_misses import NearMisses
 from exirkit.patterns.checking.trials import RuleTrials
 
 FACTORS = """  vars: {x: 'f32 [*S]', ks: 'floats'}
@@ -109,6 +110,28 @@ def test_right_rules_are_accepted(rule: str) -> None:
 ])  # fmt: skip
 def test_wrong_rules_are_rejected(rule: str) -> None:
     assert not check_book(book_of(rule), trials=100).is_accepted
+
+
+@pytest.mark.parametrize(("rule", "text"), [(FACTORS, "users(d)"), (ALIKE, "users(d)"), (SOME, "some(users(x))")])
+def test_one_user_that_does_not_fit_is_a_near_miss(rule: str, text: str) -> None:
+    (found,) = [one for one in NearMisses(RuleTrials(book_of(rule).rules[0])).all() if one.what == "users"]
+    assert (found.text, found.outcome) == (text, "witness")
+    assert "as a user" in str(found.instead)
+
+
+def test_a_rule_about_some_users_that_leaves_none_alone_is_rejected() -> None:
+    rule = """  vars: {x: 'f32 [*S]'}
+  match: |
+    d = aten.neg.default(x)
+    return *[aten.abs.default(u) for u in some(users(d))]
+  replace: |
+    y = aten.maximum.default(aten.neg.default(x), x)
+    return aten.neg.default(aten.neg.default(aten.neg.default(aten.neg.default(y))))
+"""
+    (verdict,) = check_book(book_of(rule), trials=20).rules
+    assert [one.code for one in verdict.found if one.severity == "error"] == ["EK268"]
+    assert check_book(book_of(f"{rule}  keep: [d]\n"), trials=20).is_accepted
+    assert check_book(book_of(rule.replace("some(users(d))", "users(d)")), trials=20).is_accepted
 
 
 def test_trials_draw_several_users() -> None:

@@ -63,6 +63,7 @@ from exirkit.verifiers import KernelTable, check_edge_program, check_kernels, ch
 
 from .delegation import delegated_methods
 from .external_constants import file_of_constant, has_external_constants, mark_external_constants
+from .in_place import in_place_settings
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 Progress = Callable[[str], None]
@@ -373,7 +374,7 @@ class ExecutorchProgramManager(_Methods):
 
     @property
     def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
-        """For each method, how many results its instructions have, by index."""
+        """For each method, how many results its calls of delegates have, by index of the instruction."""
         return self._output.instruction_id_to_num_outs_map
 
     @property
@@ -568,11 +569,10 @@ class EdgeProgramManager(_Methods):
                 EK360), ... What can be known of all methods before work begins is listed at once.
             ContractError: A pass or a planner broke its word.
             UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch; EK769, `external_constants` returns
-                something else than the name of a file.
+                something else than the name of a file; EK763, `reinplace_extra_ops` has an operator that cannot write
+                in place.
         """
         config = config or ExecutorchBackendConfig()
-        for option in ("run_reinplace_pass", "reinplace_extra_ops"):
-            reject(getattr(config, option), f"ExecutorchBackendConfig.{option}")
         check_optimization(config)
         kernels = kernels_of(target_of(config))
         pipeline = pipeline_between(pipeline, "to_executorch")
@@ -583,8 +583,9 @@ class EdgeProgramManager(_Methods):
         if has_external_constants(config):
             programs = mark_external_constants(programs, config)
         planners = {name: _planner(config, name) for name in programs}
+        in_place = in_place_settings(config, kernels)
         settings = {
-            name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
+            name: {**edge_settings(self.compile_config), **executorch_settings(config, planner), **in_place}
             for name, planner in planners.items()
         }
         if config.do_quant_fusion_and_const_prop:

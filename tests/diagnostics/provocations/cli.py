@@ -34,6 +34,8 @@ from exirkit.fuzz.comparison import (
     WrongStep,
 )
 from exirkit.patterns import Application
+from exirkit.program import with_weights
+from exirkit.visualization import read_overlay
 
 
 class Double(torch.nn.Module):
@@ -85,6 +87,13 @@ def trace_without_planned_memory(scratch: Path) -> None:
     planning = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
     lowered = to_edge(exported()).to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
     generate_memory_trace(lowered, scratch / "trace.json")
+
+
+@provokes("EK770")
+def times_that_are_a_list(scratch: Path) -> None:
+    path = scratch / "times.json"
+    path.write_text("[1, 2]")
+    read_overlay(path)
 
 
 @provokes("EK704")

@@ -307,6 +307,38 @@ def rule_without_samples(_: Path) -> object:
     return [one for rule in check_book(parse_book(text, "book.yaml")).rules for one in rule.found]
 
 
+@provokes("EK267")
+def chain_of_any_operators(_: Path) -> object:
+    text = """rulebook: 1
+rules:
+- id: ones
+  vars: {x: 'f32 []'}
+  match: |
+    v = chain(x, [aten.abs.default, aten.relu.default])
+    return aten.view_copy.default(aten.ones_like.default(v, dtype=f32), [1])
+  replace: return aten.view_copy.default(aten.ones_like.default(x, dtype=f32), [1])
+"""
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5, is_strict=True)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK267"]
+
+
+@provokes("EK268")
+def some_users_that_are_all(_: Path) -> object:
+    text = """rulebook: 1
+rules:
+- id: doubled
+  vars: {x: 'f32 [*S]'}
+  match: |
+    d = aten.neg.default(x)
+    return *[aten.abs.default(u) for u in some(users(d))]
+  replace: |
+    y = aten.abs.default(aten.abs.default(x))
+    return aten.abs.default(aten.abs.default(y))
+"""
+    verdict = check_book(parse_book(text, "book.yaml"), trials=5)
+    return [one for rule in verdict.rules for one in rule.found if one.code == "EK268"]
+
+
 @provokes("EK242")
 def guard_for_nothing(_: Path) -> object:
     text = RULE.replace("return x\n", "return aten.clamp_min.default(x, 0)\n").replace(

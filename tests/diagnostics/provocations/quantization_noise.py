@@ -1,0 +1,24 @@
+"""Programs and samples between which no noise can be measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tests.diagnostics.provocation import provokes
+
+from exirkit.passes import quantization_report
+
+X = torch.ones(2, 4)
+
+
+@provokes("EK417")
+def quantized_form_of_another_model(_: Path) -> object:
+    plain = torch.export.export(torch.nn.Linear(4, 4).eval(), (X,))
+    return quantization_report(plain, torch.export.export(torch.nn.Tanh(), (X,)), [(X,)])
+
+
+@provokes("EK418")
+def sample_with_too_many_inputs(_: Path) -> object:
+    plain = torch.export.export(torch.nn.Linear(4, 4).eval(), (X,))
+    return quantization_report(plain, plain, [(X, X)])
