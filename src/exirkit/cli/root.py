@@ -27,7 +27,8 @@ INTERRUPTED = 130
 
 _ORDER = (
     *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "report", "memory", "size", "diff", "oplist"),
-    *("weights", "partition", "new-backend", "bundle", "migrate", "demo", "explain", "rule", "propagation"),
+    *("weights", "partition", "new-backend", "bundle", "bundle-failure", "replay", "migrate", "demo"),
+    *("explain", "rule", "propagation"),
     *("quantizer", "quantization", "fuzz"),
 )
 

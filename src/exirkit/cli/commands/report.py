@@ -126,7 +126,7 @@ def report(
         with steps.phase("record", "reading the exported program"):
             record = LoweringRecord(exported)
         with steps.phase("lower", "lowering"), output_to_stderr():
-            manager, failure = _lowered(exported, choices, partitioners, record)
+            manager, failure = lower_recorded(exported, choices, partitioners, record)
         options = ReportOptions(
             title=target,
             facts={**versions(), **_facts(lowering, partitioner)},
@@ -154,7 +154,7 @@ def report(
     raise typer.Exit(0 if found.ok else 1)
 
 
-def _lowered(
+def lower_recorded(
     exported: dict[str, ExportedProgram],
     choices: LoweringChoices,
     partitioners: list[Partitioner],
