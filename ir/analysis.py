@@ -249,7 +249,7 @@ class ProgramInterface:
     def trained(self) -> list[Node]:
         """The parameters whose gradients the program returns, in the order of these; each once.
 
-        Whoever runs the program changes them between two runs.
+        The user of the program changes them between two runs.
         """
         owners: dict[Any, Node] = {}
         for node, spec in self.inputs.items():

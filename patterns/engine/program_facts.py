@@ -41,7 +41,7 @@ from exirkit.patterns.propagation.loading import ELEMENT_RANGES, GRIDS, load_inf
 
 # Which values are known while a program is lowered, and what they are
 
-# Of the stored tensors that the signature names so, values change between runs: whoever trains writes parameters.
+# Of the stored tensors that the signature names so, values change between runs: training writes parameters.
 _CHANGING = MUTATION_KINDS | {OutputKind.GRADIENT_TO_PARAMETER}
 
 DEFAULT_BUDGET_NBYTES = 1 << 30
