@@ -252,6 +252,8 @@ from .torch_internals import keep_composites as keep_composites
 from .torch_internals import lazy_graph_module as lazy_graph_module
 from .torch_internals import make_fx as make_fx
 from .torch_internals import parse_schema as parse_schema
+from .torch_internals import program_as_json as program_as_json
+from .torch_internals import program_from_json as program_from_json
 from .torch_internals import pytree as pytree
 from .torch_internals import qualified_name as qualified_name
 from .torch_internals import register_quantized_decomposed as register_quantized_decomposed

@@ -27,7 +27,18 @@ INTERRUPTED = 130
 
 _ORDER = (
     *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "report", "memory", "size", "diff", "oplist"),
-    *("partition", "new-backend", "bundle", "migrate", "demo", "explain", "rule", "propagation"),
+    *(
+        "partition",
+        "new-backend",
+        "bundle",
+        "bundle-failure",
+        "replay",
+        "migrate",
+        "demo",
+        "explain",
+        "rule",
+        "propagation",
+    ),
     *("quantizer", "quantization", "fuzz"),
 )
 
