@@ -117,7 +117,7 @@ def report(
     code is 1.
     """
     source = parse_source(target)
-    check_writable(output, ".html" if format is Format.HTML else ".json")
+    check_writable(output, ".json" if format is Format.MODEL_EXPLORER else ".html")
     lowering = Lowering(optimize, rules, pipeline, passes, runtime)
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
@@ -155,10 +155,10 @@ def report(
         )
         with steps.phase("write", f"writing {output}"):
             document = report_document(record, manager, options)
-            if format is Format.HTML:
-                write_text(output, report_page(document))
-            else:
+            if format is Format.MODEL_EXPLORER:
                 _write_graphs(document, output)
+            else:
+                write_text(output, report_page(document))
     found = ReportReport(
         ok=not failure,
         target=target,
