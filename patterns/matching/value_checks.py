@@ -166,7 +166,7 @@ def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[Compil
         return None
     if variable is None or variable.allows_none:
         return None
-    alone = tuple(guard for guard in guards if guard.needs == {name} and not asks_graph(guard.text))
+    alone = tuple(guard for guard in guards if guard.needs == {name} and _is_worth_asking(guard))
     return GuardCheck(name, alone, is_tensor) if alone else None
 
 
@@ -178,9 +178,17 @@ def joint_guards(variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) 
     return tuple(
         JointGuard(tuple(sorted(guard.needs)), guard)
         for guard in guards
-        if len(guard.needs) > 1 and not asks_graph(guard.text)
+        if len(guard.needs) > 1 and _is_worth_asking(guard)
     )
 
+
+def _is_worth_asking(guard: CompiledGuard) -> bool:
+    """Whether a condition asks nothing of the graph, and fails often enough to be asked before the search as well."""
+    return not asks_graph(guard.text) and not _SIZES_KNOWN.search(guard.text)
+
+
+_SIZES_KNOWN = re.compile(r"\bstatic\(")
+"""Of most programs all sizes are known, and then the matcher would ask a second time."""
 
 _COUNTED = re.compile(r"\brange\((?=(len|rank)\()")
 
