@@ -59,7 +59,7 @@ class RecordedNode:
 
 
 class ETRecord:
-    """What a lowering did, for tools that look at runs of its program.
+    """What a lowering did, for tools that examine runs of its program.
 
     `to_edge(..., generate_etrecord=True)` and `get_etrecord()` of what `to_executorch` returns give one.
 
