@@ -104,7 +104,7 @@ class EmittedMethod:
     Attributes:
         plan: The plan.
         debug_handles: Debug handle, or handles, of instructions by index.
-        result_counts: Number of results of instructions by index.
+        result_counts: Number of results of calls of delegates, by index of the instruction.
         view_bases: For each view that needs no instruction, the value whose memory it shows.
         delegate_handles: What delegates report about their instructions, by index.
     """
@@ -408,7 +408,9 @@ class MethodEmitter:
         handle = node.meta.get("debug_handle")
         if handle is not None:
             self._debug_handles[index] = handle
-        self._result_counts[index] = count
+        # The official Inspector takes each entry for a delegate call.
+        if isinstance(call, DelegateCall):
+            self._result_counts[index] = count
         if self._stacktrace is not None:
             self._stacktrace.append(_frames(node.meta.get("stack_trace")))
         return result
@@ -749,7 +751,7 @@ class EmitterOutput:
         program: Constants are views of the weights; nothing is laid out as segments yet.
         debug_handle_map: For each method, the debug handle (or handles) of instructions by index.
         method_to_delegate_debug_id_map: For each method, what delegates report about their instructions by index.
-        instruction_id_to_num_outs_map: For each method, the number of results of instructions by index.
+        instruction_id_to_num_outs_map: For each method, the number of results of its calls of delegates, by index.
         mutable_data: Initial contents of mutable buffers, entry 0 empty; None if there are none.
         named_data: Data that delegates find by a key.
         external_data: Constants, and data that delegates find, by key in data files beside the program, by the name of

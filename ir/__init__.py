@@ -185,6 +185,7 @@ from .plugins import load_plugins as load_plugins
 from .provenance import ATTRIBUTE_KEYS as ATTRIBUTE_KEYS
 from .provenance import PROVENANCE_KEYS as PROVENANCE_KEYS
 from .provenance import inherited as inherited
+from .provenance import innermost_frame as innermost_frame
 from .provenance import is_torch_file as is_torch_file
 from .provenance import is_users_file as is_users_file
 from .provenance import line_of_definition as line_of_definition
@@ -197,6 +198,7 @@ from .provenance import module_types as module_types
 from .provenance import show_value as show_value
 from .provenance import source_line as source_line
 from .provenance import stack_frames as stack_frames
+from .provenance import target_name as target_name
 from .tensor_spec import ALIGNMENT as ALIGNMENT
 from .tensor_spec import Dim as Dim
 from .tensor_spec import TensorShapeDynamism as TensorShapeDynamism
@@ -250,6 +252,8 @@ from .torch_internals import keep_composites as keep_composites
 from .torch_internals import lazy_graph_module as lazy_graph_module
 from .torch_internals import make_fx as make_fx
 from .torch_internals import parse_schema as parse_schema
+from .torch_internals import program_as_json as program_as_json
+from .torch_internals import program_from_json as program_from_json
 from .torch_internals import pytree as pytree
 from .torch_internals import qualified_name as qualified_name
 from .torch_internals import register_quantized_decomposed as register_quantized_decomposed

@@ -138,13 +138,11 @@ from .optimize.quantized_kernels import has_quantized_blocks as has_quantized_bl
 from .pipelines.model import edge_settings as edge_settings
 from .pipelines.model import executorch_settings as executorch_settings
 from .pipelines.pipeline import Pipeline as Pipeline
-from .pipelines.pipeline import StageEvent as StageEvent
 from .pipelines.pipeline import decomposition_passes as decomposition_passes
 from .pipelines.pipeline import shipped_pipelines as shipped_pipelines
 from .pipelines.pipeline import shipped_text as shipped_text
 from .pipelines.pipeline import to_edge_passes as to_edge_passes
 from .pipelines.pipeline import to_executorch_passes as to_executorch_passes
-from .pipelines.pipeline import watching as watching
 from .quantization_noise.quantizing import quantize_program as quantize_program
 from .quantization_noise.report import Grouping as Grouping
 from .quantization_noise.report import GroupNoise as GroupNoise
@@ -170,6 +168,8 @@ from .quantizer.model import quantizer_text as quantizer_text
 from .quantizer.model import shipped_quantizers as shipped_quantizers
 from .quantizer.torchao_quantizer import data_quantizer as data_quantizer
 from .quantizer.torchao_quantizer import with_numbers_as_tensors as with_numbers_as_tensors
+from .stage_events import StageEvent as StageEvent
+from .stage_events import watching as watching
 from .to_aten.decompose_to_core import DecomposeToCore as DecomposeToCore
 from .to_aten.decompose_to_core import DecomposeWholeGraph as DecomposeWholeGraph
 from .to_aten.decompose_to_core import GenerateDebugHandles as GenerateDebugHandles
@@ -203,6 +203,7 @@ from .user_passes.base import PassBase as PassBase
 from .user_passes.base import PassManager as PassManager
 from .user_passes.base import PassResult as PassResult
 from .user_passes.base import PassType as PassType
+from .user_passes.base import code_of_pass as code_of_pass
 from .user_passes.program_manager import ExportedProgramPassManager as ExportedProgramPassManager
 from .user_passes.program_manager import updated_signature as updated_signature
 from .user_passes.running import apply_user_passes as apply_user_passes

@@ -374,7 +374,7 @@ class ExecutorchProgramManager(_Methods):
 
     @property
     def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
-        """For each method, how many results its instructions have, by index."""
+        """For each method, how many results its calls of delegates have, by index of the instruction."""
         return self._output.instruction_id_to_num_outs_map
 
     @property
