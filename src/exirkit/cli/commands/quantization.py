@@ -319,8 +319,8 @@ def search(
 
 def _latency(program: ExportedProgram) -> float:
     """Return the estimated time of a program in nanoseconds, without a delegate; unknown calls cost nothing."""
-    from exirkit import to_edge
     from exirkit.patterns import read_target
+    from exirkit.program import to_edge
 
     described = read_target("official_host")
     calls = to_edge(program).exported_program().graph.nodes
