@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -19,7 +20,7 @@ from exirkit.passes.quantizer.torchao_quantizer import with_numbers_as_tensors
 from .quantizing import Sample, quantize_program
 from .report import QuantizationReport, quantization_report
 
-Metric = Callable[[Callable[..., object]], float]
+Metric = Callable[[Callable[..., Any]], float]
 """Says how good a model is, more being better: it is called with a function that takes what the model takes."""
 
 CostModel = Callable[[ExportedProgram], float]

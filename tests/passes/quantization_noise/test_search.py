@@ -15,8 +15,9 @@ class Chain(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(6))
-        self.layers[3].weight.data[0] *= 100
+        made = [nn.Linear(16, 16) for _ in range(6)]
+        made[3].weight.data[0] *= 100
+        self.layers = nn.ModuleList(made)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
