@@ -2,7 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from tests.cli.conftest import Invoke, document
+
+from exirkit.runtime_ref import Runtime, Tracer
+from exirkit.visualization import times_of_trace
 
 
 def test_a_page_and_its_document(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
@@ -49,3 +53,23 @@ def test_the_name_of_the_page(invoke: Invoke, model_file: Path, tmp_path: Path) 
     result = invoke("report", f"{model_file}:tiny", "-o", tmp_path / "report.txt")
     assert result.exit_code == 2
     assert "EK712" in result.stderr
+
+
+def test_times_of_a_trace(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    program, traced, page = (tmp_path / name for name in ("model.pte", "model.etdp", "report.html"))
+    assert invoke("lower", f"{model_file}:tiny", "-o", program).exit_code == 0
+    tracer = Tracer()
+    method = Runtime.get().load_program(program, tracer=tracer).load_method("forward")
+    for _ in range(3):
+        method.execute([torch.ones(2, 4)])
+    tracer.save(traced)
+    found = times_of_trace(tracer.trace())
+    assert [one.instruction for one in found] == list(range(len(tracer.runs[0].instructions)))
+    for one, *calls in zip(found, *(run.instructions for run in tracer.runs), strict=True):
+        assert one.value == sum(call.end_ns - call.start_ns for call in calls) / 3
+    result = invoke("report", f"{model_file}:tiny", "-o", page, "--times", traced, "--json")
+    assert result.exit_code == 0, result.stderr
+    traced.write_bytes(b"no trace")
+    result = invoke("report", f"{model_file}:tiny", "-o", page, "--times", traced)
+    assert result.exit_code == 1
+    assert "EK529" in result.stderr

@@ -23,6 +23,7 @@ from .report import changes_between as changes_between
 from .report import read_overlay as read_overlay
 from .report import report_document as report_document
 from .report import report_page as report_page
+from .report import times_of_trace as times_of_trace
 from .report import versions as versions
 from .report import write_report as write_report
 from .sizes import ProgramSizes as ProgramSizes

@@ -90,7 +90,7 @@ def report(
     runtime: LevelTarget = "official_host",
     strict: Strict = False,
     times: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Nanoseconds by instruction, to be shown.")
+        Path | None, typer.Option(metavar="FILE.etdp|FILE.json", help="Execution trace, or nanoseconds by instruction.")
     ] = None,
     gaps: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Numeric gap by instruction or node, to be shown.")
@@ -109,20 +109,26 @@ def report(
     lowering = Lowering(optimize, rules, pipeline, passes, runtime)
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
+            from exirkit.emit import open_trace
             from exirkit.visualization import (
                 LoweringRecord,
                 ReportOptions,
                 read_overlay,
                 report_document,
                 report_page,
+                times_of_trace,
                 versions,
             )
         # Files are read before the model is exported, which may take long.
         choices = lowering.choices()
         with output_to_stderr():
             partitioners = choose_partitioners(partitioner, choose_pipelines(pipeline))
-        measured = [{} if path is None else read_overlay(path) for path in (times, gaps)]
+        trace = open_trace(times) if times is not None and times.suffix == ".etdp" else None
+        measured = [{} if path is None else read_overlay(path) for path in (None if trace else times, gaps)]
         exported = export_target(source, steps, strict=strict).programs
+        if trace is not None:
+            # A trace does not say of which method it is.
+            measured[0] = {"forward" if "forward" in exported else min(exported): times_of_trace(trace)}
         with steps.phase("record", "reading the exported program"):
             record = LoweringRecord(exported)
         with steps.phase("lower", "lowering"), output_to_stderr():

@@ -6,6 +6,7 @@ from .lowering import versions as versions
 from .lowering import write_report as write_report
 from .overlays import Measured as Measured
 from .overlays import read_overlay as read_overlay
+from .overlays import times_of_trace as times_of_trace
 from .page import report_page as report_page
 from .recording import LoweringRecord as LoweringRecord
 from .recording import RecordedStage as RecordedStage

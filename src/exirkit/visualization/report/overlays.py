@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exirkit.emit import ExecutionTrace
 from exirkit.ir import Diagnostic, UsageError
 
 
@@ -49,6 +50,29 @@ def read_overlay(path: str | Path) -> dict[str, list[Measured]]:
     if not isinstance(document, dict) or not all(isinstance(one, list) for one in document.values()):
         raise _wrong(path, "it is not an object from method names to lists")
     return {name: [_measured(path, name, one) for one in listed] for name, listed in document.items()}
+
+
+def times_of_trace(trace: ExecutionTrace) -> list[Measured]:
+    """Return how long each instruction took, on average over the runs of a trace (ETDump), in the unit of the trace.
+
+    An instruction of a loop counts as often as it ran. A trace does not say of which method a run is, so it should be
+    of one. Instructions of other chains than the first are left out.
+    """
+    totals: dict[int, int] = {}
+    runs = 0
+    for run in trace.run_data:
+        calls = [
+            one
+            for event in run.events
+            if (one := event.profile_event) is not None
+            and one.name in ("OPERATOR_CALL", "DELEGATE_CALL")
+            and one.chain_index == 0
+        ]
+        runs += bool(calls)
+        for one in calls:
+            totals[one.instruction_id] = totals.get(one.instruction_id, 0) + one.end_time - one.start_time
+    note = f"average of {runs} runs" if runs > 1 else ""
+    return [Measured(total / runs, instruction, note=note) for instruction, total in sorted(totals.items())]
 
 
 def _measured(path: str | Path, method: str, entry: Any) -> Measured:
