@@ -301,7 +301,7 @@ def search(
                 at_least,
                 settings=chosen,
                 metric=measure,
-                cost=stored_bytes if cost is CostName.BYTES else _latency,
+                cost=_latency if cost is CostName.LATENCY else stored_bytes,
                 limit=math.inf if limit is None else limit,
             )
     if output is not None:
