@@ -592,7 +592,10 @@ class EdgeProgramManager(_Methods):
             fusion = Pipeline.shipped("quant_fusion")
             programs = {name: fusion.run(one, settings=settings[name]).program for name, one in programs.items()}
         if config.optimization_level:
-            programs = {name: _with_quantized_kernels(one, kernels) for name, one in programs.items()}
+            packs = config.optimization_level == 2 and config.optimize_for == "size"
+            programs = {
+                name: _with_quantized_kernels(one, kernels, packs_weights=packs) for name, one in programs.items()
+            }
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
@@ -629,11 +632,14 @@ def _errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     return [one for one in findings if one.severity == "error"]
 
 
-def _with_quantized_kernels(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
+def _with_quantized_kernels(
+    program: ExportedProgram, kernels: KernelTable | None, *, packs_weights: bool
+) -> ExportedProgram:
     """Return a program whose quantized tables and blocks are read by the kernels for that, if the target has them."""
     if kernels is None or not kernels.has("quantized_decomposed::embedding_byte.out"):
         return program
-    passes = [FuseQuantizedEmbeddings()] if has_quantized_embeddings(program) else []
+    found = has_quantized_embeddings(program, packs_weights=packs_weights)
+    passes = [FuseQuantizedEmbeddings(packs_weights=packs_weights)] if found else []
     if not has_quantized_blocks(program):
         return apply_user_passes(program, passes) if passes else program
     return apply_user_passes(program, [*passes, UseQuantizedKernels()])
