@@ -117,6 +117,22 @@ def test_dynamic_activations_with_weights_of_four_bits(rows: bool, official_runt
     check(program, [x], official_runtime, *kernels)
 
 
+def test_weights_of_four_bits_are_packed_for_size(official_runtime: OfficialRuntime) -> None:
+    program, x = torchao_model(four_bits, rows=False)
+    files = {}
+    for kind in ("speed", "size"):
+        files[kind], calls = lowered(program, 2, optimize_for=kind)
+        assert ("quantized_decomposed.embedding_4bit.out" in calls) is (kind == "size")
+        assert "aten.embedding.out" not in calls
+    (theirs,) = official_runtime.run(files["size"], [[x]]).unwrap()[0]
+    (mine,) = Runtime.get().load_program(files["size"]).load_method("forward").execute([x])
+    assert isinstance(theirs, Tensor)
+    # Sums in another order.
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine, program.module()(x), rtol=1e-5, atol=1e-5)
+    assert len(files["size"]) < len(files["speed"])
+
+
 def test_products_of_integers(official_runtime: OfficialRuntime) -> None:
     program, x = torchao_model(lambda library: library.Int8DynamicActivationInt8WeightConfig(), rows=False)
     assert any("_int_mm" in str(node.target) for node in program.graph.nodes)
