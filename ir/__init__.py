@@ -136,6 +136,7 @@ from .operators.catalogue import copy_variant as copy_variant
 from .operators.catalogue import dtype_arguments as dtype_arguments
 from .operators.catalogue import expand_rule as expand_rule
 from .operators.catalogue import facts_of as facts_of
+from .operators.catalogue import find_in_place_variant as find_in_place_variant
 from .operators.catalogue import functional_call as functional_call
 from .operators.catalogue import functional_variant as functional_variant
 from .operators.catalogue import generator_entries as generator_entries
@@ -153,7 +154,9 @@ from .operators.catalogue import overwritable_arguments as overwritable_argument
 from .operators.catalogue import returns_view as returns_view
 from .operators.catalogue import split_arguments as split_arguments
 from .operators.catalogue import word_for as word_for
+from .operators.catalogue import writes_in_place as writes_in_place
 from .operators.catalogue import written_by_position as written_by_position
+from .operators.catalogue import written_in_place as written_in_place
 from .operators.handles import AllocSpec as AllocSpec
 from .operators.handles import BackendOpOverload as BackendOpOverload
 from .operators.handles import DefinedOperator as DefinedOperator
@@ -182,6 +185,7 @@ from .plugins import load_plugins as load_plugins
 from .provenance import ATTRIBUTE_KEYS as ATTRIBUTE_KEYS
 from .provenance import PROVENANCE_KEYS as PROVENANCE_KEYS
 from .provenance import inherited as inherited
+from .provenance import innermost_frame as innermost_frame
 from .provenance import is_torch_file as is_torch_file
 from .provenance import is_users_file as is_users_file
 from .provenance import line_of_definition as line_of_definition
@@ -194,6 +198,7 @@ from .provenance import module_types as module_types
 from .provenance import show_value as show_value
 from .provenance import source_line as source_line
 from .provenance import stack_frames as stack_frames
+from .provenance import target_name as target_name
 from .tensor_spec import ALIGNMENT as ALIGNMENT
 from .tensor_spec import Dim as Dim
 from .tensor_spec import TensorShapeDynamism as TensorShapeDynamism
@@ -247,10 +252,15 @@ from .torch_internals import keep_composites as keep_composites
 from .torch_internals import lazy_graph_module as lazy_graph_module
 from .torch_internals import make_fx as make_fx
 from .torch_internals import parse_schema as parse_schema
+from .torch_internals import program_as_json as program_as_json
+from .torch_internals import program_from_json as program_from_json
 from .torch_internals import pytree as pytree
 from .torch_internals import qualified_name as qualified_name
 from .torch_internals import register_quantized_decomposed as register_quantized_decomposed
 from .torch_internals import registered_operator_names as registered_operator_names
+from .torch_internals import serialized_expression_text as serialized_expression_text
+from .torch_internals import serialized_graph as serialized_graph
+from .torch_internals import serialized_ranges as serialized_ranges
 from .torch_internals import shape_source as shape_source
 from .torch_internals import statically_known_true as statically_known_true
 from .torch_internals import use_lazy_graph_module as use_lazy_graph_module

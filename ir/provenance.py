@@ -76,11 +76,21 @@ def line_of_frames(frames: Iterable[tuple[str, int, str, str]]) -> str | None:
     Args:
         frames: File, line, function and code of each frame, outermost first.
     """
-    own = [frame for frame in frames if frame[0] and not _is_made(frame[0]) and not is_torch_file(frame[0])]
-    if not own:
+    frame = innermost_frame(frames)
+    if frame is None:
         return None
-    filename, line, function, code = own[-1]
+    filename, line, function, code = frame
     return f"{filename}:{line} in {function}" + (f":  {code}" if code else "")
+
+
+def innermost_frame(frames: Iterable[tuple[str, int, str, str]]) -> tuple[str, int, str, str] | None:
+    """Return the innermost frame outside of torch; None if there is none.
+
+    Args:
+        frames: File, line, function and code of each frame, outermost first.
+    """
+    own = [frame for frame in frames if frame[0] and not _is_made(frame[0]) and not is_torch_file(frame[0])]
+    return own[-1] if own else None
 
 
 def line_that_raised(error: BaseException) -> Location:

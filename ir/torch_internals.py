@@ -260,3 +260,46 @@ def keep_composites(operators: Iterable[OpOverload]) -> AbstractContextManager[N
     kept = {op: _special_op_to_preserve_cia for op in operators if _is_preservable_cia_op(op)}
     made: AbstractContextManager[None] = _override_composite_implicit_decomp(kept)
     return made
+
+
+def serialized_graph(signature: Any, module_call_graph: Any, module: GraphModule) -> Any:
+    """Return a graph as the dataclasses that `torch.export.save` writes; the module takes long to import."""
+    form = importlib.import_module("torch._export.serde.serialize")
+    return form.GraphModuleSerializer(signature, module_call_graph).serialize(module)
+
+
+def serialized_ranges(constraints: Any) -> Any:
+    """Return ranges of symbols as `torch.export.save` writes them."""
+    return importlib.import_module("torch._export.serde.serialize").serialize_range_constraints(constraints)
+
+
+def serialized_expression_text(stored: str) -> str:
+    """Return an expression of sizes that torch serialized as people write it: `2*s0`, not the calls that build it."""
+    functions = importlib.import_module("torch.utils._sympy.functions")
+    return str(importlib.import_module("sympy").sympify(stored, locals=vars(functions)))
+
+
+def program_as_json(program: ExportedProgram) -> bytes:
+    """Return a program without its tensors and example inputs, in the JSON form of `torch.export.save`."""
+    serde = importlib.import_module("torch._export.serde.serialize")
+    made = serde.ExportedProgramSerializer().serialize(
+        program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False
+    )
+    text: bytes = serde._to_json_bytes(made.exported_program)
+    return text
+
+
+def program_from_json(
+    text: bytes, state: dict[str, Any], constants: dict[str, Any], example_inputs: Any
+) -> ExportedProgram:
+    """Return the program that `program_as_json` wrote, with tensors from elsewhere; nothing is unpickled.
+
+    Operators are looked up by name and sizes are parsed as expressions: a text from elsewhere has to be checked first.
+    """
+    serde = importlib.import_module("torch._export.serde.serialize")
+    document = serde._bytes_to_dataclass(serde.ExportedProgram, text)
+    # A text that is empty stands for bytes that are unpickled.
+    program: ExportedProgram = serde.ExportedProgramDeserializer().deserialize(
+        document, state, constants, example_inputs
+    )
+    return program

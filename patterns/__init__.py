@@ -39,7 +39,8 @@ from .books.shipped import (
     named_books,
     shipped_books,
 )
-from .books.traces import TracedLiteral, TracedRule, size_names, trace_rule
+from .books.traced_literals import TracedLiteral, size_names
+from .books.traces import TracedRule, trace_rule
 from .books.unfusing import unfuse
 from .checking.acceptance import acceptance_file, record_acceptance, unaccepted_rules
 from .checking.checks import BookVerdict, RuleVerdict, check_book, check_rule
@@ -66,7 +67,8 @@ from .engine.meanings import carry_out, put_attributes, with_meanings
 from .engine.program_facts import ProgramFacts
 from .engine.report import Application, Rejection, RewriteHistory, RewriteReport, RuleStatistics
 from .engine.rewriting import RewriteOptions, RuleEngine
-from .explain.explanation import Mismatch, NodeExplanation, RuleExplanation, explain_rule
+from .explain.explanation import NodeExplanation, RuleExplanation, explain_rule
+from .explain.mismatches import Mismatch
 from .explain.program_notation import ProgramNotation, notation_of, surrounding, with_between
 from .functions.graph import GraphFacts
 from .functions.ranges import Range, widest

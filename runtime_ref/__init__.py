@@ -23,6 +23,11 @@ from .runtime import Verification as Verification
 from .sanitizer.lifetimes import LifetimeKind as LifetimeKind
 from .sanitizer.lifetimes import PlannedLifetime as PlannedLifetime
 from .sanitizer.lifetimes import lifetimes_of_program as lifetimes_of_program
+from .tracing import InstructionTime as InstructionTime
+from .tracing import TracedRun as TracedRun
+from .tracing import Tracer as Tracer
+from .tracing import instruction_name as instruction_name
+from .tracing import run_name as run_name
 
 __getattr__ = deprecated_names(
     __name__,

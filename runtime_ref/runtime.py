@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -36,6 +37,7 @@ from .limits import Limits
 from .metadata import MethodMetadata
 from .sanitizer.interpreter import SanitizedInterpreter
 from .sanitizer.memory import ShadowMemory
+from .tracing import Tracer
 
 # Comparing names is slow, and a malformed file has any number of wrong ones.
 UNKNOWN_KERNEL_HINT = (
@@ -69,8 +71,9 @@ class Verification(Enum):
 class Method:
     """A loaded method: it has memory of its own, and its mutable buffers keep their state from run to run."""
 
-    def __init__(self, interpreter: Interpreter) -> None:
+    def __init__(self, interpreter: Interpreter, tracer: Tracer | None = None) -> None:
         self._interpreter = interpreter
+        self._tracer = tracer
 
     def execute(
         self, inputs: Sequence[Any], *, numbers_vary: bool = False, substitution: Substitution | None = None
@@ -92,7 +95,7 @@ class Method:
             ModelError: EK650 to EK655 if an instruction fails, with the instruction and what it was given; EK660 to
                 EK666 if the memory sanitizer finds a wrong access.
         """
-        return self._interpreter.run(inputs, numbers_vary=numbers_vary, substitution=substitution)
+        return self._interpreter.run(inputs, numbers_vary=numbers_vary, substitution=substitution, tracer=self._tracer)
 
     @property
     def metadata(self) -> MethodMetadata:
@@ -143,8 +146,10 @@ class Program:
         sanitize: bool = False,
         views: Mapping[str, Mapping[int, int]] | None = None,
         in_place: bool = False,
+        tracer: Tracer | None = None,
     ) -> None:
         self._file = file
+        self._tracer = tracer
         self._backends = backends or BackendRegistry()
         self._registry = registry
         self._limits = limits
@@ -190,8 +195,11 @@ class Program:
         """
         plan = self._plan(name)
         if name not in self._methods:
+            started = time.perf_counter_ns()
             facts = self._checked(plan)
-            self._methods[name] = Method(self._interpreter(plan, facts))
+            self._methods[name] = Method(self._interpreter(plan, facts), self._tracer)
+            if self._tracer is not None:
+                self._tracer.loaded(started, time.perf_counter_ns())
         return self._methods[name]
 
     def _plan(self, name: str) -> ExecutionPlan:
@@ -289,6 +297,7 @@ class Runtime:
         views: Mapping[str, Mapping[int, int]] | None = None,
         in_place: bool = False,
         data_path: DataSource | Sequence[DataSource] | None = None,
+        tracer: Tracer | None = None,
         knowing: bool | None = None,
     ) -> Program:
         """Load a program.
@@ -311,6 +320,7 @@ class Runtime:
                 argument that nothing reads after the instruction, where its operator is declared to allow that.
             data_path: Data file (`.ptd`), or several, in which tensors that are not in the program are found by their
                 names: path, bytes, or a file that has been read. Without one, loading a method that needs data fails.
+            tracer: Records every run: times, sizes and, if it keeps them, values.
             knowing: Deprecated name of `sanitize`.
 
         Raises:
@@ -334,6 +344,7 @@ class Runtime:
             sanitize=sanitize,
             views=views,
             in_place=in_place,
+            tracer=tracer,
         )
         if verification is Verification.InternalConsistency:
             program.verify()

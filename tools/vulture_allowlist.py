@@ -18,9 +18,7 @@ _.sym_shape_eval_pass
 _.external_constants
 _.external_mutable_weights
 _.do_quant_fusion_and_const_prop
-_.run_reinplace_pass
 _.enable_non_cpu_memory_planning
-_.reinplace_extra_ops
 _.live_at
 _.loader_of
 _.refuse

@@ -48,6 +48,7 @@ from exirkit.ir import (
     underlying,
     value_of,
     view,
+    writes_in_place,
 )
 
 from .structure import ProgramGraph, graphs_of
@@ -75,8 +76,6 @@ _FOURIER = (
     "multiply with matrices of cosines and sines: over n places, with angle = 2 * pi / n * outer(arange(n), "
     "arange(n)), the real part of the transform of a real x is x @ cos(angle), the imaginary one -x @ sin(angle)"
 )
-# The write-back of state.
-_WRITES_IN_EXECUTORCH = frozenset({torch.ops.aten.copy_.default})
 
 
 def check_aten_program(program: ExportedProgram, *, exceptions: Collection[Any] = ()) -> list[Diagnostic]:
@@ -175,7 +174,7 @@ def _executorch_findings(graph: ProgramGraph, node: Node, allow_missing_out: boo
     if isinstance(target, HigherOrderOperator) or target is free:
         return
     yield from _missing_value(graph, node)
-    if target in _MEMORY or target in _FUNCTIONS or target in _WRITES_IN_EXECUTORCH:
+    if target in _MEMORY or target in _FUNCTIONS or writes_in_place(target):
         return
     if isinstance(target, BackendOpOverload) or not isinstance(target, OpOverload | DefinedOperator):
         if not (allow_missing_out and isinstance(target, BackendOpOverload)):

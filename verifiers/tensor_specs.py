@@ -23,6 +23,7 @@ from exirkit.ir import (
     results_of_graph,
     stride_from_dim_order,
     value_of,
+    written_in_place,
 )
 
 from .structure import ProgramGraph, graphs_of, is_bound, type_of
@@ -223,9 +224,6 @@ def _of_bodies(graph: ProgramGraph, node: Node) -> Iterator[Diagnostic]:
                 )
 
 
-_COPY_BACK = torch.ops.aten.copy_.default
-
-
 def check_written_back(program: ExportedProgram) -> list[Diagnostic]:
     """Check that every output that the signature calls a new value is written to the input that has the old one.
 
@@ -235,12 +233,18 @@ def check_written_back(program: ExportedProgram) -> list[Diagnostic]:
     return list(_unwritten(program))
 
 
+def _is_kept_at(owner: Node, result: Node) -> bool:
+    """Return whether a value is computed in the memory of an input: one spec is one tensor."""
+    spec = result.meta.get("spec")
+    return isinstance(spec, TensorSpec) and spec is owner.meta.get("spec")
+
+
 def _unwritten(program: ExportedProgram) -> Iterator[Diagnostic]:
     graph, interface = ProgramGraph(program.graph_module, ""), ProgramInterface.of(program)
     for owner, result, entry in interface.mutations:
         if not isinstance(result, Node) or result is owner:
             continue
-        if result.target is not _COPY_BACK or result.args[0] is not owner:
+        if written_in_place(result) is not owner and not _is_kept_at(owner, result):
             yield graph.finding(
                 "EK358",
                 result,

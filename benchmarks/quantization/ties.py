@@ -3,11 +3,13 @@
 Sums of floats in another order differ by a rounding error. Where such a sum is quantized and lies between two integers,
 the error decides which of them it becomes: a step of the scale, which later layers carry on. To show that nothing else
 differs, eager PyTorch is given the integers that the runtime found, one quantization after the other: each time, all
-that it finds itself must be these integers, except one beside them where its float lies at the middle of the two.
+that it finds itself must be these integers, except one beside them where its float lies at the middle of the two. Zero
+points that are chosen while the model runs are such integers as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,13 @@ def makes_integers(node: Node) -> bool:
         return False
     source = node.args[0]
     return isinstance(source, Node) and source.op != "get_attr"
+
+
+def chooses_zero_points(node: Node) -> bool:
+    """Whether a call chooses scales and zero points of what it is given."""
+    name = getattr(getattr(node.target, "_schema", None), "name", "")
+    library, _, operator = name.partition("::")
+    return library in ("quantized_decomposed", "torchao") and operator.startswith("choose_qparams")
 
 
 class Probed(torch.nn.Module):
@@ -48,6 +57,8 @@ class _Recorder(Interpreter):
         made = super().run_node(n)
         if makes_integers(n):
             self.found.append(made)
+        elif chooses_zero_points(n):
+            self.found.append(made[1])
         return made
 
 
@@ -105,8 +116,21 @@ class _Follower(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         made = super().run_node(n)
+        if chooses_zero_points(n):
+            scale, zero = made[0], made[1]
+            return (scale, self._next(n, zero, lambda given: _exact_zero_point(given, scale).reshape(zero.shape)))
         if not makes_integers(n):
             return made
+        return self._next(n, made, _exact)
+
+    def _next(self, n: Node, made: torch.Tensor, exactly: Callable[[dict[str, Any]], torch.Tensor]) -> torch.Tensor:
+        """Return the given integers instead of those that a call makes, after a comparison.
+
+        Args:
+            n: The call.
+            made: Its integers.
+            exactly: Returns what the call rounds, from its arguments by name.
+        """
         given = next(self._given)
         assert made.dtype is given.dtype
         assert made.shape == given.shape
@@ -118,16 +142,31 @@ class _Follower(Interpreter):
             apart = (made.long() - given.long()).abs()
             found.steps = max(found.steps, int(apart.max()))
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            exact = _exact(n, args, kwargs)
+            names = [one.name for one in n.target._schema.arguments]  # type: ignore[union-attr]
+            exact = exactly(dict(zip(names, args, strict=False)) | kwargs)
             middle = (made.double() + given.double()) / 2
             found.from_tie = max(found.from_tie, float((exact - middle).abs()[other].max()))
         return given
 
 
-def _exact(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+def _exact_zero_point(given: dict[str, Any], scale: torch.Tensor) -> torch.Tensor:
+    """Return what choosing a zero point rounds: the integer that stands for zero, before it is one."""
+    x: torch.Tensor = given["input"].double()
+    if "block_size" in given:
+        sizes = [
+            part for size, block in zip(x.shape, given["block_size"], strict=True) for part in (size // block, block)
+        ]
+        least = x.reshape(sizes).amin(dim=[*range(1, 2 * x.dim(), 2)])
+    else:
+        least = x.amin() if scale.numel() == 1 else x.amin(dim=-1)
+    low = given.get("quant_min")
+    if low is None:
+        low = torch.iinfo(given["target_dtype"] if "target_dtype" in given else given["dtype"]).min
+    return low - least.clamp(max=0).reshape(scale.shape) / scale.double()
+
+
+def _exact(given: dict[str, Any]) -> torch.Tensor:
     """Return what a quantization rounds, in steps from the integer zero."""
-    names = [one.name for one in node.target._schema.arguments]  # type: ignore[union-attr]
-    given = dict(zip(names, args, strict=False)) | kwargs
     x: torch.Tensor = given["input"].double()
     if "block_size" in given:
         blocks = given["block_size"]

@@ -1,9 +1,11 @@
 """The flatbuffer codec: tables become bytes and bytes become tables, driven by the pydantic models of a schema."""
 
+from .layout import Absent as Absent
 from .layout import Blob as Blob
 from .layout import Fault as Fault
 from .layout import FieldLayout as FieldLayout
 from .layout import Flag as Flag
+from .layout import Float32 as Float32
 from .layout import Float64 as Float64
 from .layout import Int8 as Int8
 from .layout import Int32 as Int32

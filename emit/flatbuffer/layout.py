@@ -48,6 +48,13 @@ class Wire:
         return letter
 
 
+@dataclass(frozen=True)
+class Absent:
+    """What a scalar reads as where a file leaves it out, if that is not zero."""
+
+    value: int
+
+
 def _read_number(value: object) -> object:
     """Read the strings that replace numbers that JSON does not have."""
     return float(value) if isinstance(value, str) and value in ("Infinity", "-Infinity", "NaN") else value
@@ -67,6 +74,7 @@ UInt32 = Annotated[int, Field(strict=True, ge=_UINT32.min_val, lt=_UINT32.max_va
 Int64 = Annotated[int, Field(strict=True, ge=_INT64.min_val, lt=_INT64.max_val + 1), Wire(_INT64)]
 UInt64 = Annotated[int, Field(strict=True, ge=_UINT64.min_val, lt=_UINT64.max_val + 1), Wire(_UINT64)]
 Float64 = Annotated[float, Field(strict=True), BeforeValidator(_read_number), Wire(number_types.Float64Flags)]
+Float32 = Annotated[float, Field(strict=True), BeforeValidator(_read_number), Wire(number_types.Float32Flags)]
 Flag = Annotated[bool, Field(strict=True), Wire(number_types.BoolFlags)]
 
 
@@ -144,6 +152,7 @@ class UnionTable(Table):
         return {f"{self.union_field}_type": member_name(getattr(self, self.union_field)), **write(self)}
 
 
+FLOAT_LETTERS: Final = "fd"
 OFFSET_NBYTES: Final[int] = number_types.UOffsetTFlags.bytewidth
 
 
@@ -324,7 +333,8 @@ def _absent_value(content: dict[str, Any], info: FieldInfo, optional: bool) -> C
         return NoneType
     kind, choices = content["kind"], content.get("choices")
     if kind is Kind.SCALAR:
-        zero: Any = choices[0] if choices else 0.0 if content["letter"] == "d" else 0
+        given = next((item.value for item in info.metadata if isinstance(item, Absent)), None)
+        zero: Any = choices[0] if choices else 0.0 if content["letter"] in FLOAT_LETTERS else given or 0
         return lambda: zero
     if kind is Kind.TABLE:
         return lambda: info.get_default(call_default_factory=True)

@@ -10,7 +10,9 @@ takes as long as reading all fields of a table at once by a plan for its vtable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from struct import Struct, calcsize, unpack_from
 from typing import Any, Final, NamedTuple, TypeVar
@@ -191,9 +193,22 @@ def decode(model: type[TableT], data: memoryview, root: int | None = None, *, wh
     position: int = encode.Get(packer.uoffset, data, 0) if root is None else root
     if position < PREFIX_NBYTES:
         raise Fault("EK506", f"the root table cannot be at byte {position}", 0, f"at least {PREFIX_NBYTES}")
-    table = _Decoder(data, what).table(layout_of(model), position)
+    with _without_collection():
+        table = _Decoder(data, what).table(layout_of(model), position)
     assert isinstance(table, model)
     return table
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Pause the collection of cycles: tables have none, and looking for them takes as long as reading."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Decoder:

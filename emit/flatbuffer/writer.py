@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from exirkit.ir import ModelError
 
-from .layout import OFFSET_NBYTES, Fault, FieldLayout, Kind, Table, TableLayout, layouts_in, slot_count
+from .layout import FLOAT_LETTERS, OFFSET_NBYTES, Fault, FieldLayout, Kind, Table, TableLayout, layouts_in, slot_count
 from .reader import PREFIX_NBYTES
 
 Chunk = bytes | memoryview
@@ -185,11 +185,11 @@ class _Writer:
         self.layout = layout
         self.values = layout.values
         self.is_flat = layout.is_flat
-        self.has_float = any(each.letter == "d" for each in layout.fields)
+        self.has_float = any(each.kind is Kind.SCALAR and each.letter in FLOAT_LETTERS for each in layout.fields)
         entries = tuple(enumerate(entries_of(layout)))
-        # A zero need not be written, except that -0.0 equals 0.0 and is another number.
+        # What an absent field reads as need not be written, except that -0.0 equals 0.0 and is another number.
         self.scalars = tuple(
-            (index, 1 << index, entry.letter == "d", entry.field.choices)
+            (index, 1 << index, entry.field.default(), entry.letter in FLOAT_LETTERS, entry.field.choices)
             for index, entry in entries
             if entry.field.kind is Kind.SCALAR
         )
@@ -275,9 +275,9 @@ class _Encoder:
     def fields(self, writer: _Writer, values: list[Any]) -> int:
         """Write what the fields refer to, then the table."""
         present = 0
-        for index, bit, is_float, choices in writer.scalars:
+        for index, bit, absent, is_float, choices in writer.scalars:
             value = values[index]
-            if value or is_float:
+            if value != absent or is_float:
                 present |= bit
             if choices is not None and value not in choices:
                 raise _unfit(value, choices).inside(f".{writer.layout.fields[index].name}")
@@ -337,7 +337,7 @@ def _unpackable(writer: _Writer, values: list[Any]) -> Fault:
 
 
 def _range_text(letter: str) -> str:
-    if letter == "d":
+    if letter in FLOAT_LETTERS:
         return "a floating-point number"
     bits = 8 * calcsize(f"<{letter}")
     return f"-2**{bits - 1} to 2**{bits - 1} - 1" if letter.islower() else f"0 to 2**{bits} - 1"

@@ -67,6 +67,15 @@ class OfficialResult:
 
 
 @dataclass(frozen=True)
+class OfficialTrace:
+    """A trace (`.etdp`) and its debug buffer, or the failure."""
+
+    etdump: bytes
+    debug_buffer: bytes
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
 class TensorInfo:
     """What a program says about one input or output: sizes are upper bounds, `scalar_type` is the schema's number."""
 
@@ -208,6 +217,42 @@ class OfficialRuntime:
         """
         request: Header = {"op": "test case", "method": method, "index": index, "program": 0}
         return self._outputs({**request, "rtol": rtol.hex(), "atol": atol.hex()}, [bundle], timeout_s)
+
+    def trace(
+        self,
+        pte: bytes,
+        calls: Sequence[Sequence[Value]],
+        *,
+        method: str = "forward",
+        debug_buffer_nbytes: int = 0,
+        data: bytes | None = None,
+        timeout_s: float = 120.0,
+    ) -> OfficialTrace:
+        """Run a method with tracing on, in a process that ends with that.
+
+        A second write, a run after a write and a small buffer kill the process that traces, so each trace has its own.
+
+        Args:
+            pte: The bytes of a file.
+            calls: The flat inputs of every call.
+            method: Name of the method.
+            debug_buffer_nbytes: Room for values, `exirkit.devtools.debug_buffer_nbytes` says how much; 0 keeps none.
+            data: The bytes of a data file (`.ptd`).
+            timeout_s: Seconds for everything together.
+        """
+        header, blobs = _program(pte)
+        if data is not None:
+            header["data"] = len(blobs)
+            blobs.append(data)
+        described = [[describe(value, blobs) for value in call] for call in calls]
+        request: Header = {"op": "trace", "method": method, "debug_buffer_nbytes": debug_buffer_nbytes}
+        try:
+            answer, found = self._worker.request({**request, "calls": described, **header}, blobs, timeout_s=timeout_s)
+        except WorkerDiedError as died:
+            return OfficialTrace(b"", b"", failure_of(died))
+        if "failure" in answer:
+            return OfficialTrace(b"", b"", Failure(answer["failure"], f"{answer['text']}\n{self._worker.log()}"))
+        return OfficialTrace(found[0], found[1])
 
     def _steps(
         self,

@@ -13,8 +13,10 @@ import math
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -112,6 +114,36 @@ def answer_test_case(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     return {"outputs": [[describe(value, results) for value in got]]}, results
 
 
+def answer_trace(native: Any, request: Header, blobs: list[bytes]) -> Reply:
+    """Run a method several times with tracing on, in a process that ends with that: a second trace could kill it."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace, values, failure = (Path(folder, name) for name in ("trace", "values", "failure"))
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(math.ceil(request["timeout_s"]))
+                _trace(native, request, blobs, str(trace), str(values))
+            except BaseException as error:
+                failure.write_text(f"{type(error).__name__}: {error}")
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code != 0:
+            text = failure.read_text() if failure.exists() else f"the process ended with {code}"
+            raise RejectedError("execute-error" if failure.exists() else "crash", text)
+        return {}, [trace.read_bytes(), values.read_bytes() if values.exists() else b""]
+
+
+def _trace(native: Any, request: Header, blobs: list[bytes], trace: str, values: str) -> None:
+    options = {"enable_etdump": True, "debug_buffer_size": request["debug_buffer_nbytes"]}
+    data = blobs[request["data"]] if "data" in request else None
+    module = native._load_for_executorch_from_buffer(blobs[request["program"]], data, **options)
+    for call in request["calls"]:
+        module.run_method(request["method"], [restore(value, blobs) for value in call])
+    module.write_etdump_result_to_file(trace, values)
+
+
 def answer_session(native: Any, request: Header, blobs: list[bytes]) -> Reply:
     """Load several methods of one program and take steps with them: set inputs, execute, get outputs."""
     program = load_program(native, request, blobs)
@@ -190,6 +222,7 @@ ANSWERS = {
     "calls": answer_calls,
     "session": answer_session,
     "test case": answer_test_case,
+    "trace": answer_trace,
     "metadata": answer_metadata,
     "latency": answer_latency,
     "kernels": answer_kernels,

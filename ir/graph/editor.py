@@ -464,6 +464,16 @@ class GraphEditor:
         self._propagate_up_to(self.graph.output_node())
         self._stale.clear()
 
+    def propagate_to(self, end: Node) -> bool:
+        """Infer stale values in front of a node again; return whether that changes what the node is given.
+
+        Raises:
+            ModelError: As `propagate`.
+        """
+        if self._stale:
+            self._propagate_up_to(end)
+        return end in self._stale
+
     def agree(self) -> None:
         """Bring values and signature up to date in the middle of a transaction, as happens when the outermost one ends.
 

@@ -108,6 +108,43 @@ def is_out_variant(op: Any) -> bool:
 
 
 @cache
+def find_in_place_variant(op: Any) -> OpOverload | None:
+    """Return the operator that does what an operator does in the memory of its first argument; None if none does.
+
+    It is found by name and types: `aten.relu_.default` for `aten.relu.default`, `aten.pow_.Scalar` for
+    `aten.pow.Tensor_Scalar`.
+    """
+    schema = underlying(op)._schema
+    namespace, _, name = schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), f"{name}_", None)
+    wanted = [str(one.type) for one in schema.arguments]
+    for overload in packet.overloads() if packet is not None else ():
+        found: OpOverload = getattr(packet, overload)
+        if [str(one.type) for one in found._schema.arguments] == wanted and writes_in_place(found):
+            return found
+    return None
+
+
+def writes_in_place(target: Any) -> bool:
+    """Return whether an operator writes into its first argument, which is no `out`, and returns it."""
+    schema = getattr(underlying(target), "_schema", None)
+    if not isinstance(schema, torch.FunctionSchema) or not schema.arguments or len(schema.returns) != 1:
+        return False
+    first, result = schema.arguments[0], schema.returns[0]
+    if first.is_out or first.alias_info is None or not first.alias_info.is_write or result.alias_info is None:
+        return False
+    return bool(first.alias_info.before_set & result.alias_info.before_set)
+
+
+def written_in_place(node: Node) -> Node | None:
+    """Return the node whose memory a call writes to and returns: its first argument, or what that was written to."""
+    found = node
+    while found.op == "call_function" and writes_in_place(found.target) and isinstance(found.args[0], Node):
+        found = found.args[0]
+    return found if found is not node else None
+
+
+@cache
 def returns_view(target: Any) -> bool:
     """Return whether an operator returns a tensor in the memory of an argument, without writing to it."""
     aliases = [result.alias_info for result in underlying(target)._schema.returns]

@@ -108,9 +108,11 @@ class ExecutorchBackendConfig:
         emit_mutable_buffer_names: Store the names of mutable buffers in the program.
         do_quant_fusion_and_const_prop: Move, join, add and look up quantized values as integers where the runtime has
             kernels for it, and compute what follows from constants, as the pipeline `quant_fusion` says.
-        run_reinplace_pass: Not supported yet.
+        run_reinplace_pass: Let `index_put` write into its first argument where nothing needs the old value any more,
+            whatever the level is; from level 1 on this is done anyway for tensors of some size.
         enable_non_cpu_memory_planning: Has no effect as long as there are no delegates.
-        reinplace_extra_ops: Not supported yet.
+        reinplace_extra_ops: More operators of Edge whose results take the place of an argument: by an operator that
+            writes in place, where the target has a kernel for it, or by a kernel that may overwrite what it reads.
         optimization_level: 0: lower the program as it is; 1: without any change of results; 2: within the tolerances
             that rules declare, for the target.
         optimize_for: `speed`, or `size`: no larger arena than without optimization.

@@ -275,6 +275,9 @@ class FoldConstants(ReportingPass[FoldReport]):
         if self.fold_quantization:
             return True
         schema = getattr(underlying(node.target), "_schema", None)
+        if schema is not None and schema.name.startswith("quantized_decomposed::"):
+            # Look-ups in quantized tables as well, whose results are wide.
+            return False
         return not widens(node) and (schema is None or "quantize" not in schema.name.partition("::")[2])
 
     def _is_wanted(self, node: Node, known: KnownValues) -> bool:

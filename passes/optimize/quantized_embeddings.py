@@ -42,12 +42,17 @@ class _Table:
     high: int
 
 
+@dataclass(eq=False, kw_only=True)
 class FuseQuantizedEmbeddings(Pass):
     """Replace look-ups in a dequantized table by `embedding_byte`, `embedding_4bit` or `embedding_2bit`.
 
     The kernels dequantize the rows that are asked for, where the program would dequantize the whole table in each call,
     and give the same values. Numbers of four and two bits are packed, two and four in a byte. A table that something
-    else reads as well stays as it is.
+    else reads as well stays as it is, unless weights of layers are packed too: they are unpacked by a look-up of all
+    rows, which gives the same values in about the same time.
+
+    Args:
+        packs_weights: Pack stored weights of four and two bits of layers as well, which makes programs smaller.
 
     Before: `%w = torchao.dequantize_affine.default(%table, [1, 32], %scales, %zeros, torch.int8, -8, 7)`;
         `%y = aten.embedding.default(%w, %indices)`
@@ -57,12 +62,14 @@ class FuseQuantizedEmbeddings(Pass):
     name = "fuse-quantized-embeddings"
     requires = ("edge-operators",)
 
+    packs_weights: bool = False
+
     def edit(self, editor: GraphEditor) -> None:
         """Replace the calls."""
         stored = StoredValues(editor.program)
         read: dict[Node, None] = {}
         for node in list(editor.graph.nodes):
-            table = _table(node)
+            table = _table(node, packs_weights=self.packs_weights)
             if table is not None:
                 self._fuse(editor, stored, node, table)
                 read.update(dict.fromkeys(filter(None, (table.weight, table.zero_points))))
@@ -84,6 +91,14 @@ class FuseQuantizedEmbeddings(Pass):
             wide = zeros.to(torch.float32)
             given[2] = editor.add_constant(wide, name=f"{source.name}_zero_points", origins=table.zero_points or ())
         library = ops.edge.quantized_decomposed
+        if any(operator_name(one.target) != _EMBEDDING or one.args[0] is not source for one in source.users):
+            rows = torch.arange(weight.shape[0], dtype=torch.int32)
+            every = editor.add_constant(rows, name=f"{table.weight.name}_rows", origins=table.weight)
+            call = library.embedding_4bit if table.bits == 4 else library.embedding_2bit
+            whole = [*given, table.low, table.high, every]
+            editor.replace(source, editor.call(call.default, whole, before=source, origins=source))
+            editor.erase(source)
+            return
         kinds = {8: library.embedding_byte, 4: library.embedding_4bit, 2: library.embedding_2bit}
         for reader in list(source.users):
             arguments = [*given, table.low, table.high, named_arguments(reader)["indices"]]
@@ -93,10 +108,10 @@ class FuseQuantizedEmbeddings(Pass):
         editor.erase_unused(source)
 
 
-def has_quantized_embeddings(program: ExportedProgram) -> bool:
+def has_quantized_embeddings(program: ExportedProgram, *, packs_weights: bool = False) -> bool:
     """Return whether `fuse-quantized-embeddings` may change an Edge program; few programs need it."""
     graphs = [module.graph for module in called_graphs(program.graph_module)]
-    return any(_table(node) is not None for graph in graphs for node in graph.nodes)
+    return any(_table(node, packs_weights=packs_weights) is not None for graph in graphs for node in graph.nodes)
 
 
 def _is_within(weight: torch.Tensor, table: _Table) -> bool:
@@ -123,14 +138,15 @@ def packed(table: torch.Tensor, bits: int) -> torch.Tensor:
     return made.to(torch.uint8)
 
 
-def _table(node: Node) -> _Table | None:
-    """Return the table that a node dequantizes for look-ups alone, if the kernels can read it."""
+def _table(node: Node, *, packs_weights: bool) -> _Table | None:
+    """Return the table that a node dequantizes for look-ups alone, or to be packed, if the kernels can read it."""
     if not is_quantization(node.target) or not isinstance(node.target, EdgeOpOverload) or not node.users:
         return None
     name = operator_name(node.target)
     if name not in (_AFFINE, _PER_CHANNEL, _PER_GROUP):
         return None
-    if any(operator_name(one.target) != _EMBEDDING or one.args[0] is not node for one in node.users):
+    is_looked_up = all(operator_name(one.target) == _EMBEDDING and one.args[0] is node for one in node.users)
+    if not is_looked_up and not packs_weights:
         return None
     given = named_arguments(node)
     value, weight = node.meta["val"], given["input"]
@@ -143,7 +159,12 @@ def _table(node: Node) -> _Table | None:
     zeros = given.get("zero_point" if name == _AFFINE else "zero_points")
     limits = (given.get("quant_min"), given.get("quant_max"))
     bits = _LIMITS.get(limits, 0)  # type: ignore[arg-type]
-    if not bits or stored.shape[1] * bits % 8 or not _are_sizes_known(stored, scales):
+    if (
+        not bits
+        or (bits == 8 and not is_looked_up)
+        or stored.shape[1] * bits % 8
+        or not _are_sizes_known(stored, scales)
+    ):
         return None
     return _Table(weight, scales, zeros, bits, int(given["quant_min"]), int(given["quant_max"]))
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from torch.export import ExportedProgram
 
@@ -35,6 +32,7 @@ from exirkit.ir import (
 )
 from exirkit.passes.contract import Pass, PassRegistry, PassReport, ReportingPass
 from exirkit.passes.optimize.clean_up import ApplyRules
+from exirkit.passes.stage_events import Moment, StageEvent, current_watch, next_run
 from exirkit.passes.to_aten.decompose_to_core import WholeGraphNeededError
 from exirkit.passes.to_executorch.symbolic_shapes import is_assertion
 from exirkit.passes.user_passes.base import ExportedProgramPassBase, ExportedProgramPassResult
@@ -101,72 +99,7 @@ class PipelineResult:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class StageEvent:
-    """Something that happens in a run of a pipeline.
-
-    Attributes:
-        moment: The run starts, a stage is about to work, it has worked, or the run ends.
-        run: Identity of the run, a number that no other run of the process has.
-        pipeline: File of the pipeline.
-        position: How many stages of the run have worked so far. A group that starts again goes back to an earlier one.
-        number: Place of the stage in the file; nothing at start and end.
-        name: What the stage is called; nothing at start and end.
-        program: The program as it is now. It is edited further: who wants to keep it copies it.
-        modified: Whether the stage has changed it.
-        edit: The pass that works; None for checks, and at start and end.
-    """
-
-    moment: Literal["start", "before", "after", "end"]
-    run: int
-    pipeline: str
-    position: int
-    number: str
-    name: str
-    program: ExportedProgram
-    modified: bool = False
-    edit: Any = None
-
-
-Watcher: TypeAlias = Callable[[StageEvent], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What holds for all runs inside of a `watching` block.
-
-    Attributes:
-        watcher: Called with every event.
-        verify: `each`, `end` or `none`, instead of what the pipelines state; None: as they say.
-    """
-
-    watcher: Watcher | None = None
-    verify: str | None = None
-
-
-_UNWATCHED = Watch()
-_WATCH: ContextVar[Watch] = ContextVar("exirkit_pipeline_watch", default=_UNWATCHED)
-
-
-@contextmanager
-def watching(watcher: Watcher | None = None, *, verify: str | None = None) -> Iterator[None]:
-    """Watch all runs of pipelines that this thread starts inside of the block.
-
-    Args:
-        watcher: Called with every event; what it raises ends the run.
-        verify: When to check what should hold, instead of what the pipelines state: `each`, `end` or `none`.
-    """
-    token = _WATCH.set(Watch(watcher, verify))
-    try:
-        yield
-    finally:
-        _WATCH.reset(token)
-
-
 Progress = Callable[[str], None]
-
-
-_RUNS = itertools.count()
 
 
 class _StopRun(Exception):  # noqa: N818 - no error
@@ -208,10 +141,10 @@ class PipelineRun:
         self._settings = settings
         self._source = source
         self._knowledge = knowledge
-        watch = _WATCH.get()
+        watch = current_watch()
         self._verify = verify if watch.verify is None else watch.verify
         self._watcher = watch.watcher
-        self._number = next(_RUNS)
+        self._number = next_run()
         self._stop_after = stop_after
         self._progress = progress
         # There is an editor where the program is a copy of our own, which may be edited.
@@ -239,7 +172,7 @@ class PipelineRun:
 
     def _tell(
         self,
-        moment: Literal["start", "before", "after", "end"],
+        moment: Moment,
         one: ResolvedStage | None,
         edit: Any = None,
         is_modified: bool = False,

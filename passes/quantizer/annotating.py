@@ -175,7 +175,7 @@ class Search:
     """
 
     def __init__(self, annotator: Annotator, module: GraphModule) -> None:
-        self.annotator = annotator
+        self.annotator, self.module = annotator, module
         program = program_of_module(module)
         self.facts = ProgramFacts(GraphEditor(program))
         calls = [node for node in program.graph.nodes if node.op == "call_function"]
@@ -277,12 +277,19 @@ class Search:
         for point in self._joined:
             if Point(point.value) in rules:
                 sets.union(Point(point.value), point)
-        # The first of a group is one of which a rule says how it is quantized.
-        order = {point: place for place, point in enumerate([*ways, *(one for one in rules if one not in ways)])}
+        # The first of a group is one of which a rule says how it is quantized: the one that torchao meets first. What
+        # refers to one that it has not met is an error of torchao.
+        met = {node: place for place, node in enumerate(self.module.graph.nodes)}
+        listed_rules = {point: place for place, point in enumerate(rules)}
+
+        def order(point: Point) -> tuple[bool, int, bool, int]:
+            place = met[point.reader or point.value]
+            return point not in ways, place, point.reader is None, listed_rules[point]
+
         groups: dict[Point, tuple[Point, ...]] = {}
         found: list[Diagnostic] = []
         for members in sets.to_sets():
-            listed = sorted(members, key=order.__getitem__)
+            listed = sorted(members, key=order)
             groups[listed[0]] = tuple(listed)
             found += _conflicts([one for one in listed if one in ways], ways, rules)
         _raise(found)
@@ -313,9 +320,10 @@ def _same_way(one: QuantizedAs, other: QuantizedAs) -> bool:
 
 def is_from(node: Node, selector: ModuleSelector) -> bool:
     """Whether a node comes from a module that a selector means."""
-    if selector.module and not agree(selector.module, module_paths(node)):
+    which = slice(-1, None) if selector.own else slice(None)
+    if selector.module and not agree(selector.module, module_paths(node)[which]):
         return False
-    return not selector.type or _has_type(selector.type, module_types(node))
+    return not selector.type or _has_type(selector.type, module_types(node)[which])
 
 
 def _has_type(globs: Iterable[str], types: Iterable[str]) -> bool:

@@ -320,6 +320,27 @@ def _only_renames_strides(tensor: torch.Tensor, size: Any, stride: Any, storage_
 _CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
 
 
+def _fitting_view(editor: GraphEditor, node: Node) -> OpOverload:
+    """Let a view be a copy where what it shows lies otherwise in memory since it was decomposed; return the operator.
+
+    Raises:
+        WholeGraphNeededError: Something may be written through the view.
+    """
+    view, reshape = torch.ops.aten.view.default, torch.ops.aten.reshape.default
+    if not editor.propagate_to(node):
+        return view
+    args: Any = map_arg(node.args, lambda one: one.meta["val"])
+    try:
+        with editor.fake_mode:
+            view(*args)
+    except (RuntimeError, ValueError):
+        if any(getattr(getattr(one.target, "_schema", None), "is_mutable", False) for one in editor.graph.nodes):
+            raise WholeGraphNeededError("a view shows what lies otherwise in memory when decomposed", node) from None
+        editor.retarget(node, reshape)
+        return reshape
+    return view
+
+
 @dataclass(eq=False)
 class DecomposeToCore(Pass):
     """Replace operators by their decompositions into core ATen.
@@ -371,7 +392,11 @@ class DecomposeToCore(Pass):
                 raise WholeGraphNeededError(
                     "torch.vmap, whose operators know their dims when they are traced again", node
                 )
+            if op is torch.ops.aten.view.default:
+                op = _fitting_view(editor, node)
             if isinstance(op, OpOverload) and self._is_composite(op) and not is_kept_whole(node):
+                # Strides of results of decompositions before this one decide what is recorded.
+                editor.propagate_to(node)
                 tensors: list[Node] = []
                 pattern = _pattern(node, tensors)
                 key = _key(op, pattern, tensors)
@@ -461,7 +486,13 @@ def beyond_core() -> dict[Any, Callable[..., Any]]:
 @cache
 def _torch_beyond_core() -> Decompositions:
     # torch searches all its decompositions for these, which takes milliseconds.
-    table: dict[Any, Callable[..., Any]] = get_decompositions([torch.ops.aten.linalg_vector_norm.default])
+    aten = torch.ops.aten
+    wanted = [
+        aten.linalg_vector_norm.default,
+        aten._native_batch_norm_legit_functional.default,
+        aten.native_batch_norm_backward.default,
+    ]
+    table: dict[Any, Callable[..., Any]] = get_decompositions(wanted)
     return table
 
 

@@ -40,6 +40,7 @@ from exirkit.ir import (
     split_arguments,
     subgraph_editors,
     underlying,
+    written_in_place,
 )
 from exirkit.passes.contract import Pass
 
@@ -119,7 +120,7 @@ def mutated_outputs(program: ExportedProgram) -> dict[int, Node]:
 
 def _is_written(owner: Node, value: Node) -> bool:
     """Return whether a value is at its place already: it never left, or was written back before."""
-    return value is owner or (value.target is torch.ops.aten.copy_.default and value.args[0] is owner)
+    return value is owner or written_in_place(value) is owner
 
 
 class _Saved:
@@ -205,11 +206,13 @@ class SeparateOutputs(Pass):
         results = list(output.args[0])  # type: ignore[arg-type]
         interface = ProgramInterface.of(editor.program)
         inputs = set(interface.user_inputs)
+        # The emitted method returns them as they are, beside what the graph returns, to be changed in place.
+        trained = set(interface.trained)
         seen: set[Node] = set(interface.placeholders)
         for index, (value, spec) in enumerate(interface.results):
             if spec is None or spec.kind in MUTATION_KINDS or not _is_tensor(value):
                 continue
-            needs_own = value in inputs or (not self.alloc_graph_output and value in seen)
+            needs_own = value in inputs or value in trained or (not self.alloc_graph_output and value in seen)
             seen.add(value)
             if needs_own:
                 results[index] = insert_clone(editor, value, output, skip_dim_order=self.skip_dim_order)

@@ -30,6 +30,7 @@ from exirkit.ir import (
     subgraph_editors,
     underlying,
     view,
+    writes_in_place,
 )
 from exirkit.passes.analysis import reject_graph_calls
 from exirkit.passes.contract import Pass
@@ -202,7 +203,7 @@ def _shared_spec(node: Node) -> Any:
         source, index = node.args[0], cast(int, node.args[1])
         specs = source.meta.get("spec")  # type: ignore[union-attr]
         return specs[index] if isinstance(specs, list) else None
-    if node.target is torch.ops.aten.copy_.default:
+    if writes_in_place(node.target):
         return node.args[0].meta["spec"]  # type: ignore[union-attr]
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -20,6 +21,7 @@ from exirkit.ir import (
     take_foreign_handles,
 )
 from exirkit.passes.contract import Pass, check_outputs, official_program_pass, outputs_of
+from exirkit.passes.stage_events import Moment, StageEvent, Watcher, current_watch, next_run
 from exirkit.passes.to_edge.edge_operators import LiftConstants
 
 from .base import (
@@ -76,7 +78,39 @@ def apply_user_passes(program: ExportedProgram, passes: Any) -> ExportedProgram:
             nodes in front of their arguments; EK446, it changed the dtype or shape of an output without declaring it;
             EK413, a check of a pass manager failed. Those of `Pass.run` too.
     """
-    return run_user_pass(copy_program(program), passes)[0]
+    watch = current_watch()
+    if watch.watcher is None or not watch.sees_passes:
+        return run_user_pass(copy_program(program), passes)[0]
+    run = _WatchedRun(watch.watcher)
+    run.tell("start", program)
+    token = _RUN.set(run)
+    try:
+        changed = run_user_pass(copy_program(program), passes)[0]
+    finally:
+        _RUN.reset(token)
+    run.tell("end", changed)
+    return changed
+
+
+class _WatchedRun:
+    """One call of `apply_user_passes` that is watched.
+
+    Attributes:
+        position: How many passes have worked.
+    """
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._number = next_run()
+        self.position = 0
+
+    def tell(self, moment: Moment, program: ExportedProgram, edit: Any = None, modified: bool = False) -> None:
+        """Notify the watcher."""
+        number, name = ("", "") if edit is None else (str(self.position + (moment == "before")), name_of_pass(edit))
+        self._watcher(StageEvent(moment, self._number, "", self.position, number, name, program, modified, edit))
+
+
+_RUN: ContextVar[_WatchedRun | None] = ContextVar("exirkit_watched_passes", default=None)
 
 
 def run_user_pass(program: ExportedProgram, passes: Any) -> tuple[ExportedProgram, bool]:
@@ -131,6 +165,22 @@ def _run_manager(program: ExportedProgram, manager: PassManager) -> tuple[Export
 
 
 def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
+    run = _RUN.get()
+    if run is None:
+        return _run_one(program, one)
+    run.tell("before", program, one)
+    # What the pass runs in turn is its own affair.
+    token = _RUN.set(None)
+    try:
+        program, is_modified = _run_one(program, one)
+    finally:
+        _RUN.reset(token)
+    run.position += 1
+    run.tell("after", program, one, is_modified)
+    return program, is_modified
+
+
+def _run_one(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
     if isinstance(one, Pass):
         return program, one.run(GraphEditor(program)).modified
     outputs = outputs_of(program)

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from exirkit.ir import Diagnostic, UsageError
 from exirkit.patterns.books.loading import LoadedBook
-from exirkit.patterns.books.model import Equivalence, Rule, RuleBook
+from exirkit.patterns.books.model import Rule, RuleBook
+from exirkit.patterns.books.sentences import code, contract, facts, longest_ticks, plain, words
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-
-_SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
-
-
-def plain(text: str) -> str:
-    """Return text on one line that is shown as it is; what stands in single backticks is code."""
-    parts = re.split(r"(`[^`\n]+`)", " ".join(text.split()))
-    return "".join(part if at % 2 else _SPECIAL.sub(r"\\\1", part) for at, part in enumerate(parts))
-
-
-def code(text: str) -> str:
-    """Return text as code inside a line; a table may be around it."""
-    text = " ".join(text.split())
-    ticks = "`" * (_longest_ticks(text) + 1)
-    padded = f" {text} " if text.startswith("`") or text.endswith("`") else text
-    return f"{ticks}{padded}{ticks}" if text else ""
 
 
 def block(text: str, language: str = "python") -> list[str]:
     """Return the lines of a block of code."""
-    fence = "`" * max(3, _longest_ticks(text) + 1)
+    fence = "`" * max(3, longest_ticks(text) + 1)
     return [f"{fence}{language}", *text.rstrip("\n").splitlines(), fence]
 
 
@@ -58,10 +43,6 @@ class Anchors:
 def _cell(text: str) -> str:
     # In code a table splits cells at bars as well.
     return re.sub(r"(?<!\\)\|", r"\\|", text)
-
-
-def _longest_ticks(text: str) -> int:
-    return max((len(run) for run in re.findall(r"`+", text)), default=0)
 
 
 # Pages made from rule books: what every rule looks for, under which conditions, what it puts there and promises
@@ -119,6 +100,7 @@ def _page(loaded: LoadedBook, book: RuleBook) -> str:
     title = PurePath(loaded.file).stem
     lines = [f"# {plain(title)}", ""]
     lines += [plain(book.doc), ""] if book.doc else []
+    lines += _needs(book)
     anchors = _anchors(book)
     lines += table(
         ["rule", "kind", "what it does"],
@@ -129,6 +111,14 @@ def _page(loaded: LoadedBook, book: RuleBook) -> str:
         lines += ["", f"## {plain(rule.id)}", "", *_rule(rule, compiled[rule.id])]
     lines += _definitions(book)
     return "\n".join(lines) + "\n"
+
+
+def _needs(book: RuleBook) -> list[str]:
+    said = [f"Rules are known elsewhere as {code(book.namespace + '.ID')}."] if book.namespace != "local" else []
+    said += [f"Uses what {', '.join(map(code, book.imports))} define."] if book.imports else []
+    said += [f"Imports {', '.join(map(code, book.libraries))} for their operators."] if book.libraries else []
+    said += [f"Declares properties of {', '.join(map(code, book.traits))}."] if book.traits else []
+    return [*(f"- {one}" for one in said), ""] if said else []
 
 
 def _anchors(book: RuleBook) -> dict[str, str]:
@@ -149,7 +139,7 @@ def _rule(rule: Rule, compiled: CompiledRule) -> list[str]:
     if rule.let:
         lines += ["", "Computes once, from constants", "", *block(rule.let)]
     lines += _replacements(rule)
-    lines += ["", *(f"- {line}" for line in [*contract(rule.equiv), *_facts(rule, compiled)])]
+    lines += ["", *(f"- {line}" for line in [*words(compiled), *contract(rule.equiv), *facts(rule, compiled)])]
     return lines
 
 
@@ -187,64 +177,7 @@ def _replacements(rule: Rule) -> list[str]:
         lines += block(case.replace)
     if rule.uses:
         lines += ["", "The uses of the old value get, from the `new` one", "", *block(rule.uses)]
-    if rule.shared:
-        lines += ["", "Tensors that several calls use are replaced as well."]
-    if rule.graphs == "bodies":
-        lines += ["", "Only where bodies of control flow use the tensor."]
     return lines
-
-
-def contract(equiv: Equivalence) -> list[str]:
-    """Return in sentences what a rule promises about its results."""
-    said: list[str] = []
-    if equiv.rng == "any":
-        said.append("Random numbers are drawn; only dtype and shape are the same.")
-    elif equiv.mode == "exact":
-        said.append("Results are equal bit for bit.")
-    elif equiv.is_exact:
-        said.append("Results are equal up to the last bits that kernels round.")
-    else:
-        bounds = [_tolerance("relative", equiv.rtol), _tolerance("absolute", equiv.atol)]
-        bounds += [f"{equiv.lsb} steps of an integer"] if equiv.lsb is not None else []
-        within = " and ".join(one for one in bounds if one)
-        said.append(f"Results are equal within {within}." if within else "Results are about equal.")
-    if equiv.lhs_nan == "any":
-        said.append("Where the pattern gives NaN the replacement may give anything.")
-    if equiv.values == "normal":
-        said.append("Nothing is promised for infinities and NaN.")
-    if equiv.strides:
-        said.append("The layout in memory is the same too.")
-    if equiv.why:
-        said.append(f"The reason: {plain(equiv.why)}")
-    return said
-
-
-def _tolerance(what: str, value: float | Mapping[str, float] | None) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        return f"{what} {', '.join(f'{bound:g} for {plain(dtype)}' for dtype, bound in value.items())}"
-    return f"{what} {value:g}"
-
-
-def _facts(rule: Rule, compiled: CompiledRule) -> list[str]:
-    operators = sorted(compiled.anchor_names)
-    said = [f"A match starts at {', '.join(code(one) for one in operators)}."] if operators else []
-    if rule.dialect.source != "any" or rule.dialect.target != "same":
-        target = "" if rule.dialect.target == "same" else f", to {code(rule.dialect.target)}"
-        said.append(f"Dialect: {code(rule.dialect.source)}{target}.")
-    if rule.kept:
-        said.append(f"May stay for other users: {', '.join(code(name) for name in rule.kept)}.")
-    if rule.priority:
-        said.append(f"Priority {rule.priority}.")
-    if rule.measure is not None:
-        measure = rule.measure if isinstance(rule.measure, str) else f"at most {rule.measure.bound} times in a row"
-        said.append(f"Ends by: {plain(measure)}.")
-    said += [f"Need not matter: {plain(one.what)}, since {plain(one.why)}" for one in rule.verify.skip]
-    said += [f"Tags: {', '.join(code(tag) for tag in rule.tags)}."] if rule.tags else []
-    said += [f"Owner: {plain(rule.owner)}."] if rule.owner else []
-    said += [f"Since {plain(rule.since)}."] if rule.since else []
-    return said + [f"See {_url(link)}" for link in rule.links]
 
 
 # What rules of a book use
@@ -256,6 +189,15 @@ def _definitions(book: RuleBook) -> list[str]:
         lines += ["", f"## Operator {plain(name)}", ""]
         lines += [plain(definition.doc), ""] if definition.doc else []
         lines += [f"{code(name + definition.schema_)} means", "", *block(definition.define)]
+    for name, attribute in book.attributes.items():
+        lines += ["", f"## Attribute {plain(name)}", ""]
+        lines += [plain(attribute.doc), ""] if attribute.doc else []
+        means = f"the value of the call is {code(attribute.means)}" if attribute.means else "it changes no value"
+        lines += [f"Stands in the metadata as {code(attribute.key)}; {means}.", ""]
+        lines += table(["field", "type"], [(code(field), code(kind)) for field, kind in attribute.fields.items()])
+    for name, held in book.tables.items():
+        rows = [(code(str(key)), code(str(value))) for key, value in held.items()]
+        lines += ["", f"## Table {plain(name)}", "", *table(["row", "value"], rows)]
     if book.macros:
         rows = [(code(signature), code(text)) for signature, text in book.macros.items()]
         lines += ["", "## Macros", "", *table(["macro", "stands for"], rows)]
@@ -274,12 +216,6 @@ def _title(name: str) -> str:
 
 def _link(text: str, target: str) -> str:
     return f"[{plain(text)}](<{target}>)" if " " in target else f"[{plain(text)}]({target})"
-
-
-def _url(link: str) -> str:
-    """Return a link as one that can be followed if it is on the web, and as text otherwise."""
-    is_web = link.startswith(("https://", "http://")) and not set(link) & set("<> \n\"'`")
-    return f"<{link}>" if is_web else plain(link)
 
 
 # The keys of a rule as a page, made from the model that reads rules, so that the page cannot fall behind

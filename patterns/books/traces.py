@@ -1,250 +1,26 @@
-"""Rules from traces: two functions on example tensors become a rule, whose literals are to be decided."""
+"""Rules from traces: functions on example tensors become a rule, in which every literal is to be decided on."""
 
 from __future__ import annotations
 
-import difflib
-import math
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, UsageError, same_argument, underlying
-from exirkit.patterns.books.loading import mark
+from exirkit.ir import Diagnostic, UsageError, underlying
 from exirkit.patterns.books.model import Rule, RuleBook, write_book
+from exirkit.patterns.books.traced_literals import Decisions, TracedLiteral, operator_word, size_names, unused
 from exirkit.patterns.explain.value_descriptions import shown
-from exirkit.patterns.matching.arguments import rounds_to, same_literal, shortest_number
-from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.in_place import writes
-from exirkit.patterns.operators.table import CONSTANTS, name_of, traits_of
-from exirkit.patterns.types.parser import parse_variable
-from exirkit.patterns.types.scanner import VariableSyntaxError
+from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.value_roots import NEW, VALUE_ROOTS
 
-_NAMES = {value: name for name, value in CONSTANTS.items() if not isinstance(value, float)}
-WAYS = "exact, any, default, sizes, a type such as 'float in [0.1, 2.0]', or the name of another literal"
-
-
-@dataclass(frozen=True)
-class TracedLiteral:
-    """A literal in a traced pattern or replacement.
-
-    Attributes:
-        name: Name under which it is decided on.
-        value: Its value in the trace, as text of the rule language.
-        argument: `dim of aten._softmax.default`.
-        default: Default of that argument as text, if it has one.
-        is_pattern: It is in the pattern.
-    """
-
-    name: str
-    value: str
-    argument: str
-    default: str | None
-    is_pattern: bool
-
-
-@dataclass
-class Decisions:
-    """What is decided about the literals of one rule, and which are left.
-
-    Attributes:
-        given: Decision by name: one of `WAYS`.
-        scalars: Example values of arguments that are no tensors; literals that are equal take their names.
-        sizes: Names of sizes in the types of tensors, by size.
-        taken: Names that mean something else.
-        literals: Every literal that was met, by name.
-        wildcards: Types of the literals that became wildcards.
-        open: Names of those that are undecided.
-        defaults: What the pattern asks for without saying it: arguments that the trace leaves out.
-    """
-
-    given: Mapping[str, str]
-    scalars: Mapping[str, Any]
-    sizes: Mapping[int, str]
-    taken: set[str]
-    literals: dict[str, TracedLiteral] = field(default_factory=dict)
-    wildcards: dict[str, str] = field(default_factory=dict)
-    open: list[str] = field(default_factory=list)
-    defaults: list[str] = field(default_factory=list)
-
-    def example_of(self, constant: torch.Tensor) -> Any:
-        """Return the number that became a constant: an example that is rounded to it, or the shortest such number."""
-        found = constant.item()
-        if type(found) is float:
-            for one in self.scalars.values():
-                if type(one) in (int, float) and rounds_to(one, found, constant.dtype):
-                    return one
-        return shortest_number(constant)
-
-    def written(self, op: Any, argument: Any, value: Any, *, first: str | None, is_pattern: bool) -> str | None:
-        """Return the text that stands for a literal, or None if the argument is left out.
-
-        Args:
-            op: Operator that is called.
-            argument: Argument of its schema.
-            value: The literal.
-            first: Name of the input that is the first argument of the call, if it is one.
-            is_pattern: The call is in the pattern.
-        """
-        name = self._name(op, argument, value, is_pattern)
-        default = literal_text(default_of(argument)) if argument.has_default_value() else None
-        text = literal_text(value)
-        literal = TracedLiteral(name, text, f"{argument.name} of {name_of(op)}", default, is_pattern)
-        self.literals.setdefault(name, literal)
-        way = self.given.get(name)
-        if way is None:
-            self.open += [] if name in self.open else [name]
-            return mark(name, text)
-        if way == "exact":
-            return text
-        if way == "default":
-            if not argument.has_default_value() or not same_argument(value, default_of(argument)):
-                raise _impossible(name, f"{text} is not the default of {self.literals[name].argument}")
-            return None
-        if way == "sizes":
-            return self._sizes(name, value)
-        return self._wildcard(name, way, is_pattern, _type_of(op, argument, value, first), text)
-
-    def left_out(self, op: Any, argument: Any, *, first: str | None) -> str | None:
-        """Return the wildcard for an argument that the trace of a pattern leaves out, or None: then it is the default.
-
-        Torch leaves out what has its default, written or not. The rule then asks for the default, which is told; a
-        decision can widen it.
-        """
-        value = default_of(argument)
-        text = literal_text(value)
-        name = unused(f"{operator_word(op)}_{argument.name}", {*self.taken, *self.literals})
-        self.literals[name] = TracedLiteral(name, text, f"{argument.name} of {name_of(op)}", text, True)
-        way = self.given.get(name, "default")
-        if way in ("default", "exact"):
-            said = f"{name} ({argument.name}={text} of {name_of(op)})"
-            self.defaults.append(said)
-            return None
-        return self._wildcard(name, way, True, _type_of(op, argument, value, first), text)
-
-    def check_all_met(self) -> None:
-        """Reject decisions about literals that are not there.
-
-        Raises:
-            UsageError: EK265.
-        """
-        for name in self.given:
-            if name not in self.literals:
-                close = difflib.get_close_matches(name, list(self.literals), n=1)
-                known = ", ".join(self.literals) or "no literals"
-                raise UsageError(
-                    Diagnostic(
-                        code="EK265",
-                        message=f"the trace has no literal {name!r}",
-                        hint=f"did you mean {close[0]}?" if close else f"it has {known}",
-                    )
-                )
-
-    def _name(self, op: Any, argument: Any, value: Any, is_pattern: bool) -> str:
-        for name, example in self.scalars.items():
-            if _is_equal(example, value):
-                return name
-        base = f"{'' if is_pattern else 'new_'}{operator_word(op)}_{argument.name}"
-        return unused(base, {*self.taken, *self.literals})
-
-    def _sizes(self, name: str, value: Any) -> str:
-        values = value if isinstance(value, list | tuple) else [value]
-        if not any(type(one) is int and one in self.sizes for one in values):
-            raise _impossible(name, f"{literal_text(value)} has no size of an example in it")
-        parts = [self.sizes.get(one, literal_text(one)) if type(one) is int else literal_text(one) for one in values]
-        return f"[{', '.join(parts)}]" if isinstance(value, list | tuple) else parts[0]
-
-    def _wildcard(self, name: str, way: str, is_pattern: bool, usual: str | None, text: str) -> str:
-        if name in self.wildcards:
-            return name
-        if way in self.wildcards:
-            return way
-        if way in self.open:
-            # It stands for what is not decided itself.
-            self.open += [] if name in self.open else [name]
-            return mark(name, text)
-        if not is_pattern:
-            raise _impossible(name, "it is in the replacement: only what the pattern binds can stand there")
-        kind = usual if way == "any" else way
-        if kind is None:
-            raise _impossible(name, f"no type of variables fits {text}")
-        try:
-            parse_variable(name, kind)
-        except VariableSyntaxError as error:
-            raise _impossible(name, f"{way!r} is no decision: {error.message}") from None
-        self.wildcards[name] = kind
-        return name
-
-
-def literal_text(value: Any) -> str:
-    """Return a literal as the rule language writes it.
-
-    Raises:
-        TypeError: The language has no such literal.
-    """
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(literal_text(one) for one in value)}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, torch.dtype | torch.memory_format | torch.layout | torch.device):
-        return _NAMES.get(value, str(value))
-    raise TypeError(f"the rule language has no literal for {value!r}")
-
-
-def operator_word(op: Any) -> str:
-    """Return a word for the results of an operator: `softmax` for `aten._softmax.default`."""
-    return str(op._schema.name).rpartition("::")[2].strip("_")
-
-
-def unused(base: str, taken: Iterable[str]) -> str:
-    """Return a name like `base` that is not taken."""
-    names = set(taken)
-    number, name = 1, base
-    while name in names:
-        number += 1
-        name = f"{base}_{number}"
-    return name
-
-
-def _type_of(op: Any, argument: Any, value: Any, first: str | None) -> str | None:
-    if first is not None and argument.name in traits_of(op).dims:
-        return f"{'axes' if isinstance(value, list | tuple) else 'axis'} of {first}"
-    kinds: list[tuple[Any, str]] = [
-        (bool, "bool"), (int, "int"), (float, "float"), (str, "str"), (torch.dtype, "dtype"),
-    ]  # fmt: skip
-    for kind, text in kinds:
-        if isinstance(value, kind):
-            return text
-    if isinstance(value, list | tuple) and value:
-        for element, text in ((int, "ints"), (float, "floats")):
-            if all(type(one) is element for one in value):
-                return text
-    return None
-
-
-def _is_equal(example: Any, value: Any) -> bool:
-    """Whether a literal is the value of an argument; lowering may have made a float of an integer."""
-    if isinstance(example, bool) or isinstance(value, bool) or not isinstance(example, int | float):
-        return same_literal(example, value)
-    return isinstance(value, int | float) and value == example
-
-
-def _impossible(name: str, why: str) -> UsageError:
-    return UsageError(Diagnostic(code="EK265", message=f"{name} cannot be decided like this: {why}", expected=WAYS))
-
-
-# Rules from traces: two functions on example tensors become a rule, in which every literal is to be decided on
-
-
-_SIZE_NAMES = ("N", "K", "M", "L", "P", "Q", "R", "T")
 _LONGEST_INNER = 80
 
 
@@ -299,11 +75,13 @@ def trace_rule(
     decide: Mapping[str, str] | None = None,
     qualifiers: Mapping[str, str] | None = None,
     lower: Callable[[ExportedProgram], ExportedProgram] | None = None,
+    root: str | None = None,
+    uses: Callable[..., Any] | None = None,
 ) -> TracedRule:
-    """Make a rule of two functions.
+    """Make a rule of two functions, or of three if it is about a value of the program.
 
     Args:
-        pattern: What to look for, as a function of tensors and numbers.
+        pattern: What to look for, as a function of tensors and numbers. With `root` it returns its one argument.
         replacement: What replaces it, a function of the same arguments.
         examples: Values of the arguments in their order. A literal that is equal to an example number takes its name.
         rule_id: Id of the rule.
@@ -312,6 +90,9 @@ def trace_rule(
             of a literal of the pattern that is a wildcard.
         qualifiers: `const`, `param` or `buffer`, by argument.
         lower: Brings an exported program into the dialect in which the rule is to be applied; as exported otherwise.
+            What replaces a value of the program is written as exported: such operators stand for those of Edge.
+        root: `stored`, `input` or `output`: the rule is about such a value of the program.
+        uses: What computes from that which replaces the value what its uses get; needed where dtype or sizes differ.
 
     Raises:
         UsageError: EK265, a decision is not possible; EK266, a function cannot be made part of a rule.
@@ -325,7 +106,12 @@ def trace_rule(
         taken={*examples, *sizes.values()},
     )
     texts: dict[str, str] = {}
-    for part, function in (("match", pattern), ("replace", replacement)):
+    measure: Literal["once"] | None = None
+    if root is not None:
+        texts = _about_value(root, pattern, replacement, uses, examples, decisions)
+        # A rule about every value of a dtype and rank would match what it makes.
+        measure = "once" if _may_match_again(replacement, examples) else None
+    for part, function in (("match", pattern), ("replace", replacement)) if root is None else ():
         program = _exported(function, examples, part)
         program = program if lower is None else lower(program)
         texts[part] = _Writer(program, list(examples), decisions, part).text()
@@ -333,15 +119,92 @@ def trace_rule(
     kinds = {name: f"{one} " for name, one in (qualifiers or {}).items()}
     types = {name: kinds.get(name, "") + _tensor_type(value, sizes) for name, value in tensors.items()}
     rule = Rule(id=rule_id, doc=doc, vars={**types, **decisions.wildcards}, match=texts["match"],
-                replace=texts["replace"])  # fmt: skip
+                replace=texts["replace"], uses=texts.get("uses"), measure=measure)  # fmt: skip
     return TracedRule(rule, tuple(decisions.literals.values()), tuple(decisions.open), tuple(decisions.defaults))
+
+
+def _about_value(
+    root: str,
+    pattern: Callable[..., Any],
+    replacement: Callable[..., Any],
+    uses: Callable[..., Any] | None,
+    examples: Mapping[str, Any],
+    decisions: Decisions,
+) -> dict[str, str]:
+    """Return the parts of a rule about a value of the program.
+
+    Raises:
+        UsageError: EK266, a function cannot be made part of such a rule, or `uses` does not give the value back.
+    """
+    if root not in VALUE_ROOTS:
+        raise _unusable("match", f"{root!r} is not a value of the program", f"it is one of {', '.join(VALUE_ROOTS)}")
+    if len(examples) != 1 or not all(isinstance(one, torch.Tensor) for one in examples.values()):
+        raise _unusable("match", f"a rule about {root}(...) has one argument, a tensor")
+    ((name, value),) = examples.items()
+    if _identity(pattern, examples) is None:
+        raise _unusable(
+            "match", f"with {root}(...) it returns its argument {name!r} as it is", "def pattern(x): return x"
+        )
+    texts = {"match": f"return {root}({name})\n"}
+    program = _exported(replacement, examples, "replace", is_decomposed=True)
+    texts["replace"] = _Writer(program, [name], decisions, "replace", root).text()
+    new = _called(replacement, value, "replace")
+    if uses is None:
+        _check_same(value, new, "replace", f"say with `uses` what computes the uses of {name!r} from it")
+        return texts
+    given = {NEW: new}
+    texts["uses"] = _Writer(_exported(uses, given, "uses", is_decomposed=True), [NEW], decisions, "uses").text()
+    _check_same(value, _called(uses, new, "uses"), "uses", f"it computes from `new` what the uses of {name!r} get")
+    return texts
+
+
+def _may_match_again(replacement: Callable[..., Any], examples: Mapping[str, Any]) -> bool:
+    value: torch.Tensor = next(iter(examples.values()))
+    new = _called(replacement, value, "replace")
+    return new.dtype == value.dtype and new.dim() == value.dim()
+
+
+def _identity(pattern: Callable[..., Any], examples: Mapping[str, Any]) -> Node | None:
+    """Return the argument that a function returns as it is."""
+    program = _exported(pattern, examples, "match")
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    results = [one for one in output.args[0] if isinstance(one, Node)]
+    return results[0] if len(output.args[0]) == 1 and results and results[0].op == "placeholder" else None
+
+
+def _called(function: Callable[..., Any], value: torch.Tensor, part: str) -> torch.Tensor:
+    with torch.no_grad():
+        found = function(value.clone())
+    if not isinstance(found, torch.Tensor):
+        raise _unusable(part, "its result is not one tensor")
+    return found
+
+
+def _check_same(value: torch.Tensor, other: torch.Tensor, part: str, hint: str) -> None:
+    if value.dtype != other.dtype or value.shape != other.shape:
+        is_, was = (f"{shown(one.dtype)} {list(one.shape)}" for one in (other, value))
+        raise _unusable(part, f"its result is {is_}, and the value {was}", hint)
+
+
+_WORDS = {
+    "aten._to_copy.default": "cast",
+    "aten.permute.default": "permute",
+    "aten.transpose.int": "transpose",
+    "aten.view.default": "reshape",
+    "aten.reshape.default": "reshape",
+    "aten.expand.default": "expand",
+    "aten.flip.default": "flip",
+}
 
 
 class _Writer:
     """Writes the graph of one function as a program of the rule language."""
 
-    def __init__(self, program: ExportedProgram, names: list[str], decisions: Decisions, part: str) -> None:
+    def __init__(
+        self, program: ExportedProgram, names: list[str], decisions: Decisions, part: str, root: str | None = None
+    ) -> None:
         self.program = program
+        self.root = root
         self.names = names
         self.decisions = decisions
         self.part = part
@@ -359,7 +222,10 @@ class _Writer:
         for node in self.program.graph.nodes:
             if node in self.uses and node not in self.nodes:
                 self._write(node)
-        return "".join(f"{line}\n" for line in [*self.lines, f"return {', '.join(self.nodes[one] for one in results)}"])
+        made = ", ".join(self.nodes[one] for one in results)
+        return "".join(
+            f"{line}\n" for line in [*self.lines, f"return {self.root}({made})" if self.root else f"return {made}"]
+        )
 
     def _results(self) -> list[Node]:
         signature = self.program.graph_signature
@@ -370,12 +236,12 @@ class _Writer:
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
         kinds = [spec.kind for spec in signature.output_specs]
         results = [one for one, kind in zip(output.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
-        may_be_input = self.part == "replace"
+        may_be_input = self.part != "match"
         if not results or not all(
             isinstance(one, Node) and (may_be_input or one.op == "call_function") for one in results
         ):
             is_given = any(isinstance(one, Node) and one.op == "placeholder" for one in results)
-            hint = "write a rule about what the program stores, takes or gives by hand: `match: return stored(c)`"
+            hint = "if the rule is about what the program stores, takes or gives, say so: root stored, input or output"
             raise _unusable(
                 self.part, "each of its results has to be computed, as a tensor", hint if is_given else None
             )
@@ -433,7 +299,8 @@ class _Writer:
             raise _unusable(self.part, f"{node.target} is no operator that rules can name")
         if op._schema.is_mutable:
             raise _unusable(self.part, f"it writes to a tensor, with {name_of(op)}")
-        call = f"{name_of(op)}({', '.join(self._arguments(node, op))})"
+        arguments = ", ".join(self._arguments(node, op))
+        call = self._word(op, arguments) if self.root == "stored" else f"{name_of(op)}({arguments})"
         is_single = isinstance(node.meta.get("val"), torch.Tensor)
         is_short = node in self.roots or len(call) <= _LONGEST_INNER
         if is_single and self.uses[node] == 1 and is_short:
@@ -442,6 +309,14 @@ class _Writer:
         name = unused(operator_word(op), {*self.decisions.taken, *self.decisions.literals, *self.nodes.values()})
         self.lines.append(f"{name} = {call}")
         self.nodes[node] = name
+
+    def _word(self, op: Any, arguments: str) -> str:
+        """Return the call of a word: what is stored is computed while the program is lowered, by words."""
+        word = _WORDS.get(name_of(op))
+        if word is None:
+            hint = f"words are {', '.join(dict.fromkeys(_WORDS.values()))} ...: write others by hand"
+            raise _unusable(self.part, f"no word computes {name_of(op)} while a program is lowered", hint)
+        return f"{word}({arguments.replace('dtype=', '') if word == 'cast' else arguments})"
 
     def _arguments(self, node: Node, op: Any) -> list[str]:
         parts: list[str] = []
@@ -501,30 +376,21 @@ class _Function(torch.nn.Module):
         return self.function(*args)
 
 
-def _exported(function: Callable[..., Any], examples: Mapping[str, Any], part: str) -> ExportedProgram:
+def _exported(
+    function: Callable[..., Any], examples: Mapping[str, Any], part: str, *, is_decomposed: bool = False
+) -> ExportedProgram:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # A tensor that two arguments share could not be told apart where the function writes to one of them.
             given = tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in examples.values())
             program = torch.export.export(_Function(function).eval(), given, strict=False)
-            return program.run_decompositions({}) if any(map(writes, program.graph.nodes)) else program
+            is_written = any(map(writes, program.graph.nodes))
+            return program.run_decompositions({}) if is_decomposed or is_written else program
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
         raise _unusable(part, f"torch.export failed: {what}", "call it with the examples to see the error") from error
-
-
-def size_names(shapes: Iterable[Sequence[Any]], taken: Collection[str]) -> dict[int, str]:
-    """Name the sizes in order of appearance; a size of one stays one, since it may broadcast."""
-    names: dict[int, str] = {}
-    for shape in shapes:
-        for size in shape:
-            if isinstance(size, int) and size > 1 and size not in names:
-                used = {*taken, *names.values()}
-                free = next((one for one in _SIZE_NAMES if one not in used), None)
-                names[size] = free or unused("D", used)
-    return names
 
 
 def _tensor_type(value: torch.Tensor, sizes: Mapping[int, str]) -> str:
@@ -533,5 +399,5 @@ def _tensor_type(value: torch.Tensor, sizes: Mapping[int, str]) -> str:
 
 
 def _unusable(part: str, why: str, hint: str | None = None) -> UsageError:
-    what = "the pattern" if part == "match" else "the replacement"
+    what = {"match": "the pattern", "replace": "the replacement", "uses": "`uses`"}[part]
     return UsageError(Diagnostic(code="EK266", message=f"{what} cannot be part of a rule: {why}", hint=hint))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from exirkit.patterns.books.model import OperatorDefinition, Rule, RuleBook
-from exirkit.patterns.books.traces import unused
+from exirkit.patterns.books.traced_literals import unused
 from exirkit.patterns.matching.compiled_rule import texts_of
 from exirkit.patterns.operators.defined import definition_of
 from exirkit.patterns.syntax.terms import Operator

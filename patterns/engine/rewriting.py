@@ -99,7 +99,9 @@ class RuleEngine:
         self.height = max((rule.height for rule in self.rules), default=1)
         # How many calls above a change each rule may match now: rules of one call are not tried far away from it
         # because others are tall.
-        self.reaches = tuple(self.height if rule.reach is None else min(self.height, rule.reach) for rule in self.rules)
+        # Rules about values of the program have no call at all, and match at the value itself.
+        reaches = (self.height if one.reach is None else min(self.height, one.reach) for one in self.rules)
+        self.reaches = tuple(max(1, reach) for reach in reaches)
 
     def run(self, editor: GraphEditor, options: RewriteOptions | None = None) -> RewriteReport:
         """Rewrite a program in place, inside a transaction of its own: its graph, and the bodies of its control flow.

@@ -2,311 +2,37 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch.fx import Node
 
-from exirkit.ir import Diagnostic, GraphEditor, Location, SourceText, UsageError, locate, underlying
+from exirkit.ir import (
+    Diagnostic,
+    GraphEditor,
+    Location,
+    SubgraphEditor,
+    UsageError,
+    locate,
+    subgraph_editors,
+    underlying,
+)
 from exirkit.patterns.engine.application import RejectedError, RuleApplication
 from exirkit.patterns.engine.program_facts import ProgramFacts
 from exirkit.patterns.engine.rewriting import RewriteOptions, RuleEngine
-from exirkit.patterns.explain.value_descriptions import described, shape_text, shown
+from exirkit.patterns.explain.mismatches import Mismatch, mismatch_of, rejected, unexplained
+from exirkit.patterns.explain.value_descriptions import described
 from exirkit.patterns.matching.compiled_rule import CompiledRule
-from exirkit.patterns.matching.state import CompiledGuard, Failure, FailureTrace, MatchedNames, Progress, State
+from exirkit.patterns.matching.state import FailureTrace, Progress, State
 from exirkit.patterns.matching.value_roots import is_of_kind
 from exirkit.patterns.operators.in_place import is_functional, make_functional
-from exirkit.patterns.operators.table import OperatorTable, name_of
-from exirkit.patterns.syntax.expressions import (
-    ExpressionCompiler,
-    ExpressionError,
-    UndecidedError,
-    parse_expression,
-    truth,
-)
-from exirkit.patterns.syntax.programs import ProgramCalls, Scope
-from exirkit.patterns.syntax.terms import Call, Item, Literal, OperatorCall, Place, Symbol, Variable, walk
-from exirkit.patterns.syntax.terms import Sequence as ListTerm
-from exirkit.patterns.types.sizes import dims_text
-from exirkit.patterns.types.tensors import TensorVariable
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """What stops a match.
-
-    Attributes:
-        kind: `operator`, `literal`, `default`, `dtype`, `shape`, `elements`, `qualifier`, `type`, `repeated`, `size`,
-            `list`, `result`, `argument`, `guard`, `users`, `unless` or `replacement`.
-        message: What is wrong, in a few words.
-        expected: What the rule asks for.
-        found: What is there.
-        values: Values of what the condition, or the type, speaks of.
-        also: Further conditions that do not hold either.
-        text: The text of the rule that asks.
-        place: Where in that text.
-        used_by: Lines of the model that use a value inside the match.
-    """
-
-    kind: str
-    message: str
-    expected: str
-    found: str
-    text: SourceText = field(compare=False)
-    place: Place = field(default=Place(), compare=False)
-    values: Mapping[str, str] = field(default_factory=dict)
-    also: tuple[str, ...] = ()
-    used_by: tuple[str, ...] = ()
-
-    def diagnostic(self, message: str, notes: Sequence[str], hint: str | None) -> Diagnostic:
-        """Return a note that points into the rule."""
-        own = [f"found: {self.found}", *(f"{name} is {text}" for name, text in self.values.items())]
-        return self.text.diagnostic(
-            "EK260",
-            message,
-            line=self.place.line,
-            offset=self.place.offset,
-            length=self.place.length,
-            expected=self.expected,
-            notes=(*own, *self._further(), *notes),
-            hint=hint,
-        ).model_copy(update={"severity": "note"})
-
-    def _further(self) -> list[str]:
-        also = [f"`{text}` does not hold either" for text in self.also]
-        return [*also, *(f"used by {one}" for one in self.used_by)]
-
-
-def mismatch_of(rule: CompiledRule, stops: Sequence[Failure], facts: ProgramFacts) -> Mismatch:
-    """Return what stopped the ways that got furthest; where several operators would do, all of them are expected."""
-    found = [_mismatch(rule, stop, facts) for stop in stops]
-    first = found[0]
-    alike = [one for one in found if (one.kind, one.found) == (first.kind, first.found)]
-    expected = list(dict.fromkeys(one.expected for one in alike))
-    if first.kind != "operator" or len(expected) == 1:
-        return first
-    return Mismatch(first.kind, first.message, " or ".join(expected), first.found, first.text, first.place)
-
-
-def rejected(rule: CompiledRule, error: RejectedError) -> Mismatch:
-    """Return why a match is not replaced."""
-    text = rule.texts.cases[0][2]
-    message = "the pattern matches, but the result does not fit" if error.is_fault else "it cannot be replaced"
-    return Mismatch("replacement", message, "a replacement that can stand there", error.reason, text, _whole(text))
-
-
-def _mismatch(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
-    if stop.progress[0]:
-        return _around(rule, stop, facts)
-    if stop.guard is not None:
-        return _guard(rule, stop, facts)
-    match stop.term:
-        case Literal():
-            return _literal(rule, stop, facts)
-        case Variable():
-            return _variable(rule, stop, facts)
-        case Call() | OperatorCall():
-            return _call(rule, stop, facts)
-        case Symbol():
-            return _plain(rule, stop, facts, "size", f"{_argument(rule, stop)} is another size")
-        case ListTerm():
-            return _plain(rule, stop, facts, "list", f"{_argument(rule, stop)} is another list")
-        case Item():
-            return _plain(rule, stop, facts, "result", f"{_argument(rule, stop)} is another result")
-    return _plain(rule, stop, facts, "argument", f"{_argument(rule, stop)} does not fit")
-
-
-def _plain(rule: CompiledRule, stop: Failure, facts: ProgramFacts, kind: str, message: str) -> Mismatch:
-    text = rule.texts.match
-    return Mismatch(kind, message, stop.reason, described(stop.value, facts), text, _place(stop, text))
-
-
-# Terms
-
-
-def _literal(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
-    term = stop.term
-    kind = "default" if term.is_default else "literal"
-    expected = shown(term.value)
-    if term.is_default:
-        expected += ", the default of an argument that the pattern leaves out"
-    message = f"{_argument(rule, stop)} is not {shown(term.value)}"
-    text = rule.texts.match
-    return Mismatch(kind, message, expected, described(stop.value, facts), text, _place(stop, text))
-
-
-def _call(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
-    text, term = rule.texts.match, stop.term
-    found = described(stop.value, facts)
-    if stop.reason.endswith("is another value"):
-        return _repeated(rule, stop, facts, term.name)
-    if "matched already" in stop.reason:
-        found += ", which stands for another call of the pattern"
-    wanted = name_of(term.op) if isinstance(term, Call) else stop.reason
-    argument = _argument(rule, stop)
-    message = "this is another call" if argument == "the value" else f"{argument} is another call"
-    return Mismatch("operator", message, wanted, found, text, _place(stop, text))
-
-
-def _variable(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
-    name = stop.term.name
-    if stop.reason.endswith("is another value"):
-        return _repeated(rule, stop, facts, name)
-    variable = rule.variables[name]
-    text = rule.texts.vars[name]
-    value = stop.value.meta.get("val") if isinstance(stop.value, Node) else stop.value
-    found = described(stop.value, facts)
-    kind, expected = "type", f"{name}: {variable}"
-    values: dict[str, str] = {}
-    if stop.reason != f"{name} is not `{variable}`":
-        wanted = stop.reason.removeprefix(f"{name} is not ")
-        message = f"{_argument(rule, stop)} is not {wanted}"
-        return Mismatch("qualifier", message, f"{name}: {variable}", found, text, _whole(text))
-    if isinstance(variable, TensorVariable) and isinstance(value, torch.Tensor):
-        kind, expected, values = _tensor_mismatch(variable, value, stop.names)
-    message = f"{_argument(rule, stop)} has another {kind} than {name}"
-    return Mismatch(kind, message, expected, found, text, _whole(text), values)
-
-
-def _tensor_mismatch(
-    variable: TensorVariable, value: torch.Tensor, names: Mapping[str, Any]
-) -> tuple[str, str, dict[str, str]]:
-    same_as = variable.dtypes.same_as
-    if same_as is not None:
-        other = names.get(same_as)
-        other = other.meta.get("val") if isinstance(other, Node) else other
-        if isinstance(other, torch.Tensor) and value.dtype != other.dtype:
-            return "dtype", f"{shown(other.dtype)}, the dtype of {same_as}", {same_as: shown(other)}
-    elif value.dtype not in variable.dtypes.member_set:
-        return "dtype", f"{variable.name}: {variable}", {}
-    if variable.dims is None or variable.domain is not None:
-        return "elements", f"{variable.name}: {variable}", {}
-    known = {
-        name: shape_text(names[name]) if isinstance(names[name], list | tuple) else shown(names[name])
-        for name in sorted({*variable.binds, *variable.depends_on} & names.keys())
-    }
-    return "shape", f"{variable.name}: {dims_text(variable.dims)}", known
-
-
-def _repeated(rule: CompiledRule, stop: Failure, facts: ProgramFacts, name: str) -> Mismatch:
-    text = rule.texts.match
-    expected = f"{name} again, which is {described(stop.names.get(name), facts)}"
-    message = f"{_argument(rule, stop)} is not {name}"
-    return Mismatch("repeated", message, expected, described(stop.value, facts), text, _place(stop, text))
-
-
-def _argument(rule: CompiledRule, stop: Failure) -> str:
-    """Return the name of the argument that is compared, or what to call it."""
-    calls = (one for root in rule.pattern.roots for one in walk(root) if isinstance(one, Call))
-    for call in calls:
-        for name, argument in call.arguments.items():
-            if argument is stop.term:
-                return f"{name!r} of {name_of(call.op)}"
-    return "the value"
-
-
-def _place(stop: Failure, text: SourceText) -> Place:
-    return getattr(stop.term, "place", None) or _whole(text)
-
-
-def _whole(text: SourceText) -> Place:
-    return Place(1, 0, max(1, len(text.value.split("\n")[0])))
-
-
-# Conditions
-
-
-def _guard(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
-    guard = stop.guard
-    assert guard is not None, "a condition was asked"
-    at = next((index for index, one in enumerate(rule.guards) if one is guard), None)
-    if at is None:
-        # A value in the pattern that follows from others.
-        return _plain(rule, stop, facts, "computed", f"this is not {guard.text}")
-    text, written = rule.texts.where[at], rule.rule.where[at]
-    found, message = "it does not hold", "a condition does not hold"
-    if "do not decide" in stop.reason:
-        found, message = "the sizes, which vary, do not decide it", "a condition cannot be decided"
-    elif "cannot be computed" in stop.reason:
-        found = stop.reason.partition("` ")[2]
-    also = tuple(one.text for one in rule.guards if one is not guard and _fails(one, stop, facts))
-    expected = guard.text if written.why is None else f"{guard.text} ({written.why})"
-    values = {name: described(stop.names[name], facts) for name in sorted(guard.needs & stop.names.keys())}
-    values.update(_parts(rule, guard.text, stop, facts))
-    return Mismatch("guard", message, expected, found, text, _whole(text), values, also)
-
-
-def _fails(guard: CompiledGuard, stop: Failure, facts: ProgramFacts) -> bool:
-    """Whether another condition, which was not asked, is known to be false."""
-    if not guard.needs <= stop.names.keys():
-        return False
-    try:
-        return truth(guard.compiled(MatchedNames(State(facts, dict(stop.names))))) is False
-    except (ExpressionError, UndecidedError, TypeError):
-        return False
-
-
-def _parts(rule: CompiledRule, text: str, stop: Failure, facts: ProgramFacts) -> dict[str, str]:
-    """Return the values of what a condition compares, as far as they can be computed."""
-    symbols = frozenset(name for variable in rule.variables.values() for name in variable.binds)
-    compiler = ExpressionCompiler(ProgramCalls(Scope(OperatorTable(), rule.variables, symbols), allows_operators=False))
-    names = MatchedNames(State(facts, dict(stop.names)))
-    found: dict[str, str] = {}
-    for node in ast.walk(parse_expression(text)):
-        for side in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
-            if isinstance(side, ast.Name) or not any(isinstance(one, ast.Name) for one in ast.walk(side)):
-                continue
-            try:
-                found[ast.unparse(side)] = shown(compiler.compile(side)(names))
-            except (ExpressionError, UndecidedError, TypeError):
-                continue
-    return found
-
-
-def _around(rule: CompiledRule, stop: Failure, facts: ProgramFacts) -> Mismatch:
-    """What is around a match stops it: users of values inside it, or a pattern that must not match."""
-    if "`unless`" in stop.reason:
-        state = [State(facts, dict(stop.names)) for _ in rule.unless]
-        matching = [unwanted(stop.value, one) for unwanted, one in zip(rule.unless, state, strict=True)]
-        text = rule.texts.unless[matching.index(True)]
-        return Mismatch(
-            "unless", "a pattern under `unless` matches", "no match of it", described(stop.value, facts), text,
-            _whole(text),
-        )  # fmt: skip
-    text, node = rule.texts.match, stop.value
-    assert isinstance(node, Node), "what is used elsewhere is a node"
-    others = [user for user in node.users if user not in stop.nodes]
-    name = next((key for key, value in stop.names.items() if value is node), None)
-    term = rule.pattern.named.get(name or "") or next(iter(_inner_calls(rule, node)), None)
-    return Mismatch(
-        "users",
-        "a value inside the match is used elsewhere too",
-        "all users of it inside the match, or the value under `keep`",
-        f"{described(node, facts)}, with {len(node.users)} users",
-        text,
-        getattr(term, "place", None) or _whole(text),
-        used_by=tuple(_user(user) for user in others),
-    )
-
-
-def _inner_calls(rule: CompiledRule, node: Node) -> list[Call]:
-    """Return the calls inside a pattern that a node can stand for."""
-    terms = [one for root in rule.pattern.roots for one in walk(root) if one is not root]
-    return [one for one in terms if isinstance(one, Call) and one.op is underlying(node.target)]
-
-
-def _user(node: Node) -> str:
-    line = locate(node).origin()
-    return f"%{node.name}" + (f", {line}" if line else "")
-
-
-# Why a rule fires at a node, or what stops it: how far the match gets, what is expected there, and what is found
+from exirkit.patterns.operators.links import Link
+from exirkit.patterns.operators.table import name_of
+from exirkit.patterns.syntax.value_roots import INTERFACE
 
 
 @dataclass(frozen=True)
@@ -325,6 +51,8 @@ class NodeExplanation:
         made: Operators that the rule puts there.
         earlier: Rules that match there too and are asked before this one.
         starts: Names of nodes near by at which a match could start, if none can start here.
+        graph: The body of control flow that the node is in; empty in the graph of the program.
+        remark: What else decides whether the rule is applied there.
     """
 
     rule: str
@@ -338,6 +66,8 @@ class NodeExplanation:
     made: tuple[str, ...] = ()
     earlier: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
+    graph: str = ""
+    remark: str | None = None
 
     def diagnostic(self) -> Diagnostic:
         """Return all of this as a note that points into the rule, or at the node if the rule fires."""
@@ -350,12 +80,16 @@ class NodeExplanation:
         if self.mismatch is None:
             notes += [f"matched: {', '.join(f'%{name}' for name in self.matched)}"]
             notes += [f"makes: {', '.join(self.made) or 'nothing new'}"]
-            message = f"{self.rule} fires at %{self.node}"
+            notes += [self.remark] if self.remark else []
+            message = f"{self.rule} fires at {self._at()}"
             place = Location(node=f"%{self.node}")
             return Diagnostic(code="EK261", severity="note", message=message, location=place, notes=tuple(notes))
         return self.mismatch.diagnostic(
-            f"{self.rule} does not fire at %{self.node}: {self.mismatch.message}", notes, _hint(self.starts)
+            f"{self.rule} does not fire at {self._at()}: {self.mismatch.message}", notes, _hint(self.starts)
         )
+
+    def _at(self) -> str:
+        return f"%{self.node} of {self.graph}" if self.graph else f"%{self.node}"
 
 
 @dataclass(frozen=True)
@@ -391,7 +125,8 @@ def explain_rule(
     Args:
         rule: The rule.
         editor: Editor of a copy that the caller owns; replacements are tried in it and undone.
-        node: Name of a node, with or without `%`; otherwise all calls at which a match can start are tried.
+        node: Name of a node, with or without `%`, which may be in a body of control flow; otherwise all calls at which
+            a match can start are tried.
         rules: Rules that are applied together with it: of those that match at a node one is asked first.
         options: Options and target that conditions may ask for.
         most: Without `node`: at most so many explanations of nodes where the rule fires, and of the others.
@@ -399,36 +134,67 @@ def explain_rule(
     Raises:
         UsageError: EK262, there is no such node.
     """
-    if rule.names_writing or is_functional(editor.graph):
-        return _explained(rule, editor, node, rules, options, most)
-    # Rules are applied to programs in which calls return new tensors, where that makes no difference.
-    found: list[RuleExplanation] = []
+    chosen = options or RewriteOptions()
+    search = _Search(rule, tuple(rules), chosen, node)
     with contextlib.suppress(_UndoError), editor.transaction("explain"):
-        make_functional(editor)
-        found.append(_explained(rule, editor, node, rules, options, most))
+        search.walk(editor, None)
         raise _UndoError
-    return found[0]
-
-
-def _explained(
-    rule: CompiledRule,
-    editor: GraphEditor,
-    node: str | None,
-    rules: Sequence[CompiledRule],
-    options: RewriteOptions | None,
-    most: int,
-) -> RuleExplanation:
-    explainer = _Explainer(rule, editor, rules, options or RewriteOptions())
     operators = tuple(sorted(rule.anchor_names))
     if node is not None:
-        one = explainer.explain(_node_of(editor, node, explainer.can_start, rule.pattern.kind))
-        return RuleExplanation(rule.id, operators, 1, int(one.fires), (one,))
-    starts = [one for one in editor.graph.nodes if explainer.can_start(one)]
-    found = [explainer.explain(one) for one in starts]
-    firing = [one for one in found if one.fires]
-    others = sorted((one for one in found if not one.fires), key=lambda one: one.progress, reverse=True)
+        if not search.found:
+            raise _no_such_node(search, node)
+        return RuleExplanation(rule.id, operators, 1, int(search.found[0].fires), tuple(search.found[:1]))
+    firing = [one for one in search.found if one.fires]
+    others = sorted((one for one in search.found if not one.fires), key=lambda one: one.progress, reverse=True)
     best = [one for one in others if one.progress == others[0].progress]
-    return RuleExplanation(rule.id, operators, len(starts), len(firing), (*firing[:most], *best[:most]))
+    return RuleExplanation(rule.id, operators, len(search.found), len(firing), (*firing[:most], *best[:most]))
+
+
+@dataclass
+class _Search:
+    """Explains a rule in the graph of a program, and in the bodies of its control flow.
+
+    Attributes:
+        rule: The rule.
+        rules: Rules that are applied together with it.
+        options: Options and target that conditions may ask for.
+        wanted: Name of the node; None: all at which a match can start.
+        found: Explanations so far.
+        names: Names of all nodes, with whether it is a call and its first users.
+    """
+
+    rule: CompiledRule
+    rules: tuple[CompiledRule, ...]
+    options: RewriteOptions
+    wanted: str | None
+    found: list[NodeExplanation] = field(default_factory=list)
+    names: dict[str, tuple[bool, list[str]]] = field(default_factory=dict)
+
+    def walk(self, editor: GraphEditor, outer: ProgramFacts | None) -> None:
+        """Explain in a graph and in the bodies that its calls run."""
+        if self.rule.names_writing or is_functional(editor.graph):
+            facts = self._explain(editor, outer)
+        else:
+            # Rules are applied to programs in which calls return new tensors, where that makes no difference.
+            with contextlib.suppress(_UndoError), editor.transaction("explain"):
+                make_functional(editor)
+                facts = self._explain(editor, outer)
+                raise _UndoError
+        for body in subgraph_editors(editor):
+            self.walk(body, facts)
+
+    def _explain(self, editor: GraphEditor, outer: ProgramFacts | None) -> ProgramFacts:
+        explainer = _Explainer(self.rule, editor, self.rules, self.options, outer)
+        for one in list(editor.graph.nodes):
+            if self.wanted is not None:
+                users = [user.name for user in one.users if user.op == "call_function"]
+                self.names.setdefault(one.name, (one.op == "call_function", users[:3]))
+                is_asked = one.op == "call_function" if self.rule.pattern.kind == "calls" else explainer.can_start(one)
+                if one.name == self.wanted.removeprefix("%") and is_asked:
+                    self.found.append(explainer.explain(one))
+            elif explainer.can_start(one):
+                self.found.append(explainer.explain(one))
+        return explainer.facts
 
 
 class _UndoError(Exception):
@@ -439,11 +205,17 @@ class _Explainer:
     """Explains one rule in one program."""
 
     def __init__(
-        self, rule: CompiledRule, editor: GraphEditor, rules: Sequence[CompiledRule], options: RewriteOptions
+        self,
+        rule: CompiledRule,
+        editor: GraphEditor,
+        rules: Sequence[CompiledRule],
+        options: RewriteOptions,
+        outer: ProgramFacts | None,
     ) -> None:
         self.rule = rule
         self.editor = editor
-        self.facts = ProgramFacts(editor, options.options, options.target)
+        self.graph = editor.path if isinstance(editor, SubgraphEditor) else ""
+        self.facts = ProgramFacts(editor, options.options, options.target, outer)
         self.application = RuleApplication(editor, self.facts)
         ordered = RuleEngine([rule, *(one for one in rules if one is not rule)]).rules
         at = next(index for index, one in enumerate(ordered) if one is rule)
@@ -451,8 +223,11 @@ class _Explainer:
 
     def can_start(self, node: Node) -> bool:
         """Whether the operator of a node is one at which a match starts."""
-        if self.rule.pattern.kind != "calls":
-            return is_of_kind(self.facts, node, self.rule.pattern.kind)
+        kind = self.rule.pattern.kind
+        if kind != "calls":
+            # What a program takes and gives it does once, and stored tensors are replaced where the rule says.
+            is_meant = not self.graph if kind in INTERFACE else (self.rule.rule.graphs == "bodies") == bool(self.graph)
+            return is_meant and is_of_kind(self.facts, node, kind)
         anchors = self.rule.anchors
         return node.op == "call_function" and (not anchors or underlying(node.target) in anchors)
 
@@ -460,8 +235,11 @@ class _Explainer:
         """Explain one node."""
         trace = FailureTrace()
         state = self.application.match(self.rule, node, trace)
-        base = NodeExplanation(self.rule.id, node.name, False, locate(node))
+        remark = _INTERFACE if self.rule.pattern.kind in INTERFACE else None
+        base = NodeExplanation(self.rule.id, node.name, False, locate(node), graph=self.graph, remark=remark)
         if state is None:
+            if not trace.failures:
+                return dataclasses.replace(base, mismatch=unexplained(self.rule))
             deepest = trace.failures[0]
             return dataclasses.replace(
                 base,
@@ -499,13 +277,20 @@ class _Explainer:
             yield from (one.name for one in reached if self.can_start(one))
 
 
+_INTERFACE = "only `ChangeInterface` applies it, since callers have to give or take another value"
+
+
 def _bindings(names: Mapping[str, Any], facts: ProgramFacts) -> dict[str, str]:
     """Return what names stand for; names of the machinery do not begin with a letter."""
-    return {
-        name: name_of(value) if hasattr(value, "_schema") else described(value, facts)
-        for name, value in names.items()
-        if name.replace(".", "_").isidentifier()
-    }
+    found: dict[str, str] = {}
+    for name, value in names.items():
+        chain, _, what = name.partition(".links")
+        if chain and name.endswith(".links") and not what:
+            calls = (f"{name_of(one.op)}({', '.join(map(str, one.args))})" for one in value if isinstance(one, Link))
+            found[f"links of {chain}"] = ", ".join(calls) or "none"
+        elif name.replace(".", "_").isidentifier():
+            found[name] = name_of(value) if hasattr(value, "_schema") else described(value, facts)
+    return found
 
 
 def _hint(starts: Sequence[str]) -> str | None:
@@ -517,18 +302,15 @@ def _hint(starts: Sequence[str]) -> str | None:
 _PLACES = {"calls": "calls", "stored": "tensors that the program stores", "input": "inputs", "output": "outputs"}
 
 
-def _node_of(editor: GraphEditor, name: str, can_start: Callable[[Node], bool], kind: str) -> Node:
-    name = name.removeprefix("%")
-    names: dict[str, Node] = {node.name: node for node in editor.graph.nodes}
-    if name in names and (names[name].op == "call_function" if kind == "calls" else can_start(names[name])):
-        return names[name]
-    calls = [key for key, node in names.items() if node.op == "call_function"]
+def _no_such_node(search: _Search, name: str) -> UsageError:
+    name, kind = name.removeprefix("%"), search.rule.pattern.kind
+    calls = [key for key, (is_call, _) in search.names.items() if is_call]
     close = [key for key in calls if name and name in key] or difflib.get_close_matches(name, calls, n=1)
-    if name in names:
+    if name in search.names:
         message = f"%{name} is not where the rule starts to match: that is at {_PLACES[kind]}"
-        close = [user.name for user in names[name].users if user.op == "call_function"][:3]
-        hint = f"it is used by {', '.join(f'%{one}' for one in close)}" if close else None
+        users = search.names[name][1]
+        hint = f"it is used by {', '.join(f'%{one}' for one in users)}" if users else None
     else:
         message = f"the program has no node %{name}"
         hint = f"did you mean %{close[0]}?" if close else f"it has {', '.join(f'%{one}' for one in calls[:5])}"
-    raise UsageError(Diagnostic(code="EK262", message=message, hint=hint))
+    return UsageError(Diagnostic(code="EK262", message=message, hint=hint))

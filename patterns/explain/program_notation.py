@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from exirkit.ir import same_argument, stored_tensor, underlying
-from exirkit.patterns.books.traces import literal_text, size_names, unused
+from exirkit.patterns.books.traced_literals import literal_text, size_names, unused
 from exirkit.patterns.matching.arguments import shortest_number
 from exirkit.patterns.operators.arguments import default_of
 from exirkit.patterns.operators.table import CONSTANTS, name_of

@@ -37,7 +37,7 @@ def compile_chain(compiler: PatternCompiler, term: Chain, then: Then) -> Matcher
             nodes = passed[:count]
             start = nodes[-1].args[0] if nodes else value
             if is_inner_private and not _is_used_once(start):
-                state.fail("something else uses what the chain begins at", start, term)
+                state.fail("a value that nothing else uses", start, term)
                 continue
             links = tuple(
                 Link(underlying(node.target), tuple(node.args[1:]), dict(node.kwargs)) for node in nodes[::-1]

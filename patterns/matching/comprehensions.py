@@ -61,7 +61,7 @@ def compile_divided_list(compiler: PatternCompiler, term: ListTerm, then: Then) 
     def finish(state: State) -> bool:
         place = places[-1]
         if place.at != len(place.values):
-            return state.fail("further elements are of another form", place.values[place.at], term)
+            return state.fail("elements of one form", place.values[place.at], term)
         return then(state)
 
     chain: Then = finish

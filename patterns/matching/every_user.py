@@ -78,7 +78,7 @@ class _EveryUser:
             users = sorted(user for user in value.users if not is_remark(user))
             if self._at(_Place(value, users, 0, (), ()), state):
                 return True
-        return state.fail("nothing that is so far below has the users of the pattern", node, self.term)
+        return state.fail("users of one value match", node, self.term)
 
     def _at(self, place: _Place, state: State) -> bool:
         self.places.append(place)
@@ -101,7 +101,7 @@ class _EveryUser:
                 self.results.pop()
             state.names.pop(term.user, None)
         if not self.is_some:
-            return state.fail("a user does not match", place.users[place.at], term)
+            return state.fail("all users match", place.users[place.at], term)
         return self._at(_Place(place.value, place.users, place.at + 1, place.taken, place.runs), state)
 
     def _go_on(self, state: State) -> bool:

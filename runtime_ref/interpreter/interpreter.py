@@ -31,6 +31,7 @@ from exirkit.runtime_ref.backends import results_of_delegate, run_delegate
 from exirkit.runtime_ref.checks.calls import PlanFacts, operator_name
 from exirkit.runtime_ref.kernels.kernel import Kernel, KernelKind
 from exirkit.runtime_ref.limits import Limits
+from exirkit.runtime_ref.tracing import Tracer
 
 from .shape_inference import Shapes, empty_outs
 from .substitution import Substitution
@@ -390,7 +391,12 @@ class Interpreter:
         self._environment.generator.manual_seed(seed)
 
     def run(
-        self, inputs: Sequence[Any], *, numbers_vary: bool = False, substitution: Substitution | None = None
+        self,
+        inputs: Sequence[Any],
+        *,
+        numbers_vary: bool = False,
+        substitution: Substitution | None = None,
+        tracer: Tracer | None = None,
     ) -> list[Any]:
         """Run the method once and return copies of its outputs.
 
@@ -398,6 +404,7 @@ class Interpreter:
             inputs: One entry per input.
             numbers_vary: Whether numbers may be others than those with which the program was made.
             substitution: Values that take the place of computed ones.
+            tracer: Records the run.
 
         Raises:
             UsageError: EK640 to EK645, wrong inputs.
@@ -412,9 +419,14 @@ class Interpreter:
                 chains = self._chains
                 if substitution is not None:
                     chains = substitution.wrapped(self.plan, self._environment.facts, self._values, chains)
+                run = None if tracer is None else tracer.begin(self.plan.name)
+                if tracer is not None and run is not None:
+                    chains = tracer.wrapped(run, self.plan, partial(_shown, self.plan, self._values), chains)
                 for number, steps in enumerate(chains):
                     self._run_chain(number, steps)
                 shown = [self._output(position, index) for position, index in enumerate(self.plan.outputs)]
+                if tracer is not None and run is not None:
+                    tracer.end(run, shown)
                 self._end()
             except ModelError:
                 for index, entry in self._initial.items():

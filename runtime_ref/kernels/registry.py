@@ -23,6 +23,7 @@ from exirkit.ir import (
 )
 from exirkit.runtime_ref.interpreter.values import StepFailure
 
+from .arithmetic import arithmetic_kernels
 from .kernel import Kernel, KernelKind, make_kernel, out_slot, slots_of
 from .own import own_kernels, write_result
 from .quantized import quantized_kernels
@@ -184,12 +185,13 @@ class OperatorRegistry:
     """The operators that a program may call.
 
     Args:
-        eager_quantization: Run quantized operators as torch computes them, instead of as the official runtime does.
+        eager_quantization: Run quantized operators, and divisions by one number, as torch computes them, instead of as
+            the official runtime does.
     """
 
     def __init__(self, *, eager_quantization: bool = False) -> None:
-        quantized = () if eager_quantization else quantized_kernels()
-        self._own = {kernel.name: kernel for kernel in (*own_kernels(), *quantized)}
+        official = () if eager_quantization else (*quantized_kernels(), *arithmetic_kernels())
+        self._own = {kernel.name: kernel for kernel in (*own_kernels(), *official)}
         self._found: dict[str, Kernel] = {}
         self._known: tuple[dict[str, list[str]], dict[str, list[str]]] | None = None
 

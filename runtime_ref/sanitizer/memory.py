@@ -89,10 +89,10 @@ def map_allocations(
     changed = {index for effect in effects for index in effect.writes}
     inputs = set(plan.inputs)
     places.state = {index for index in places.of if has_contents(plan, index)}
-    # A buffer of zeros has no contents in the file. Nothing computes into a buffer, it is written back.
+    # A buffer of zeros has no contents in the file. Nothing computes into a buffer without a name, it is written back.
     places.state |= {index for index in changed - outs - inputs - facts.rebound if index in places.of}
-    # One that is set to itself is never written to; its name shows what it is.
-    places.state |= {index for index in set(places.of) - outs - inputs - facts.rebound if _is_named(plan, index)}
+    # One that is set to itself is never written to, and one may be computed at its place; names show what they are.
+    places.state |= {index for index in set(places.of) - inputs - facts.rebound if _is_named(plan, index)}
     if views is not None:
         places.base = _followed(views, places)
     else:

@@ -10,6 +10,7 @@ from benchmarks.quantization.flows import FLOWS
 from benchmarks.quantization.ties import follow, probed
 
 from exirkit.fuzz import OfficialRuntime
+from exirkit.ir import register_quantized_decomposed
 
 pytestmark = pytest.mark.executorch
 
@@ -35,3 +36,39 @@ def test_integers_that_no_tie_explains_are_found() -> None:
     assert wrong.flipped >= 1
     assert wrong.from_tie > 0.4
     assert torch.equal(known.results[0], program.module()(*benchmark.inputs))
+
+
+@pytest.mark.parametrize("flow", ["dynamic", "int8 dynamic, int4 weights"])
+def test_zero_points_that_no_tie_explains_are_found(flow: str) -> None:
+    benchmark = build("mlp")
+    program = FLOWS[flow](benchmark)
+    probes, results = probed(program, benchmark.inputs, None)
+    integers = list(probes.module()(*benchmark.inputs)[results:])
+    assert follow(program, benchmark.inputs, integers).flipped == 0
+    # Of what a layer is given: its zero point first, then the integers.
+    assert integers[0].numel() < integers[1].numel()
+    integers[0].view(-1)[0] += 1
+    wrong = follow(program, benchmark.inputs, integers)
+    assert wrong.flipped >= 1
+    assert wrong.from_tie > 0.01
+
+
+def test_a_zero_point_at_a_tie_is_followed() -> None:
+    register_quantized_decomposed()
+    q = torch.ops.quantized_decomposed
+
+    class Chosen(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale, zero = q.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)
+            made = q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
+            return q.dequantize_per_tensor.tensor(made, scale, zero, -128, 127, torch.int8)
+
+    # In steps of one, zero is 27.5 steps below zero.
+    x = torch.tensor([-100.5, 154.5, 3.0, -7.0])
+    program = torch.export.export(Chosen(), (x,))
+    zero = int(q.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)[1])
+    for beside in (-28, -27, -26):
+        given = q.quantize_per_tensor(x, 1.0, beside, -128, 127, torch.int8)
+        ties = follow(program, (x,), [torch.tensor([beside]), given])
+        assert ties.flipped == (beside != zero)
+        assert (ties.from_tie < 1e-4) is (beside in (-28, -27))

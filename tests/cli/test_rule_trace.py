@@ -21,6 +21,15 @@ def fast(x, slope):
 def both():
     return torch.relu, lambda x: torch.clamp_min(x, 0), {"x": torch.ones(2, 3)}
 
+def same(x):
+    return x
+
+def last(x):
+    return x.permute(0, 2, 3, 1)
+
+def first(new):
+    return new.permute(0, 3, 1, 2)
+
 def wrong():
     return torch.relu
 '''
@@ -81,3 +90,15 @@ def test_wrong_usage(arguments: tuple[str, ...], code: int, said: str, invoke: I
     result = invoke(*arguments)
     assert said in result.stderr
     assert result.exit_code == code
+
+
+def test_rules_about_values_of_the_program(invoke: Invoke, tmp_path: Path) -> None:
+    about = ("rule", "from-trace", "functions.py:same", "--replace", "last", "--example", "x=f32 [2, 3, 4, 5]")
+    decided = ("--decide", "new_permute_dims=exact", "--decide", "new_permute_dims_2=exact", "-o", "book.yaml")
+    made = invoke(*about, "--root", "input", "--uses", "first", *decided)
+    assert made.exit_code == 0, made.stderr
+    assert invoke("rule", "check", "book.yaml", "--strict").exit_code == 0
+    without = invoke(*about, "--root", "input")
+    assert (without.exit_code, "EK266" in without.stderr, "`uses`" in without.stderr) == (2, True, True)
+    alone = invoke(*about, "--uses", "first")
+    assert (alone.exit_code, "--uses is for rules about values" in alone.stderr) == (2, True)

@@ -28,7 +28,28 @@ from exirkit.devtools import (
     MethodTestSuite,
     serialize_from_bundled_program_to_flatbuffer,
 )
-from exirkit.emit import read_data_file
+from exirkit.emit import (
+    AllocationEvent,
+    DebugEvent,
+    ExecutionTrace,
+    ProfileEvent,
+    ScalarType,
+    TraceAllocator,
+    TraceBool,
+    TraceDouble,
+    TraceEvent,
+    TraceFloat,
+    TraceInt,
+    TraceRun,
+    TraceTensor,
+    TraceTensorList,
+    TraceValue,
+    TraceValueType,
+    read_data_file,
+    read_trace,
+    trace_file,
+    traced_tensor,
+)
 from exirkit.ir import DiagnosticError, UsageError
 
 
@@ -68,6 +89,39 @@ def data_bytes() -> bytes:
     return data
 
 
+# The elements of the tensors of `trace`.
+DEBUG_BUFFER = bytes(range(64))
+
+
+def trace() -> ExecutionTrace:
+    """Return a trace with values of every kind."""
+    tensor = TraceTensor(scalar_type=ScalarType.FLOAT, sizes=[2, 3], strides=[3, 1], offset=16)
+    values = [
+        TraceValue(val=TraceValueType.TENSOR, tensor=tensor, output=TraceBool(bool_val=True)),
+        TraceValue(val=TraceValueType.TENSOR_LIST, tensor_list=TraceTensorList(tensors=[tensor, TraceTensor()])),
+        TraceValue(val=TraceValueType.INT, int_value=TraceInt(int_val=-(2**40))),
+        TraceValue(val=TraceValueType.FLOAT, float_value=TraceFloat(float_val=-0.0)),
+        TraceValue(val=TraceValueType.DOUBLE, double_value=TraceDouble(double_val=0.1)),
+        TraceValue(val=TraceValueType.BOOL, bool_value=TraceBool(bool_val=True)),
+    ]
+    events = [TraceEvent(debug_event=DebugEvent(instruction_id=at, debug_entry=one)) for at, one in enumerate(values)]
+    named = ProfileEvent(name="a", delegate_debug_id_str="b", delegate_debug_metadata=b"123", start_time=2**63)
+    events += [TraceEvent(profile_event=one) for one in (named, ProfileEvent(instruction_id=0, end_time=5))]
+    events.append(TraceEvent(allocation_event=AllocationEvent(allocator_id=3, allocation_size=2**40)))
+    run = TraceRun(name="Execute", allocators=[TraceAllocator(name="arena")], events=events)
+    return ExecutionTrace(run_data=[run, TraceRun(bundled_input_index=0)])
+
+
+def read_all_of_trace(data: bytearray) -> None:
+    """Read a trace with all its tensors."""
+    for run in read_trace(bytes(data)).run_data:
+        for event in run.events:
+            value = event.debug_event.debug_entry if event.debug_event is not None else None
+            if value is not None:
+                for tensor in [value.tensor, *(value.tensor_list.tensors if value.tensor_list else [])]:
+                    _values(lambda tensor=tensor: tensor and traced_tensor(tensor, DEBUG_BUFFER))  # type: ignore[misc]
+
+
 def read_bundle(data: bytearray) -> None:
     """Read a bundled program with all values of its test cases."""
     bundle = Bundle.read(bytes(data))
@@ -94,6 +148,7 @@ def _values(make: Callable[[], object]) -> None:
 
 FORMATS = {
     "bpte": Format(bundle_bytes, read_bundle),
+    "etdp": Format(lambda: trace_file(trace()).to_bytes(), read_all_of_trace),
     "ptd": Format(data_bytes, read_data),
 }
 

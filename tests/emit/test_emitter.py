@@ -408,7 +408,8 @@ class TestDebugging:
         output = emitted(Golden(), torch.rand(3, 4))
         count = len(plan_of(output).chains[0].instructions)
         assert list(output.debug_handle_map["forward"]) == list(range(count))
-        assert output.instruction_id_to_num_outs_map["forward"][3] == 2
+        # Readers take each entry for a call of a delegate.
+        assert output.instruction_id_to_num_outs_map == {"forward": {}}
         assert output.method_to_delegate_debug_id_map == {"forward": {}}
 
     def test_source_lines_on_request(self) -> None:

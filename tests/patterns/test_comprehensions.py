@@ -169,5 +169,5 @@ def test_explanation_names_what_is_expected() -> None:
     program = torch.export.export(other, (X, X.permute(2, 0, 1)))
     (node,) = explain_rule(rule, GraphEditor(program)).nodes
     assert node.mismatch is not None
-    assert node.mismatch.expected == "further elements are of another form"
+    assert node.mismatch.expected == "elements of one form"
     assert "aten.exp.default" in node.mismatch.found

@@ -266,3 +266,142 @@ def test_explanations_of_shipped_rules_agree_with_the_engine(name: str) -> None:
         fired += explanation.firing
     assert fired or name not in ("canonicalize", "algebra", "decompose", "fold")
     assert [one.name for one in editor.graph.nodes] == [one.name for one in program.graph.nodes]
+
+
+BOOK_OF_WORDS = """rulebook: 1
+attributes:
+  act: {lo: float, hi: float, key: LIMITS, means: "aten.clamp.default(result, lo, hi)"}
+tables:
+  swapped: {aten.le.Tensor: aten.ge.Tensor, aten.lt.Tensor: aten.gt.Tensor}
+rules:
+- id: attribute
+  vars: {x: "f32 [*S]", lo: float, hi: float}
+  match: return aten.clamp.default(x @ act(lo, hi), lo, hi)
+  replace: return x
+- id: chain
+  vars: {x: "f32 [*S]"}
+  match: |
+    l = aten.relu.default(x)
+    v = chain(l, [aten.view.default], users=1)
+    return aten.relu.default(v)
+  replace: return along(v, aten.relu.default(x))
+- id: users
+  vars: {x: "f32 [*S]", ks: floats}
+  match: |
+    d = aten.neg.default(x)
+    return *[aten.mul.Tensor(aten.exp.default(u), y) for u, y in zip(users(d), ys)]
+  replace: return *[aten.mul.Tensor(aten.exp.default(aten.neg.default(x)), y) for y in ys]
+- id: stored
+  vars: {c: "f32 [*S]"}
+  match: return stored(c)
+  replace: return stored(cast(c, f16))
+  uses: return aten._to_copy.default(new, dtype=f32)
+- id: table
+  vars: {f: op in swapped, x: "f32 [*S]", y: "f32 [*S]"}
+  match: return aten.logical_not.default(f(x, y))
+  replace: return aten.logical_not.default(swapped[f](y, x))
+- id: each
+  vars: {xs: "list of f32 [N, M]"}
+  match: return aten.cat.default([aten.neg.default(x) for x in xs], 0)
+  replace: return aten.neg.default(aten.cat.default(xs, 0))
+- id: input
+  vars: {x: "f32 [*S]"}
+  match: return input(x)
+  replace: return input(aten.neg.default(x))
+  uses: return aten.neg.default(new)
+- id: twice
+  vars: {x: "f32 [*S]"}
+  match: return aten.relu.default(aten.relu.default(x))
+  replace: return aten.relu.default(x)
+- id: bodies
+  vars: {c: "num []"}
+  graphs: bodies
+  match: return stored(c)
+  replace: return aten.full.default([], item(c), dtype=c.dtype)
+""".replace('x: "f32 [*S]", ks: floats}', 'x: "f32 [*S]", ys: "list of f32 [*S]"}')
+
+
+class Shared(torch.nn.Module):
+    c: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("c", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + self.c, x * self.c
+
+
+class Branches(torch.nn.Module):
+    c: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("c", torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.cond(x.sum() > 0, lambda x: x.relu().relu(), lambda x: x + self.c, (x,))
+        return found
+
+
+def shared_link(_: Any, x: torch.Tensor) -> Any:
+    moved = x.relu().view(2, 1)
+    return moved.relu(), moved.exp()
+
+
+def two_users(_: Any, x: torch.Tensor) -> Any:
+    y = x.neg()
+    return y.exp() * x, y.sin() * x
+
+
+def explain_word(word: str, program: Any) -> NodeExplanation:
+    model = program if isinstance(program, torch.nn.Module) else None
+    found = torch.export.export(model, (ones(2),)) if model is not None else None
+    editor = GraphEditor(found) if found is not None else exported(program, ones(2))
+    rule = parse_book(BOOK_OF_WORDS, "book.yaml").require_valid().rule(word)
+    return explain_rule(rule, editor, most=1).nodes[0]
+
+
+@pytest.mark.parametrize(("word", "program", "kind", "told"), [
+    ("attribute", lambda _, x: x.neg().clamp(0, 1), "attribute", "attribute act, in the metadata as 'LIMITS'"),
+    ("users", two_users, "operator", "a user of d is another call; `users(d)` is about all of them"),
+    ("stored", Shared(), "value", "or `shared: all`"),
+    ("table", lambda _, x: (x == x.neg()).logical_not(), "operator", "f: op in aten.le.Tensor, aten.lt.Tensor"),
+    ("each", lambda _, x: torch.cat([x.neg(), x.exp()], 0), "operator", "aten.neg.default"),
+])  # fmt: skip
+def test_words_of_patterns(word: str, program: Any, kind: str, told: str) -> None:
+    one = explain_word(word, program)
+    assert not one.fires
+    assert one.mismatch is not None
+    assert one.mismatch.kind == kind
+    assert told in one.diagnostic().render()
+
+
+def test_a_chain_that_something_else_uses() -> None:
+    rule = parse_book(BOOK_OF_WORDS, "book.yaml").require_valid().rule("chain")
+    editor = exported(shared_link, ones(2))
+    (one,) = explain_rule(rule, editor, "relu_1").nodes
+    assert one.mismatch is not None
+    assert one.mismatch.kind == "chain"
+    assert (
+        one.mismatch.expected == "a value that nothing else uses, or any number of calls behind it: aten.view.default"
+    )
+
+
+def test_values_of_the_interface_are_replaced_elsewhere() -> None:
+    one = explain_word("input", lambda _, x: x.neg())
+    assert one.fires
+    assert "only `ChangeInterface` applies it" in one.diagnostic().render()
+
+
+def test_bodies_of_control_flow_are_explained() -> None:
+    one = explain_word("twice", Branches())
+    assert one.fires
+    assert one.graph
+    assert f"twice fires at %{one.node} of {one.graph}" in one.diagnostic().render()
+    assert explain_word("bodies", Branches()).fires
+    rule = parse_book(BOOK_OF_WORDS, "book.yaml").require_valid().rule("bodies")
+    assert not explain_rule(rule, GraphEditor(torch.export.export(Shared(), (ones(2),)))).tried
+    inner = parse_book(BOOK_OF_WORDS, "book.yaml").require_valid().rule("twice")
+    editor = GraphEditor(torch.export.export(Branches(), (ones(2),)))
+    assert explain_rule(inner, editor, f"%{one.node}").nodes[0].node == one.node

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 from exirkit.ir import ModelError
-from exirkit.patterns import Equivalence, load_book, parse_book, rule_pages, shipped_books
-from exirkit.patterns.books.pages import Anchors, code, contract, plain, table
+from exirkit.patterns import Equivalence, load_book, parse_book, rule_pages, rulebook_schema, shipped_books
+from exirkit.patterns.books.pages import Anchors, table
+from exirkit.patterns.books.sentences import TOLD, code, contract, plain
+from exirkit.patterns.explain.mismatches import AT_A_TERM, EXPLAINED_ELSEWHERE
+from exirkit.patterns.syntax import terms
 
 RICH = """rulebook: 1
 doc: A book | with <b>everything</b>.
@@ -102,9 +107,256 @@ rules:
         "The uses of the old value get, from the `new` one",
         "return aten._to_copy.default(new, dtype=i64)\n",
         "Tensors that several calls use are replaced as well.",
-        "Only where bodies of control flow use the tensor.",
+        "Only where bodies of control flow use the tensor;",
     ):
         assert part in text, part
+
+
+PLAIN = """- id: it
+  vars: {x: "f32 [N, 4]"}
+  match: |
+    y = aten.relu.default(x)
+    return aten.relu.default(y)
+  replace: return aten.relu.default(x)
+"""
+CHANGED = {
+    # What stands in for a part of the plain rule, or after it; and what the page says then.
+    "RuleBook.namespace": ("rulebook: 1\n", "rulebook: 1\nnamespace: mine\n", "known elsewhere as `mine.ID`"),
+    "RuleBook.doc": ("rulebook: 1\n", "rulebook: 1\ndoc: Many rules.\n", "Many rules."),
+    "RuleBook.libraries": ("rulebook: 1\n", "rulebook: 1\nlibraries: [math]\n", "Imports `math`"),
+    "RuleBook.types": ("rulebook: 1\n", 'rulebook: 1\ntypes: {rows: "f32 [N]"}\n', "| `rows` | `f32 [N]` |"),
+    "RuleBook.macros": ("rulebook: 1\n", 'rulebook: 1\nmacros: {"m(t)": "aten.relu.default(t)"}\n', "| `m(t)` |"),
+    "RuleBook.tables": ("rulebook: 1\n", "rulebook: 1\ntables: {half: {f32: f16}}\n", "## Table half"),
+    "RuleBook.traits": ("rulebook: 1\n", "rulebook: 1\ntraits: {aten.relu.default: {pure: true}}\n", "properties of"),
+    "RuleBook.sets": ("rulebook: 1\n", "rulebook: 1\nsets: {all: {rules: [it]}}\n", "| `all` | `it` |"),
+    "Rule.doc": ("", "  doc: It is so.\n", "It is so."),
+    "Rule.tags": ("", "  tags: [one]\n", "Tags: `one`."),
+    "Rule.owner": ("", "  owner: Acme\n", "Owner: Acme."),
+    "Rule.since": ("", '  since: "1.2"\n', "Since 1.2."),
+    "Rule.links": ("", '  links: ["https://example.org"]\n', "See <https://example.org>"),
+    "Rule.kind": ("", "  kind: simplify\n", "| simplify |"),
+    "DialectScope.from": ("", "  dialect: {from: edge}\n", "Dialect: `edge`"),
+    "DialectScope.to": ("", "  dialect: {from: aten, to: edge}\n", "to `edge`"),
+    "Rule.unless": ("", "  unless: return aten.relu.default(aten.neg.default(_))\n", "Not where this matches"),
+    "Guard.expr": ("", "  where: N > 1\n", "`N > 1`"),
+    "Guard.kind": ("", '  where: {expr: "N > 1", kind: profit}\n', "without it it would be slower"),
+    "Guard.why": ("", '  where: {expr: "N > 1", why: rows are joined}\n', "rows are joined"),
+    "Guard.assume": ("", '  where: {expr: "N > 1", assume: true}\n', "asserted at run time"),
+    "Rule.let": ("", "  let: k = 2.0\n", "Computes once, from constants"),
+    "Case.when": (
+        "replace: return",
+        'replace:\n  - {when: "N == 1", replace: return x}\n  - replace: return',
+        "If `N == 1`",
+    ),
+    "Case.let": ("replace: return", "replace:\n  - let: k = 2.0\n    replace: return", "k = 2.0"),
+    "Rule.keep": ("", "  keep: [y]\n", "May stay for other users: `y`."),
+    "MetadataPolicy.anchor": ("", "  meta: {anchor: y}\n", "source line of `y`"),
+    "MetadataPolicy.debug": ("", "  meta: {debug: root}\n", "answer for the replaced calls only"),
+    "MetadataPolicy.tags": ("", "  meta: {tags: {where: npu}}\n", "marked `where` = npu"),
+    "Rule.gen": ("", '  gen: "N > 1"\n', "Trials keep to `N > 1`."),
+    "Rule.priority": ("", "  priority: 3\n", "Priority 3."),
+    "Rule.group": ("", "  group: pairs\n", "Group `pairs`."),
+    "Rule.phase": ("", "  phase: 2\n", "Phase 2"),
+    "Rule.measure": ("", "  measure: weight\n", "Ends by: weight."),
+    "Bound.bound": ("", "  measure: {bound: 7}\n", "at most 7 times in a row"),
+    "Rule.choose": ("", "  choose: cost\n", "says that it gains"),
+    "Rule.tune": ("", "  tune: {T: [4, 2]}\n", "`T` is one of 4, 2"),
+    "Rule.recursive": ("", "  recursive: true\n", "its own results"),
+    "Rule.varying": ("", "  varying: [N]\n", "where `N` vary at run time"),
+    "Rule.quantized": ("", "  quantized: {x: per_tensor, result: per_tensor}\n", "`x` per\\_tensor"),
+    "Equivalence.mode": ("", "  equiv: {mode: exact}\n", "bit for bit"),
+    "Equivalence.rtol": ("", "  equiv: {rtol: 0.5}\n", "relative 0.5"),
+    "Equivalence.atol": ("", "  equiv: {atol: 0.5}\n", "absolute 0.5"),
+    "Equivalence.lsb": ("", "  equiv: {lsb: 2}\n", "2 steps of an integer"),
+    "Equivalence.lhs_nan": ("", "  equiv: {lhs_nan: any}\n", "may give anything"),
+    "Equivalence.strides": ("", "  equiv: {strides: true}\n", "layout in memory"),
+    "Equivalence.values": ("", "  equiv: {values: normal}\n", "for infinities and NaN"),
+    "Equivalence.rng": ("", "  equiv: {rng: any}\n", "Random numbers"),
+    "Equivalence.why": ("", "  equiv: {atol: 0.5, why: it rounds}\n", "it rounds"),
+    "Verification.trials": ("", "  verify: {trials: 77}\n", "Tried 77 times."),
+    "Verification.values": ("", "  verify: {values: boundary}\n", "Tried on boundary values."),
+    "Verification.dims": ("", "  verify: {dims: [1, 5]}\n", "sizes 1, 5."),
+    "Verification.examples": ("", "  verify: {examples: [{symbols: {N: 1}}]}\n", "1 examples"),
+    "Skip.what": ("", "  verify: {skip: [{what: a literal, why: it is so}]}\n", "a literal"),
+    "Skip.why": ("", "  verify: {skip: [{what: a literal, why: it is so}]}\n", "it is so"),
+}
+ELSEWHERE = {
+    "RuleBook.rulebook": "the version of the language",
+    "RuleBook.imports": "needs a second file: test_book_with_imports",
+    "RuleBook.ops": "RICH",
+    "RuleBook.attributes": "WORDS",
+    "RuleBook.rules": "every rule has a heading",
+    **dict.fromkeys(("AttributeDefinition.key", "AttributeDefinition.means", "AttributeDefinition.doc"), "WORDS"),
+    **dict.fromkeys(("OperatorDefinition.schema", "OperatorDefinition.define", "OperatorDefinition.doc"), "RICH"),
+    "OperatorDefinition.traits": "what the engine asks, not what the operator means",
+    "OperatorDefinition.out_variant": "what the exporter registers",
+    "OperatorDefinition.cost": "a number for the choice by cost",
+    "OperatorDefinition.registered_by": "who registers it makes no difference to rules",
+    **dict.fromkeys(("Rule.id", "Rule.vars", "Rule.match", "Rule.replace", "Case.replace"), "on every page"),
+    **dict.fromkeys(("Rule.uses", "Rule.shared", "Rule.graphs"), "test_rules_about_values_of_the_program"),
+    **dict.fromkeys(("Rule.where", "Rule.dialect", "Rule.meta", "Rule.equiv", "Rule.verify"), "their own keys are"),
+    "MetadataPolicy.module_stack": "it has one value",
+    **dict.fromkeys(("Example.symbols", "Example.values", "Example.fires"), "how many there are is said"),
+    "Verification.skip": "its own keys are",
+    "Verification.tier": "how thorough the check is, not what the rule means",
+    "RuleSet.rules": "RICH",
+    **dict.fromkeys((f"RuleSet.{key}" for key in ("exclude", "strategy", "bound", "requires", "ensures")), "of a run"),
+}
+
+
+@pytest.mark.parametrize("key", CHANGED)
+def test_each_key_is_explained(key: str) -> None:
+    old, new, said = CHANGED[key]
+    usual = f"rulebook: 1\nrules:\n{PLAIN}"
+    changed = usual.replace(old, new, 1) if old else usual + new
+    assert said not in page(usual)
+    assert said in page(changed)
+
+
+def test_no_key_of_the_schema_is_forgotten() -> None:
+    schema = rulebook_schema()
+    models = {"RuleBook": schema, **schema["$defs"]}
+    keys = {f"{name}.{key}" for name, model in models.items() for key in model.get("properties", {})}
+    assert keys == set(CHANGED) | set(ELSEWHERE)
+    assert not set(CHANGED) & set(ELSEWHERE)
+
+
+def test_book_with_imports(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("rulebook: 1\n")
+    (tmp_path / "rich.yaml").write_text(f"rulebook: 1\nimports: [other.yaml]\nrules:\n{PLAIN}")
+    assert "Uses what `other.yaml` define." in rule_pages([load_book(str(tmp_path / "rich.yaml"))])["rich.md"]
+
+
+WORDS = """rulebook: 1
+attributes:
+  act: {lo: float, hi: float, key: LIMITS, means: "aten.clamp.default(result, lo, hi)", doc: Its limits.}
+tables:
+  swapped: {aten.le.Tensor: aten.ge.Tensor, aten.lt.Tensor: aten.gt.Tensor}
+rules:
+- id: chain
+  vars: {x: "f32 [*S]"}
+  match: |
+    l = aten.relu.default(x)
+    v = chain(l, [aten.view_copy.default], users=1)
+    return aten.relu.default(v)
+  where: ["links(v) > 0", "no(l, act)"]
+  replace: return along(v, aten.relu.default(x))
+  keep: {act: last}
+- id: users
+  vars: {x: "f32 [*S]", ks: floats}
+  match: |
+    d = aten.neg.default(x)
+    return *[aten.mul.Scalar(u, k) for u, k in zip(users(d), ks)]
+  replace: return *[aten.mul.Scalar(x, -k) for k in ks]
+- id: some
+  vars: {x: "f32 [*S]"}
+  match: return *[aten.abs.default(aten.neg.default(u)) for u in some(users(x))]
+  replace: return aten.abs.default(x)
+- id: each
+  vars: {xs: "list of any [*S]", p: "perm of S", d: "axis of S"}
+  match: return aten.cat.default([aten.permute_copy.default(x, p) for x in xs], d)
+  replace: return aten.permute_copy.default(aten.cat.default(xs, p[d]), p)
+- id: splat
+  vars: {x: "f32 [*S]", xs: "list of f32 [*T]"}
+  match: return aten.cat.default([*xs, x], 0)
+  replace: return aten.cat.default([*xs, x], 0)
+- id: read
+  vars: {x: "f32 [*S]", lo: float, hi: float}
+  match: |
+    y = aten.neg.default(x) @ act(lo, hi)
+    return aten.relu.default(y)
+  where: "attr(y, act).lo >= 0.0"
+  replace: return aten.neg.default(x) @ act(lo, hi)
+- id: swap
+  vars: {f: op in swapped, x: "f32 [*S]", y: "f32 [*S]"}
+  match: return f(x, y)
+  replace: return swapped[f](y, x)
+- id: maybe
+  vars: {x: "f32 [*S]", k: "float"}
+  match: return aten.relu.default(opt(aten.mul.Scalar(x, k)))
+  replace: return aten.relu.default(x)
+- id: either
+  vars: {x: "f32 [*S]"}
+  match: |
+    y = alt(a=aten.neg.default(x), b=aten.abs.default(x))
+    return aten.relu.default(y)
+  replace: return aten.relu.default(x)
+- id: through
+  vars: {x: "f32 [*S]"}
+  match: return aten.relu.default(thru(aten.relu.default(x), [aten.clone.default]))
+  replace: return aten.relu.default(x)
+- id: range
+  vars: {x: "f32 [*S]"}
+  match: return aten.relu.default(x)
+  where: range(x).lo >= 0
+  replace: return x
+- id: loop
+  vars: {x: "f32 [*S]", dims: "axes of x"}
+  match: return aten.amax.default(x, dims, True)
+  replace: |
+    y = x
+    for d in dims: y = aten.amax.default(y, [d], True)
+    return y
+- id: traced
+  vars: {x: "f32 [N, K]", y: "f32 [K, M]"}
+  match: return aten.mm.default(x, y)
+  replace: return traced(aten.einsum.default("ij,jk->ik", [x, y]))
+- id: input
+  vars: {x: "i64 in [-9, 9] [*S]"}
+  match: return input(x)
+  replace: return input(aten._to_copy.default(x, dtype=i32))
+  uses: return aten._to_copy.default(new, dtype=i64)
+- id: output
+  vars: {y: "bool [*S]"}
+  match: return output(y)
+  replace: return output(aten._to_copy.default(y, dtype=u8))
+  uses: return aten._to_copy.default(new, dtype=bool)
+"""
+
+
+def test_each_word_is_explained() -> None:
+    text = page(WORDS)
+    for part in (
+        "## Attribute act",
+        "Stands in the metadata as `LIMITS`; the value of the call is `aten.clamp.default(result, lo, hi)`.",
+        "`v` is any number of calls behind `l`, none included, of `aten.view_copy.default`; nothing else uses",
+        "`along(v, e)` makes",
+        "`links(v)` is",
+        "`no(y, act)` holds",
+        "Attribute `act` of matched calls: the result gets that of the last of them.",
+        "Every user of `d` is of this form",
+        "Those users of `x` that are of this form",
+        "Every element of `xs` is of one form.",
+        "`xs` is any number of elements",
+        "`y` has attribute `act` with `lo`, `hi`.",
+        "`attr(y, act)` is",
+        "`f` stands for an operator",
+        "Table `swapped` is asked",
+        "The call of `aten.mul.Scalar` may be missing",
+        "One of several calls, `a`, `b`; `y.alt` says which.",
+        "Calls of `aten.clone.default` are looked through.",
+        "`range(x)` is what analyses",
+        "The loop `for d in dims` makes one turn",
+        "`traced(call)` is what torch",
+        "It is about what callers give",
+        "It is about what callers get",
+    ):
+        assert part in text, part
+
+
+def test_no_kind_of_term_is_forgotten() -> None:
+    kinds = {one for alias in (terms.Part, terms.Term) for one in _members(alias)}
+    simple = {
+        terms.Variable, terms.Symbol, terms.Element, terms.Anything, terms.Literal, terms.Computed, terms.Sequence,
+        terms.Call, terms.Item,
+    }  # fmt: skip
+    assert kinds == set(TOLD) | simple
+    assert kinds == set(AT_A_TERM) | {getattr(terms, name) for name in EXPLAINED_ELSEWHERE}
+
+
+def _members(alias: Any) -> Iterator[type]:
+    for one in get_args(alias):
+        yield from _members(one) if get_args(one) else (one,)
 
 
 def test_pages_of_the_shipped_books() -> None:

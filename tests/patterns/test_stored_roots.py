@@ -195,7 +195,7 @@ def test_explain_says_why_not() -> None:
     for node, expected in (("b_once", "shared: all"), ("b_count", "writes to it"), ("b_large", "does not hold")):
         mismatch = reasons[node]
         assert mismatch is not None
-        assert expected in f"{mismatch.expected} {mismatch.found}"
+        assert expected in f"{mismatch.message} {mismatch.expected} {mismatch.found}"
 
 
 def test_bodies_use_what_the_program_stores() -> None:

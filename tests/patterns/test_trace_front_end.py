@@ -8,8 +8,8 @@ import pytest
 import torch
 from tests.patterns.exported_programs import exported, targets
 
-from exirkit import to_edge
-from exirkit.ir import UsageError
+from exirkit import ChangeInterface, to_edge
+from exirkit.ir import GraphEditor, UsageError, copy_program
 from exirkit.passes import decomposition_passes, run_passes
 from exirkit.patterns import RuleEngine, check_book, parse_book, trace_rule
 
@@ -230,7 +230,7 @@ CAPTURED = torch.tensor([1.0, 2.0, 3.0])
         (captures, torch.abs, "uses a tensor"),
         (branches, torch.abs, "torch.export failed"),
         (torch.abs, lambda x: x.add_(1), "writes to a tensor"),
-        (lambda x: x, torch.abs, "has to be computed"),
+        (lambda x: x, torch.abs, "root stored, input or output"),
         (torch.abs, lambda x: 3, "the replacement cannot be part of a rule"),
         (lambda x: torch.ones(3), torch.abs, "does not use its argument 'x'"),
     ],
@@ -252,3 +252,95 @@ def test_special_numbers_and_names() -> None:
     made = traced(pattern, torch.abs, decide=decide)
     (rule,) = parse_book(made.text).require_valid().rules
     assert "clamp.default(x, -inf, inf), memory_format=contiguous_format" in rule.rule.match
+
+
+def same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 2, 3, 1)
+
+
+def channels_first(new: torch.Tensor) -> torch.Tensor:
+    return new.permute(0, 3, 1, 2)
+
+
+def to_ints(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.int32)
+
+
+def to_longs(new: torch.Tensor) -> torch.Tensor:
+    return new.to(torch.int64)
+
+
+class Stored(torch.nn.Module):
+    indices: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("indices", torch.tensor([[1, 0, 2]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.gather(1, self.indices)
+
+
+def about(root: str, replacement: Any, uses: Any, x: torch.Tensor, **decide: str) -> Any:
+    return trace_rule(same, replacement, {"x": x}, rule_id="mine.value", root=root, uses=uses, decide=decide)
+
+
+def test_a_rule_about_an_input() -> None:
+    x = torch.randn(2, 3, 4, 5)
+    exact = {"new_permute_dims": "exact", "new_permute_dims_2": "exact"}
+    made = about("input", channels_last, channels_first, x, **exact)
+    assert made.rule.match == "return input(x)\n"
+    assert made.rule.uses == "return aten.permute.default(new, [0, 3, 1, 2])\n"
+    assert made.rule.measure == "once"
+    book = parse_book(made.text).require_valid()
+    assert check_book(book, trials=20).is_accepted
+    edge = to_edge(torch.export.export(torch.nn.Conv2d(3, 6, 1), (x,)))
+    changed = edge.transform([ChangeInterface(book.rules)]).exported_program()
+    before = edge.exported_program().module()(x)
+    torch.testing.assert_close(changed.module()(channels_last(x).contiguous()), before)
+
+
+def test_a_rule_about_a_stored_tensor() -> None:
+    x = torch.ones(1, 3, dtype=torch.int64)
+    undecided = about("stored", to_ints, to_longs, x).undecided
+    made = about("stored", to_ints, to_longs, x, **dict.fromkeys(undecided, "exact"))
+    assert made.rule.replace == "return stored(cast(x, i32))\n"
+    assert made.rule.measure is None
+    # What the trace does not know, the check finds: not all integers are small.
+    book = parse_book(made.text).require_valid()
+    assert not check_book(book, trials=40).is_accepted
+    guarded = made.text.replace("  replace:", "  where: in_range(x, -2147483648, 2147483647)\n  replace:")
+    book = parse_book(guarded).require_valid()
+    verdict = check_book(book, trials=40)
+    assert verdict.is_accepted, [one.render() for each in verdict.rules for one in each.found]
+    given = torch.randn(1, 3)
+    editor = GraphEditor(copy_program(torch.export.export(Stored(), (given,))))
+    assert RuleEngine(book.rules).run(editor).journal
+    assert [one.dtype for one in editor.program.state_dict.values()] == [torch.int32]
+    torch.testing.assert_close(editor.program.module()(given), Stored()(given))
+
+
+@pytest.mark.parametrize(("root", "replacement", "uses", "said"), [
+    ("input", channels_last, None, "its result is f32 [2, 4, 5, 3], and the value f32 [2, 3, 4, 5]"),
+    ("input", channels_last, channels_last, "`uses` cannot be part of a rule: its result is f32 [2, 5, 3, 4]"),
+    ("constant", channels_last, channels_first, "it is one of stored, input, output"),
+    ("output", lambda x: (x, x), None, "its result is not one tensor"),
+    ("stored", torch.abs, None, "no word computes aten.abs.default"),
+    ("output", torch.abs, lambda new: new + CAPTURED.sum(), "uses a tensor"),
+])  # fmt: skip
+def test_functions_that_cannot_be_about_values(root: str, replacement: Any, uses: Any, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        about(root, replacement, uses, torch.randn(2, 3, 4, 5))
+    assert error.value.code == "EK266"
+    assert said in str(error.value)
+
+
+def test_a_pattern_about_a_value_computes_nothing() -> None:
+    with pytest.raises(UsageError, match="returns its argument 'x' as it is"):
+        trace_rule(torch.abs, torch.abs, {"x": X}, rule_id="mine.value", root="input")
+    with pytest.raises(UsageError, match="has one argument, a tensor"):
+        trace_rule(same, torch.abs, {"x": X, "k": 2}, rule_id="mine.value", root="input")

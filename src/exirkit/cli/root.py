@@ -26,8 +26,10 @@ from .errors import failure_of, report_failure, wants_traceback
 INTERRUPTED = 130
 
 _ORDER = (
-    *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "memory", "size", "diff", "oplist"),
-    *("partition", "new-backend", "bundle", "migrate", "demo", "explain", "rule", "propagation", "quantizer", "fuzz"),
+    *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "report", "memory", "size", "diff", "oplist"),
+    *("weights", "partition", "new-backend", "bundle", "bundle-failure", "replay", "migrate", "demo"),
+    *("explain", "rule", "propagation"),
+    *("quantizer", "quantization", "fuzz"),
 )
 
 _EPILOG = (

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .managers import EdgeProgramManager as EdgeProgramManager
     from .managers import ExecutorchProgramManager as ExecutorchProgramManager
     from .managers import kernels_of as kernels_of
+    from .program_bundle import BundledPrograms as BundledPrograms
+    from .program_bundle import read_bundle as read_bundle
+    from .program_bundle import write_bundle as write_bundle
+    from .weights import with_weights as with_weights
 
 # Fetched on first use: what lowers imports every other room.
 _HOMES = {
@@ -25,13 +29,17 @@ _HOMES = {
     "BackendWithCompilerDemo": "demo_backend",
     "EdgeProgramManager": "managers",
     "ExecutorchProgramManager": "managers",
+    "BundledPrograms": "program_bundle",
     "LoweredBackendModule": "delegation",
     "ReferenceBackend": "demo_backend",
     "cheap_tracing": "cheap_tracing",
     "kernels_of": "managers",
     "lower_to_backends": "lowering",
+    "read_bundle": "program_bundle",
     "to_backend": "delegation",
     "to_edge_keeping_whole": "lowering",
+    "write_bundle": "program_bundle",
+    "with_weights": "weights",
 }
 
 

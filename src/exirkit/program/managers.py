@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from exirkit.devtools import ETRecord
 from exirkit.emit import (
     EmitterOutput,
     FileImage,
@@ -63,6 +64,7 @@ from exirkit.verifiers import KernelTable, check_edge_program, check_kernels, ch
 
 from .delegation import delegated_methods
 from .external_constants import file_of_constant, has_external_constants, mark_external_constants
+from .in_place import in_place_settings
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 Progress = Callable[[str], None]
@@ -90,17 +92,6 @@ def method_of(programs: Mapping[str, ExportedProgram], name: str) -> ExportedPro
         known = ", ".join(sorted(programs))
         raise UsageError(Diagnostic.of("EK703", f"there is no method {name}", notes=(f"methods: {known}",)))
     return programs[name]
-
-
-def reject(value: Any, option: str) -> None:
-    """Raise EK701 if an option that is not supported yet was given a value."""
-    if value:
-        raise not_yet(option)
-
-
-def not_yet(what: str) -> UsageError:
-    """Return the error EK701: documented, and not supported yet."""
-    return UsageError(Diagnostic.of("EK701", f"{what} is not supported yet"))
 
 
 def say(progress: Progress | None, line: str) -> None:
@@ -355,6 +346,7 @@ class ExecutorchProgramManager(_Methods):
             file_of_constant=file_of_constant(self._config),
         )
         self._image: PteImage | None = None
+        self._recorded: dict[str, ExportedProgram] | None = None
 
     @property
     def executorch_program(self) -> Program:
@@ -373,7 +365,7 @@ class ExecutorchProgramManager(_Methods):
 
     @property
     def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
-        """For each method, how many results its instructions have, by index."""
+        """For each method, how many results its calls of delegates have, by index of the instruction."""
         return self._output.instruction_id_to_num_outs_map
 
     @property
@@ -440,13 +432,20 @@ class ExecutorchProgramManager(_Methods):
         """
         print_program(self._output.program, verbose=verbose, out=out)
 
-    def get_etrecord(self) -> Any:
-        """Raise: there is no record.
+    def get_etrecord(self) -> ETRecord:
+        """Return the record of the lowering: which nodes of the Edge programs are behind each instruction.
 
         Raises:
-            UsageError: EK701, records are not supported yet.
+            UsageError: EK746, `to_edge` was not told to keep what that needs.
         """
-        raise not_yet("get_etrecord")
+        if self._recorded is None:
+            raise UsageError(Diagnostic.of("EK746", "nothing was recorded while this program was lowered"))
+        return ETRecord(
+            self._recorded,
+            debug_handle_map=self.debug_handle_map,
+            delegate_map=self.delegate_map,
+            instruction_id_to_num_outs_map=self.instruction_id_to_num_outs_map,
+        )
 
     def _data_files(self) -> Iterator[tuple[str, FileImage]]:
         for name, entries in sorted(self._output.external_data.items()):
@@ -494,6 +493,7 @@ class EdgeProgramManager(_Methods):
         self._preserve_ops = list(preserve_ops or ())
         self._programs = by_method(edge_programs)
         self._config_methods = dict(constant_methods or {})
+        self._recorded: dict[str, ExportedProgram] | None = None
         clash = set(self._programs) & set(self._config_methods)
         if clash:
             raise UsageError(Diagnostic.of("EK702", f"{sorted(clash)[0]} names both a program and a constant method"))
@@ -523,9 +523,13 @@ class EdgeProgramManager(_Methods):
         else:
             chosen = dict.fromkeys(self._programs, passes)
         changed = {name: apply_user_passes(program, chosen[name]) for name, program in self._programs.items()}
-        return EdgeProgramManager(
+        # A program with delegates is not recorded: the one before has the calls that they hide.
+        is_delegated = self._recorded is not None and self._recorded is not self._programs
+        made = EdgeProgramManager(
             changed, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
         )
+        made._recorded = self._recorded if is_delegated or self._recorded is None else made._programs
+        return made
 
     def to_backend(self, partitioner: Partitioner | Mapping[str, Partitioner]) -> EdgeProgramManager:
         """Delegate parts of the programs to backends.
@@ -542,9 +546,16 @@ class EdgeProgramManager(_Methods):
             method_of(self._programs, name)
         made = delegated_methods(self._programs, chosen)
         config = replace(self.compile_config, _check_ir_validity=False)
-        return EdgeProgramManager(
+        delegated = EdgeProgramManager(
             made, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
         )
+        delegated._recorded = self._recorded
+        return delegated
+
+    def recording(self) -> EdgeProgramManager:
+        """Return this manager, which from here on keeps what `get_etrecord` needs after lowering."""
+        self._recorded = self._programs
+        return self
 
     def to_executorch(
         self,
@@ -568,11 +579,10 @@ class EdgeProgramManager(_Methods):
                 EK360), ... What can be known of all methods before work begins is listed at once.
             ContractError: A pass or a planner broke its word.
             UsageError: EK705, the pipeline does not lead from Edge to ExecuTorch; EK769, `external_constants` returns
-                something else than the name of a file.
+                something else than the name of a file; EK763, `reinplace_extra_ops` has an operator that cannot write
+                in place.
         """
         config = config or ExecutorchBackendConfig()
-        for option in ("run_reinplace_pass", "reinplace_extra_ops"):
-            reject(getattr(config, option), f"ExecutorchBackendConfig.{option}")
         check_optimization(config)
         kernels = kernels_of(target_of(config))
         pipeline = pipeline_between(pipeline, "to_executorch")
@@ -583,15 +593,19 @@ class EdgeProgramManager(_Methods):
         if has_external_constants(config):
             programs = mark_external_constants(programs, config)
         planners = {name: _planner(config, name) for name in programs}
+        in_place = in_place_settings(config, kernels)
         settings = {
-            name: {**edge_settings(self.compile_config), **executorch_settings(config, planner)}
+            name: {**edge_settings(self.compile_config), **executorch_settings(config, planner), **in_place}
             for name, planner in planners.items()
         }
         if config.do_quant_fusion_and_const_prop:
             fusion = Pipeline.shipped("quant_fusion")
             programs = {name: fusion.run(one, settings=settings[name]).program for name, one in programs.items()}
         if config.optimization_level:
-            programs = {name: _with_quantized_kernels(one, kernels) for name, one in programs.items()}
+            packs = config.optimization_level == 2 and config.optimize_for == "size"
+            programs = {
+                name: _with_quantized_kernels(one, kernels, packs_weights=packs) for name, one in programs.items()
+            }
         programs = {name: _without_library_operators(one, settings[name]) for name, one in programs.items()}
         for planner, names in _by_planner(planners).items():
             if planner.share_mutable_buffers:
@@ -612,7 +626,9 @@ class EdgeProgramManager(_Methods):
         finalize_methods(lowered, planners)
         for planner in _by_planner(planners):
             planner.run_multimethod()
-        return ExecutorchProgramManager(lowered, self._config_methods, config)
+        made = ExecutorchProgramManager(lowered, self._config_methods, config)
+        made._recorded = self._recorded
+        return made
 
 
 def _attributes(program: ExportedProgram) -> list[Diagnostic]:
@@ -628,11 +644,14 @@ def _errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     return [one for one in findings if one.severity == "error"]
 
 
-def _with_quantized_kernels(program: ExportedProgram, kernels: KernelTable | None) -> ExportedProgram:
+def _with_quantized_kernels(
+    program: ExportedProgram, kernels: KernelTable | None, *, packs_weights: bool
+) -> ExportedProgram:
     """Return a program whose quantized tables and blocks are read by the kernels for that, if the target has them."""
     if kernels is None or not kernels.has("quantized_decomposed::embedding_byte.out"):
         return program
-    passes = [FuseQuantizedEmbeddings()] if has_quantized_embeddings(program) else []
+    found = has_quantized_embeddings(program, packs_weights=packs_weights)
+    passes = [FuseQuantizedEmbeddings(packs_weights=packs_weights)] if found else []
     if not has_quantized_blocks(program):
         return apply_user_passes(program, passes) if passes else program
     return apply_user_passes(program, [*passes, UseQuantizedKernels()])

@@ -1,4 +1,4 @@
-"""What a program looks like: the map of its memory, and what takes space in it."""
+"""What a program looks like: memory, sizes, noise of quantization, and what each pass of its lowering did."""
 
 from .memory_map import ArenaMap as ArenaMap
 from .memory_map import MappedValue as MappedValue
@@ -12,7 +12,20 @@ from .memory_map import live_bytes as live_bytes
 from .memory_map import memory_map_of_file as memory_map_of_file
 from .memory_map import memory_map_of_manager as memory_map_of_manager
 from .memory_map import method_names as method_names
+from .noise_page import quantization_page as quantization_page
 from .page import memory_map_page as memory_map_page
+from .report import LoweringRecord as LoweringRecord
+from .report import Measured as Measured
+from .report import RecordedStage as RecordedStage
+from .report import ReportOptions as ReportOptions
+from .report import StageChanges as StageChanges
+from .report import changes_between as changes_between
+from .report import read_overlay as read_overlay
+from .report import report_document as report_document
+from .report import report_page as report_page
+from .report import times_of_trace as times_of_trace
+from .report import versions as versions
+from .report import write_report as write_report
 from .sizes import ProgramSizes as ProgramSizes
 from .sizes import SizeEntry as SizeEntry
 from .sizes import program_sizes as program_sizes

@@ -52,11 +52,13 @@ class Step(_Part):
         text: What it is in short: the name of its operator, `move`, `jump`, `free`, or a delegate.
         source: The line of the model that it comes from, as `file.py:12 in forward:  code`, if that is known.
         module: Path of the module that it comes from, if that is known.
+        node: Name of the node that it comes from, if that is known.
     """
 
     text: str
     source: str | None = None
     module: str | None = None
+    node: str | None = None
 
 
 class MappedValue(_Part):
@@ -440,7 +442,7 @@ def steps_of(plan: ExecutionPlan, names: MethodNames) -> tuple[list[Step], list[
             steps.append(Step(text=text, source=source))
             nodes.append(None)
         else:
-            steps.append(Step(text=text, source=origin.source or source, module=origin.module))
+            steps.append(Step(text=text, source=origin.source or source, module=origin.module, node=origin.name))
             nodes.append(origin.name)
     return steps, nodes
 

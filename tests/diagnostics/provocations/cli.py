@@ -14,9 +14,11 @@ from typer.main import get_command
 from exirkit import Diagnostic, ExecutorchBackendConfig, MemoryPlanningPass, generate_memory_trace, to_edge
 from exirkit.cli import mobilenet_v2
 from exirkit.cli.app import app
+from exirkit.cli.commands.bundle_failure import bundle_failure
 from exirkit.cli.commands.compare import describe_failure, describe_missing, describe_runtime, describe_step
 from exirkit.cli.commands.demo import run_demo
 from exirkit.cli.commands.explain import code_text
+from exirkit.cli.commands.replay import replay
 from exirkit.cli.commands.verify import verify_file
 from exirkit.cli.console import Steps
 from exirkit.cli.errors import CommandError, failure_of
@@ -34,6 +36,8 @@ from exirkit.fuzz.comparison import (
     WrongStep,
 )
 from exirkit.patterns import Application
+from exirkit.program import read_bundle, with_weights, write_bundle
+from exirkit.visualization import read_overlay
 
 
 class Double(torch.nn.Module):
@@ -47,16 +51,17 @@ def exported() -> torch.export.ExportedProgram:
     return torch.export.export(Double(), (torch.ones(2),))
 
 
-@provokes("EK701")
-def etrecord(_: Path) -> None:
-    to_edge(exported(), generate_etrecord=True)
-
-
 @provokes("EK769")
 def data_file_in_a_folder(_: Path) -> None:
     config = ExecutorchBackendConfig(external_constants=lambda _node: "weights/first")
     linear = torch.nn.Linear(2, 2)
     to_edge(torch.export.export(linear, (torch.ones(1, 2),))).to_executorch(config)
+
+
+@provokes("EK790")
+def weights_of_another_model(_: Path) -> None:
+    linear = torch.nn.Linear(2, 2)
+    with_weights({"forward": torch.export.export(linear, (torch.ones(1, 2),))}, {"weight": torch.ones(3, 2)})
 
 
 @provokes("EK702")
@@ -79,6 +84,56 @@ def trace_without_planned_memory(scratch: Path) -> None:
     planning = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
     lowered = to_edge(exported()).to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
     generate_memory_trace(lowered, scratch / "trace.json")
+
+
+@provokes("EK770")
+def times_that_are_a_list(scratch: Path) -> None:
+    path = scratch / "times.json"
+    path.write_text("[1, 2]")
+    read_overlay(path)
+
+
+class Sparse(torch.nn.Module):
+    """A model with a sparse buffer, which has no plain bytes."""
+
+    table: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.eye(2).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+
+@provokes("EK771")
+def bundle_with_a_sparse_tensor(scratch: Path) -> None:
+    write_bundle(scratch / "bundle.zip", {"forward": torch.export.export(Sparse(), (torch.ones(2),))})
+
+
+@provokes("EK772")
+def bundle_that_is_a_text(scratch: Path) -> None:
+    path = scratch / "bundle.zip"
+    path.write_text("no bundle")
+    read_bundle(path)
+
+
+def model_file(scratch: Path) -> str:
+    path = scratch / "models.py"
+    path.write_text("import torch\n\n\ndef make():\n    return torch.nn.ReLU(), (torch.ones(2),)\n")
+    return f"{path}:make"
+
+
+@provokes("EK773")
+def bundle_of_no_failure(scratch: Path) -> None:
+    bundle_failure(model_file(scratch), scratch / "bundle.zip")
+
+
+@provokes("EK774")
+def replay_without_passes(scratch: Path) -> None:
+    facts = {"options": {"passes": ["mine:Pass"]}, "runs": 1, "seed": 0}
+    write_bundle(scratch / "bundle.zip", {"forward": exported()}, facts=facts)
+    replay(scratch / "bundle.zip")
 
 
 @provokes("EK704")

@@ -16,7 +16,7 @@ from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.fuzz import OfficialRuntime
 from exirkit.ir import operator_name, register_quantized_decomposed
 from exirkit.passes import has_quantized_blocks
-from exirkit.runtime_ref import Runtime
+from exirkit.runtime_ref import OperatorRegistry, Runtime
 
 pytestmark = pytest.mark.executorch
 register_quantized_decomposed()
@@ -117,6 +117,22 @@ def test_dynamic_activations_with_weights_of_four_bits(rows: bool, official_runt
     check(program, [x], official_runtime, *kernels)
 
 
+def test_weights_of_four_bits_are_packed_for_size(official_runtime: OfficialRuntime) -> None:
+    program, x = torchao_model(four_bits, rows=False)
+    files = {}
+    for kind in ("speed", "size"):
+        files[kind], calls = lowered(program, 2, optimize_for=kind)
+        assert ("quantized_decomposed.embedding_4bit.out" in calls) is (kind == "size")
+        assert "aten.embedding.out" not in calls
+    (theirs,) = official_runtime.run(files["size"], [[x]]).unwrap()[0]
+    (mine,) = Runtime.get().load_program(files["size"]).load_method("forward").execute([x])
+    assert isinstance(theirs, Tensor)
+    # Sums in another order.
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine, program.module()(x), rtol=1e-5, atol=1e-5)
+    assert len(files["size"]) < len(files["speed"])
+
+
 def test_products_of_integers(official_runtime: OfficialRuntime) -> None:
     program, x = torchao_model(lambda library: library.Int8DynamicActivationInt8WeightConfig(), rows=False)
     assert any("_int_mm" in str(node.target) for node in program.graph.nodes)
@@ -124,10 +140,14 @@ def test_products_of_integers(official_runtime: OfficialRuntime) -> None:
     for level in (0, 1, 2):
         file, _ = lowered(program, level)
         (theirs,) = official_runtime.run(file, [[x]]).unwrap()[0]
+        (mine,) = Runtime.get().load_program(file).load_method("forward").execute([x])
         assert isinstance(theirs, Tensor)
-        # The value that the scale comes from lies at a tie, 127.5 steps from zero; the official kernel that divides by
-        # one number multiplies by its reciprocal, which decides otherwise: a step of two layers.
-        torch.testing.assert_close(theirs, program.module()(x), rtol=0, atol=0.02)
+        assert torch.equal(theirs, mine)
+        if level == 0:
+            # The value that the scale comes from lies at a tie, 127.5 steps from zero. Kernels that divide by one
+            # number multiply by its reciprocal, which decides otherwise than torch. As torch computes it:
+            eager = Runtime(OperatorRegistry(eager_quantization=True)).load_program(file).load_method("forward")
+            assert torch.equal(eager.execute([x])[0], program.module()(x))
 
 
 @pytest.mark.parametrize("count", [1, 33_000, 132_200])

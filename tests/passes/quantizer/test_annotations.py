@@ -9,7 +9,15 @@ import torch
 from torch import nn
 
 from exirkit import DiagnosticError, to_edge
-from exirkit.passes import Annotator, account_of_model, data_quantizer, parse_quantizer, with_numbers_as_tensors
+from exirkit.passes import (
+    Annotator,
+    account_of_model,
+    data_quantizer,
+    load_quantizer,
+    parse_quantizer,
+    quantize_program,
+    with_numbers_as_tensors,
+)
 from exirkit.passes.quantizer.annotating import Point
 from exirkit.runtime_ref import Runtime
 
@@ -187,6 +195,19 @@ def test_one_value_that_is_read_twice() -> None:
     plan = annotated(f"rules:\n{rule}", exported(Square(), torch.randn(3)))
     assert len(plan.ways) == 2
     quantized(f"rules:\n{rule}", Square(), torch.randn(3))
+
+
+def test_values_share_with_the_first_that_is_met() -> None:
+    class Pooled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.adaptive_avg_pool2d(torch.relu(x + x), 1).flatten(1)
+
+    policy = load_quantizer("xnnpack")
+    plan = Annotator(policy).plan(exported(Pooled(), torch.randn(1, 2, 4, 4)))
+    pool = next(one for one in plan.annotations if one.rule == "mean-of-windows")
+    assert str(plan.group_of[pool.points["result"][0]]) == "%relu"
+    # Where a value refers to one behind it, torchao fails.
+    quantize_program(torch.export.export(Pooled(), (torch.randn(1, 2, 4, 4),)), "xnnpack", [(torch.randn(1, 2, 4, 4),)])
 
 
 def test_the_model_is_not_changed() -> None:

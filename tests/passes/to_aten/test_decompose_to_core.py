@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -122,3 +123,31 @@ def test_the_size_of_a_dim_that_does_not_vary_becomes_a_number() -> None:
     (reshaped,) = (node for node in program.graph.nodes if node.target is torch.ops.aten.view.default)
     assert list(reshaped.args[1]) == [2, 2, 3]
     assert not program.graph.find_nodes(op="call_function", target=torch.ops.aten.sym_size.int)
+
+
+_AFTER_ATTENTION: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "a linear": lambda model, y: model.linear(torch.relu(y)),
+    "a view": lambda _, y: torch.relu(y).view(28, 48) * 2,
+    "a view within rows": lambda _, y: torch.relu(y).view(4, 21, 16).sum(1),
+    "two views": lambda model, y: model.linear(torch.relu(torch.relu(y).view(28, 48)).view(7, 4, 48)),
+}
+
+
+@pytest.mark.parametrize("name", _AFTER_ATTENTION)
+def test_results_that_lie_otherwise_when_decomposed(name: str) -> None:
+    """Attention is exported in the layout of its kernel; what it is decomposed to has another one."""
+
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(48, 5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            heads = x.view(4, 7, 3, 16).transpose(1, 2)
+            y = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+            return _AFTER_ATTENTION[name](self, y.transpose(1, 2).reshape(4, 7, -1))
+
+    model, x = Attention().eval(), torch.randn(4, 7, 48)
+    with torch.no_grad():
+        found = decomposed(torch.export.export(model, (x,))).module()(x)
+        torch.testing.assert_close(found, model(x))

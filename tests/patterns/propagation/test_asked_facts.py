@@ -10,7 +10,7 @@ import torch
 from exirkit import to_edge
 from exirkit.ir import operator_name
 from exirkit.passes import PropagationPass, PropagationReport
-from exirkit.patterns import check_propagation, load_analysis, parse_analysis
+from exirkit.patterns import check_book, check_propagation, load_analysis, parse_analysis, parse_book
 
 quantized = torch.ops.quantized_decomposed
 Q = (0.25, 3, -128, 127, torch.int8)
@@ -131,3 +131,20 @@ def test_wrong_declarations_are_rejected(name: str) -> None:
         text = text.partition("draw:")[0] + LIMITS
     found = {one.code for one in check_propagation(parse_analysis(text, "wrong.yaml"), trials=12).found}
     assert code in found, found
+
+
+def test_rules_that_ask_for_a_grid_are_rejected_with_a_way_out() -> None:
+    rule = """rulebook: 1
+rules:
+- id: same-grid
+  vars: {x: "f32 [*S]", s: "float in [1.0e-6, 16.0]", z: "int in [-128, 127]"}
+  match: |
+    q = quantized_decomposed.quantize_per_tensor.default(x, s, z, -128, 127, i8)
+    return quantized_decomposed.dequantize_per_tensor.default(q, s, z, -128, 127, i8)
+  where: "grid(x).scale == s and grid(x).zero_point == z"
+  replace: return aten.clone.default(x)
+"""
+    (verdict,) = check_book(parse_book(rule, "book.yaml"), trials=5).rules
+    (found,) = [one for one in verdict.found if one.severity == "error"]
+    assert found.code == "EK241"
+    assert "match the dequantize call" in str(found.hint)

@@ -128,7 +128,7 @@ def explain(
             from exirkit.passes import Annotator, account_of_model, load_quantizer, with_numbers_as_tensors
 
         # Read before the model is exported, which may take long.
-        annotator = Annotator(load_quantizer(quantizer), dict(map(_setting, settings or ())))
+        annotator = Annotator(load_quantizer(quantizer), dict(map(parse_setting, settings or ())))
         exported = export_target(source, steps, strict=strict)
         steps("annotating")
         programs = {name: exported.only(method).programs[name] for name in sorted(exported.only(method).programs)}
@@ -151,7 +151,7 @@ def explain(
             _print_method(one)
 
 
-def _setting(text: str) -> tuple[str, bool]:
+def parse_setting(text: str) -> tuple[str, bool]:
     """Return name and value of a setting.
 
     Raises:

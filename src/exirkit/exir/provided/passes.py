@@ -24,11 +24,13 @@ from exirkit.ir import (
     control_flow_call,
     disable_current_modes,
     edge_operator,
+    find_in_place_variant,
     module_of_program,
     ops,
     program_of_module,
     same_argument,
     underlying,
+    writes_in_place,
 )
 from exirkit.passes import (
     ExportPass,
@@ -352,22 +354,9 @@ def delegate_external_constants_pass_unlifted(
 
 
 def _derive_edge_inplace_overload(functional_op: Any) -> EdgeOpOverload | None:
-    """Return the Edge operator that does what an operator does, in the memory of its first argument; None if none does.
-
-    It is found by name and types: `aten.relu_.default` for `aten.relu.default`, `aten.pow_.Scalar` for
-    `aten.pow.Tensor_Scalar`.
-    """
-    op = underlying(functional_op)
-    namespace, _, name = op._schema.name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), f"{name}_", None)
-    wanted = [str(one.type) for one in op._schema.arguments]
-    for overload in packet.overloads() if packet is not None else ():
-        found = getattr(packet, overload)
-        arguments = found._schema.arguments
-        first = arguments[0].alias_info if arguments else None
-        if [str(one.type) for one in arguments] == wanted and first is not None and first.is_write:
-            return edge_operator(found)
-    return None
+    """Return the Edge operator that computes the same in the memory of the first argument; None if none does."""
+    found = find_in_place_variant(underlying(functional_op))
+    return None if found is None else edge_operator(found)
 
 
 DEFAULT_INPLACEABLE_OPS = frozenset({ops.edge.aten.index_put.default})
@@ -431,7 +420,5 @@ def _may_overwrite(first: Node, call: Node, later: set[Node], mutable: set[Node]
 
 
 def _check_writes(op: Any, found: Any) -> None:
-    arguments = underlying(found)._schema.arguments
-    first = arguments[0].alias_info if arguments else None
-    if first is None or not first.is_write:
+    if not writes_in_place(found):
         raise UsageError(code="EK763", message=f"{found} does not write into its first argument, instead of {op}")

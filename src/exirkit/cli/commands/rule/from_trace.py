@@ -40,6 +40,10 @@ class TraceDialect(StrEnum):
     EDGE = "edge"
 
 
+ValueRoot = StrEnum("ValueRoot", {"STORED": "stored", "INPUT": "input", "OUTPUT": "output"})
+"""Values of a program that a rule can be about."""
+
+
 @dataclass(frozen=True)
 class TracedLiteral:
     """One literal of a trace.
@@ -96,6 +100,13 @@ def from_trace(
         str | None, typer.Option("--id", help="Id of the rule; default: from the name of the function.")
     ] = None,
     dialect: Annotated[TraceDialect, typer.Option(help="Dialect that the rule is applied to.")] = TraceDialect.EDGE,
+    root: Annotated[
+        ValueRoot | None, typer.Option(help="The rule is about such a value, which FUNCTION returns as it is.")
+    ] = None,
+    uses: Annotated[
+        str | None,
+        typer.Option("--uses", metavar="FUNCTION", help="With --root: the old value from what replaces it."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="BOOK.yaml")] = None,
     libraries: Libraries = None,
     json: Json = False,
@@ -107,6 +118,8 @@ def from_trace(
     (pattern, replacement, examples), examples a dict of tensors and numbers.
     """
     source = parse_source(target)
+    if uses is not None and root is None:
+        raise usage_error("--uses is for rules about values of the program: --root stored, input or output")
     check_writable(output, ".yaml")
     if source.factory is None:
         raise CommandError(code="EK713", message="a rule is made of functions", exit_code=WRONG_USAGE)
@@ -130,6 +143,8 @@ def from_trace(
                 decide=decisions,
                 qualifiers={key: kind for key, (_, kind) in given.items() if kind is not None},
                 lower=_lowered if dialect is TraceDialect.EDGE else None,
+                root=None if root is None else root.value,
+                uses=None if uses is None else find_functions(source, uses)[0],
             )
         if output is not None:
             write_text(output, traced.text)

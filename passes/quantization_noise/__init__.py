@@ -1,0 +1,1 @@
+"""How much noise quantization adds to a model, call by call, and which modules to leave in float."""
