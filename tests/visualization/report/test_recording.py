@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from torch.export import ExportedProgram
 
 from exirkit import to_edge
 from exirkit.ir import copy_program, graphs_by_path, target_name
-from exirkit.passes import StageEvent, watching
+from exirkit.passes import StageEvent, load_partitioner, watching
+from exirkit.program import lower_to_backends
 from exirkit.visualization import LoweringRecord, ReportOptions, changes_between, report_document, report_page
 
 Line = tuple[str, str, str]
@@ -220,3 +222,22 @@ def test_the_page_is_the_same_each_time() -> None:
         pages.append(report_page(report_document(record, manager, ReportOptions())))
     assert pages[0] == pages[1]
     assert json.dumps(report_document(record, manager, ReportOptions()))
+
+
+def test_what_backends_lower_for_themselves_is_no_stage(tmp_path: Path) -> None:
+    path = tmp_path / "npu.yaml"
+    path.write_text(
+        "partitioning: 1\nname: npu\nbackend: ReferenceBackend\nrules:\n- {name: products, op: aten.addmm.default}\n"
+    )
+    programs = layers()
+    record = LoweringRecord(programs)
+    with record.watching():
+        edge = lower_to_backends(programs, [load_partitioner(path)], lambda edge: edge)
+        record.add("to-backend", {"forward": edge.exported_program()})
+        manager = edge.to_executorch()
+    names = [stage.name for stage in record.stages("forward", manager.exported_program())]
+    assert "other changes" not in names
+    assert names.count("convert-to-out-variants") == 1
+    at = names.index("to-backend")
+    lines = recorded_lines(record, record.stages("forward", manager.exported_program())[at].rows)
+    assert "executorch_call_delegate" in {verb for _, _, verb in lines}

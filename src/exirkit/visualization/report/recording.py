@@ -194,20 +194,30 @@ class LoweringRecord:
             return
         # Of runs that did not end, the last one is where a lowering failed; those before were only tries.
         self._runs.clear()
-        method, point = self._origin(event.program)
+        origin = self._origin(event.program)
+        if origin is None:
+            # Backends lower their parts of a program in runs of their own.
+            return
+        method, point = origin
         reader = NodeReader(self.table, point.state)
         self._runs.append(_Run(event.run, point, method, reader, reader.read(event.program)))
 
-    def _origin(self, program: ExportedProgram) -> tuple[str, _Point]:
-        """Return the method that a program is of, and its point; a new one if it is not known."""
+    def _origin(self, program: ExportedProgram) -> tuple[str, _Point] | None:
+        """Return the method that a program is of, and its point; a new one if it is not known.
+
+        None for a program with other inputs or another number of outputs than all methods.
+        """
         known = next((one for one in reversed(self._points) if one.program is program), None)
         if known is not None:
             return self._method_of(known), known
         names = {
             (path, node.name) for path, module in graphs_by_path(program.graph_module) for node in module.graph.nodes
         }
+        alike = [name for name, tip in self._tips.items() if _interface(tip.program) == _interface(program)]
+        if not alike:
+            return None
         # Methods are lowered in turns: of those that are equally near, it is the one that waits longest.
-        method = max(self._tips, key=lambda name: len(names & self._tips[name].state.entities.keys()))
+        method = max(alike, key=lambda name: len(names & self._tips[name].state.entities.keys()))
         point = self._now(method, program, "other changes", "What was done between runs of passes.")
         self._move(method, point)
         return method, point
@@ -253,6 +263,12 @@ class LoweringRecord:
                 self._runs[-1].inner += run.stages()
             return
         self._move(run.method, self._put(_Point(event.program, run.state, run.start, run.stages())))
+
+
+def _interface(program: ExportedProgram) -> tuple[tuple[str, ...], int]:
+    """Return the names of the inputs of a program, and how many outputs it has."""
+    signature = program.graph_signature
+    return tuple(map(str, signature.user_inputs)), len(signature.user_outputs)
 
 
 def _about(edit: Any) -> tuple[str, str | None]:
