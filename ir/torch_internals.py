@@ -266,6 +266,23 @@ def keep_composites(operators: Iterable[OpOverload]) -> AbstractContextManager[N
     return made
 
 
+def serialized_graph(signature: Any, module_call_graph: Any, module: GraphModule) -> Any:
+    """Return a graph as the dataclasses that `torch.export.save` writes; the module takes long to import."""
+    form = importlib.import_module("torch._export.serde.serialize")
+    return form.GraphModuleSerializer(signature, module_call_graph).serialize(module)
+
+
+def serialized_ranges(constraints: Any) -> Any:
+    """Return ranges of symbols as `torch.export.save` writes them."""
+    return importlib.import_module("torch._export.serde.serialize").serialize_range_constraints(constraints)
+
+
+def serialized_expression_text(stored: str) -> str:
+    """Return an expression of sizes that torch serialized as people write it: `2*s0`, not the calls that build it."""
+    functions = importlib.import_module("torch.utils._sympy.functions")
+    return str(importlib.import_module("sympy").sympify(stored, locals=vars(functions)))
+
+
 def program_as_json(program: ExportedProgram) -> bytes:
     """Return a program without its tensors and example inputs, in the JSON form of `torch.export.save`."""
     serde = importlib.import_module("torch._export.serde.serialize")
