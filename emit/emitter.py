@@ -402,6 +402,9 @@ class MethodEmitter:
         results = self._place(node, node.meta.get("spec", []))
         outs = [results] if isinstance(results, int) else results
         call = make_table(DelegateCall, delegate_index=index, args=[*args, *outs])
+        inside = _handles_inside(delegate)
+        if inside:
+            self._debug_handles[len(self.instructions)] = inside
         return self._add(node, call, len(outs), results)
 
     def _returned(self, node: Node) -> Ids:
@@ -440,7 +443,7 @@ class MethodEmitter:
         self.instructions.append(make_table(Instruction, instr_args=call))
         handle = node.meta.get("debug_handle")
         if handle is not None:
-            self._debug_handles[index] = handle
+            self._debug_handles.setdefault(index, handle)
         # The official Inspector takes each entry for a delegate call.
         if isinstance(call, DelegateCall):
             self._result_counts[index] = count
@@ -565,6 +568,16 @@ def _mark_devices(values: Sequence[EValue], devices: Sequence[NonConstBufferDevi
             extra = tensor.extra_tensor_info or make_table(ExtraTensorInfo)
             where = {"device_type": device.device_type, "device_index": device.device_index}
             tensor.extra_tensor_info = extra.model_copy(update=where)
+
+
+def _handles_inside(delegate: Any) -> tuple[int, ...]:
+    """Return the debug handles of the calls that a delegate hides."""
+    program = getattr(delegate, "original_module", None)
+    if not isinstance(program, ExportedProgram):
+        return ()
+    handles = [node.meta.get("debug_handle") for node in program.graph.nodes]
+    listed = [one for handle in handles for one in (handle if isinstance(handle, tuple) else (handle,))]
+    return tuple(dict.fromkeys(one for one in listed if one is not None))
 
 
 def _frames(stack_trace: str | None) -> FrameList:

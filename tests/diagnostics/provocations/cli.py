@@ -51,11 +51,6 @@ def exported() -> torch.export.ExportedProgram:
     return torch.export.export(Double(), (torch.ones(2),))
 
 
-@provokes("EK701")
-def etrecord(_: Path) -> None:
-    to_edge(exported(), generate_etrecord=True)
-
-
 @provokes("EK769")
 def data_file_in_a_folder(_: Path) -> None:
     config = ExecutorchBackendConfig(external_constants=lambda _node: "weights/first")
