@@ -54,6 +54,10 @@ from .flatbuffer import layout_of as layout_of
 from .kernel_list import needed_kernels as needed_kernels
 from .printer import format_program as format_program
 from .printer import print_program as print_program
+from .safetensors_files import named_tensors as named_tensors
+from .safetensors_files import read_safetensors as read_safetensors
+from .safetensors_files import tensors_of as tensors_of
+from .safetensors_files import write_safetensors as write_safetensors
 from .schema import AllocationDetails as AllocationDetails
 from .schema import BackendDelegate as BackendDelegate
 from .schema import BackendDelegateDataReference as BackendDelegateDataReference

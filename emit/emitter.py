@@ -20,6 +20,7 @@ from torch.fx import GraphModule, Node
 
 from exirkit.ir import (
     COND,
+    EXTERNAL_DATA_KEY,
     WHILE,
     ContractError,
     ControlFlowCall,
@@ -29,6 +30,7 @@ from exirkit.ir import (
     Location,
     ModelError,
     OpOverload,
+    ProgramInterface,
     TensorSpec,
     UsageError,
     alloc,
@@ -38,6 +40,7 @@ from exirkit.ir import (
     delegate_of,
     free,
     graph_argument,
+    is_external_constant,
     locate,
     pytree,
     results_of_graph,
@@ -106,6 +109,7 @@ class EmittedMethod:
         debug_handles: Debug handle, or handles, of instructions by index.
         result_counts: Number of results of calls of delegates, by index of the instruction.
         view_bases: For each view that needs no instruction, the value whose memory it shows.
+        training: For a method that returns gradients, what `__et_training_*` methods have to return, by their names.
         delegate_handles: What delegates report about their instructions, by index.
     """
 
@@ -113,6 +117,7 @@ class EmittedMethod:
     debug_handles: dict[int, int | tuple[int, ...]] = field(default_factory=dict)
     result_counts: dict[int, int] = field(default_factory=dict)
     view_bases: dict[int, int] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
     delegate_handles: dict[int, Any] = field(default_factory=dict)
 
 
@@ -148,6 +153,7 @@ class MethodEmitter:
         self._contents: dict[TensorSpec, int] = {}
         self._external: set[TensorSpec] = set()
         self._user_inputs: list[int] = []
+        self._trained: list[int] = []
         self._control_flow = ControlFlowEmitter(self)
 
     def emit(self) -> EmittedMethod:
@@ -159,9 +165,12 @@ class MethodEmitter:
         """
         self._placeholders()
         outputs: list[int] = []
+        training: dict[str, Any] = {}
         for node in self._program.graph_module.graph.nodes:
             if node.op == "output":
                 outputs = self._outputs(node)
+                training = self._training(len(outputs))
+                outputs += self._trained
             elif node.op != "placeholder":
                 self._node(node)
         devices = _arena_devices(self._program.graph_module)
@@ -183,7 +192,26 @@ class MethodEmitter:
             non_const_buffer_sizes=self._arena_sizes(),
             non_const_buffer_device=devices,
         )
-        return EmittedMethod(plan, self._debug_handles, self._result_counts, self._view_bases, self._delegate_handles)
+        return EmittedMethod(
+            plan, self._debug_handles, self._result_counts, self._view_bases, training, self._delegate_handles
+        )
+
+    def _training(self, count: int) -> dict[str, Any]:
+        """Return where a trainer finds gradients and parameters behind the results of the graph, which are `count`.
+
+        Source: methods that the training module of the ExecuTorch runtime calls.
+        """
+        interface = ProgramInterface.of(self._program)
+        if not interface.trained:
+            return {}
+        specs = [spec for _, spec in interface.results if spec is not None and spec.kind not in _NO_OUTPUTS]
+        gradients = [at for at, spec in enumerate(specs) if spec.kind is OutputKind.GRADIENT_TO_PARAMETER]
+        self._trained = [self._spec_ids[node.meta["spec"]] for node in interface.trained]
+        return {
+            f"__et_training_gradients_index_{self._name}": gradients[0],
+            f"__et_training_parameters_index_{self._name}": count,
+            f"__et_training_fqn_{self._name}": [specs[at].target for at in gradients],
+        }
 
     def _arena_sizes(self) -> list[int]:
         sizes = self._program.graph_module.meta.get("non_const_buffer_sizes")
@@ -257,12 +285,17 @@ class MethodEmitter:
                     expected="`mem_id` and `mem_offset`, or `emit_mutable_buffer_names=True` for memory by name",
                 )
             )
+        extra: ExtraTensorInfo | None = None
+        # Of what changes, only parameters that are trained are marked so, and no function of the user is asked.
+        if is_external_constant(node):
+            self._state.external.add(node.meta[EXTERNAL_DATA_KEY], name, self._stored_tensor(name), spec)
+            extra = ExtraTensorInfo(fully_qualified_name=name, location=TensorDataLocation.EXTERNAL)
+            return self.values.new(tensor_value(spec, extra=extra))
         data = 0
         if spec.mem_offset is not None:
             data = self._initial_value(node, spec, name)
         # What is computed into a buffer of zeros would look like any other result; its name shows what it is.
         has_name = has_name or spec in self._computed_specs
-        extra = None
         if has_name or data:
             extra = ExtraTensorInfo(
                 fully_qualified_name=name if has_name else None, location=TensorDataLocation.SEGMENT
@@ -369,6 +402,9 @@ class MethodEmitter:
         results = self._place(node, node.meta.get("spec", []))
         outs = [results] if isinstance(results, int) else results
         call = make_table(DelegateCall, delegate_index=index, args=[*args, *outs])
+        inside = _handles_inside(delegate)
+        if inside:
+            self._debug_handles[len(self.instructions)] = inside
         return self._add(node, call, len(outs), results)
 
     def _returned(self, node: Node) -> Ids:
@@ -407,7 +443,7 @@ class MethodEmitter:
         self.instructions.append(make_table(Instruction, instr_args=call))
         handle = node.meta.get("debug_handle")
         if handle is not None:
-            self._debug_handles[index] = handle
+            self._debug_handles.setdefault(index, handle)
         # The official Inspector takes each entry for a delegate call.
         if isinstance(call, DelegateCall):
             self._result_counts[index] = count
@@ -532,6 +568,16 @@ def _mark_devices(values: Sequence[EValue], devices: Sequence[NonConstBufferDevi
             extra = tensor.extra_tensor_info or make_table(ExtraTensorInfo)
             where = {"device_type": device.device_type, "device_index": device.device_index}
             tensor.extra_tensor_info = extra.model_copy(update=where)
+
+
+def _handles_inside(delegate: Any) -> tuple[int, ...]:
+    """Return the debug handles of the calls that a delegate hides."""
+    program = getattr(delegate, "original_module", None)
+    if not isinstance(program, ExportedProgram):
+        return ()
+    handles = [node.meta.get("debug_handle") for node in program.graph.nodes]
+    listed = [one for handle in handles for one in (handle if isinstance(handle, tuple) else (handle,))]
+    return tuple(dict.fromkeys(one for one in listed if one is not None))
 
 
 def _frames(stack_trace: str | None) -> FrameList:
@@ -796,6 +842,10 @@ def emit_program(
         ContractError: EK550, EK556, memory is not planned.
         UsageError: EK555, EK559, a method is neither a program nor a constant, or two have one name.
 
+    A method that returns gradients of parameters (a joint graph of forward and backward) returns these parameters too,
+    behind its results, so that a trainer can change them in place; `__et_training_gradients_index_NAME`,
+    `__et_training_parameters_index_NAME` and `__et_training_fqn_NAME` say which results are what.
+
     Source: the emission conventions of the ExecuTorch exporter: order of arguments, results after them, lists of
         results.
     """
@@ -808,6 +858,11 @@ def emit_program(
         for name, program in sorted(named.items())
     }
     plans = [method.plan for method in emitted.values()]
+    for method in emitted.values():
+        for reserved in method.training:
+            if reserved in named or reserved in constants:
+                raise UsageError(Diagnostic.of("EK559", f"{reserved} names a method that training needs"))
+        constants |= method.training
     plans += [_constant_method(name, value, state.constants) for name, value in constants.items()]
     initial_values = state.initial_values.buffers
     return EmitterOutput(

@@ -9,6 +9,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import lcm, prod
 from os import PathLike
@@ -121,11 +122,17 @@ def write_file(path: str | os.PathLike[str], image: FileImage) -> None:
     Raises:
         OSError: The file cannot be written; what was there before is untouched.
     """
+    with replaced_file(path) as partial, open(partial, "xb") as file:
+        image.write_to(file)
+
+
+@contextmanager
+def replaced_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give the name of a file to write, which takes the place of `path` when the block ends without an error."""
     target = Path(path)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        with open(partial, "xb") as file:
-            image.write_to(file)
+        yield partial
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)

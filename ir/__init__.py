@@ -250,6 +250,7 @@ from .torch_internals import has_kernel as has_kernel
 from .torch_internals import is_composite as is_composite
 from .torch_internals import keep_composites as keep_composites
 from .torch_internals import lazy_graph_module as lazy_graph_module
+from .torch_internals import load_pt2 as load_pt2
 from .torch_internals import make_fx as make_fx
 from .torch_internals import parse_schema as parse_schema
 from .torch_internals import program_as_json as program_as_json
@@ -258,6 +259,9 @@ from .torch_internals import pytree as pytree
 from .torch_internals import qualified_name as qualified_name
 from .torch_internals import register_quantized_decomposed as register_quantized_decomposed
 from .torch_internals import registered_operator_names as registered_operator_names
+from .torch_internals import serialized_expression_text as serialized_expression_text
+from .torch_internals import serialized_graph as serialized_graph
+from .torch_internals import serialized_ranges as serialized_ranges
 from .torch_internals import shape_source as shape_source
 from .torch_internals import statically_known_true as statically_known_true
 from .torch_internals import use_lazy_graph_module as use_lazy_graph_module

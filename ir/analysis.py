@@ -222,7 +222,7 @@ class ProgramInterface:
         return self.kind(node) in STORED_KINDS
 
     def is_written(self, node: Node) -> bool:
-        """Return whether a node is an input that the program writes to."""
+        """Return whether a node is an input that the program writes to, or whose gradient it returns for training."""
         return node in self.written
 
     @property
@@ -246,11 +246,27 @@ class ProgramInterface:
         return [(owner, value, spec) for owner, value, spec in found if owner is not None]
 
     @cached_property
+    def trained(self) -> list[Node]:
+        """The parameters whose gradients the program returns, in the order of these; each once.
+
+        The user of the program changes them between two runs.
+        """
+        owners: dict[Any, Node] = {}
+        for node, spec in self.inputs.items():
+            owners.setdefault(spec.target, node)
+        specs = [spec for _, spec in self.results if spec and spec.kind is OutputKind.GRADIENT_TO_PARAMETER]
+        return list(dict.fromkeys(owners[spec.target] for spec in specs if spec.target in owners))
+
+    @cached_property
     def written(self) -> frozenset[Node]:
-        """The inputs that the program writes to; several may stand for one stored tensor."""
-        if not self.mutations:
+        """The inputs whose values change: the program writes to them, or trains them.
+
+        Several may stand for one stored tensor.
+        """
+        if not self.mutations and not self.trained:
             return frozenset()
         keys = {_result_key(spec) for _, _, spec in self.mutations}
+        keys |= {_input_key(node, self.inputs[node]) for node in self.trained}
         return frozenset(node for node, spec in self.inputs.items() if _input_key(node, spec) in keys)
 
 

@@ -48,6 +48,9 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.export import ExportedProgram
 from torch.export.exported_program import _override_composite_implicit_decomp
+
+# Archives of several programs.
+from torch.export.pt2_archive._package import load_pt2
 from torch.fx import Graph, GraphModule, Node
 
 # Modules whose code is generated when they are called or printed, not whenever a graph changes.
@@ -135,6 +138,7 @@ __all__ = [
     "is_impure",
     "keep_composites",
     "lazy_graph_module",
+    "load_pt2",
     "make_fx",
     "numbered_name",
     "parse_schema",
@@ -260,6 +264,23 @@ def keep_composites(operators: Iterable[OpOverload]) -> AbstractContextManager[N
     kept = {op: _special_op_to_preserve_cia for op in operators if _is_preservable_cia_op(op)}
     made: AbstractContextManager[None] = _override_composite_implicit_decomp(kept)
     return made
+
+
+def serialized_graph(signature: Any, module_call_graph: Any, module: GraphModule) -> Any:
+    """Return a graph as the dataclasses that `torch.export.save` writes; the module takes long to import."""
+    form = importlib.import_module("torch._export.serde.serialize")
+    return form.GraphModuleSerializer(signature, module_call_graph).serialize(module)
+
+
+def serialized_ranges(constraints: Any) -> Any:
+    """Return ranges of symbols as `torch.export.save` writes them."""
+    return importlib.import_module("torch._export.serde.serialize").serialize_range_constraints(constraints)
+
+
+def serialized_expression_text(stored: str) -> str:
+    """Return an expression of sizes that torch serialized as people write it: `2*s0`, not the calls that build it."""
+    functions = importlib.import_module("torch.utils._sympy.functions")
+    return str(importlib.import_module("sympy").sympify(stored, locals=vars(functions)))
 
 
 def program_as_json(program: ExportedProgram) -> bytes:

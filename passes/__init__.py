@@ -149,6 +149,11 @@ from .quantization_noise.report import GroupNoise as GroupNoise
 from .quantization_noise.report import LayerNoise as LayerNoise
 from .quantization_noise.report import QuantizationReport as QuantizationReport
 from .quantization_noise.report import quantization_report as quantization_report
+from .quantization_noise.search import FloatModules as FloatModules
+from .quantization_noise.search import SearchStep as SearchStep
+from .quantization_noise.search import leaving_text as leaving_text
+from .quantization_noise.search import search_float_modules as search_float_modules
+from .quantization_noise.search import stored_bytes as stored_bytes
 from .quantizer.annotating import Annotator as Annotator
 from .quantizer.annotating import QuantizationPlan as QuantizationPlan
 from .quantizer.explaining import CallAccount as CallAccount
@@ -159,6 +164,7 @@ from .quantizer.model import load_quantizer as load_quantizer
 from .quantizer.model import parse_quantizer as parse_quantizer
 from .quantizer.model import quantizer_schema as quantizer_schema
 from .quantizer.model import quantizer_schema_text as quantizer_schema_text
+from .quantizer.model import quantizer_text as quantizer_text
 from .quantizer.model import shipped_quantizers as shipped_quantizers
 from .quantizer.torchao_quantizer import data_quantizer as data_quantizer
 from .quantizer.torchao_quantizer import with_numbers_as_tensors as with_numbers_as_tensors

@@ -21,7 +21,6 @@ UNSUPPORTED: Mapping[str, str] = MappingProxyType(
         "EK488": "a shared buffer that a method only reads",
         "EK501": "a dtype that the format does not have",
         "EK557": "a sparse tensor",
-        "EK701": "an option that is not supported",
     }
 )
 """By code: what the chain rejects. Any other exception is a failure."""

@@ -320,9 +320,10 @@ def _same_way(one: QuantizedAs, other: QuantizedAs) -> bool:
 
 def is_from(node: Node, selector: ModuleSelector) -> bool:
     """Whether a node comes from a module that a selector means."""
-    if selector.module and not agree(selector.module, module_paths(node)):
+    which = slice(-1, None) if selector.own else slice(None)
+    if selector.module and not agree(selector.module, module_paths(node)[which]):
         return False
-    return not selector.type or _has_type(selector.type, module_types(node))
+    return not selector.type or _has_type(selector.type, module_types(node)[which])
 
 
 def _has_type(globs: Iterable[str], types: Iterable[str]) -> bool:

@@ -116,10 +116,12 @@ class ModuleSelector(Strict):
     Attributes:
         module: Paths of modules: `encoder.layers.*`.
         type: Classes of modules: `Linear`, `torch.nn.modules.rnn.*`.
+        own: Whether only calls that the module makes itself are meant, not those of modules inside of it.
     """
 
     module: Globs = ()
     type: Globs = ()
+    own: bool = False
 
 
 class AnnotatingRule(ModuleSelector):
@@ -342,6 +344,20 @@ def load_quantizer(name: str | Path) -> QuantizerPolicy:
         file = _folder() / f"{name}.yaml"
         return parse_quantizer(file.read_text("utf-8"), str(file))
     return _KIND.load(name)
+
+
+def quantizer_text(name: str) -> str:
+    """Return the text of a quantizer, as `load_quantizer` reads it.
+
+    Args:
+        name: A file, or the name of one that comes with exirkit.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    if name in shipped_quantizers():
+        return str((_folder() / f"{name}.yaml").read_text("utf-8"))
+    return Path(name).read_text("utf-8")
 
 
 def _folder() -> Any:

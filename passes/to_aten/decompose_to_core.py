@@ -486,7 +486,13 @@ def beyond_core() -> dict[Any, Callable[..., Any]]:
 @cache
 def _torch_beyond_core() -> Decompositions:
     # torch searches all its decompositions for these, which takes milliseconds.
-    table: dict[Any, Callable[..., Any]] = get_decompositions([torch.ops.aten.linalg_vector_norm.default])
+    aten = torch.ops.aten
+    wanted = [
+        aten.linalg_vector_norm.default,
+        aten._native_batch_norm_legit_functional.default,
+        aten.native_batch_norm_backward.default,
+    ]
+    table: dict[Any, Callable[..., Any]] = get_decompositions(wanted)
     return table
 
 

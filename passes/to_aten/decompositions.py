@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -378,6 +379,56 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a.to(torch.int32), b.to(torch.int32))
 
 
+def attention_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`aten._scaled_dot_product_flash_attention_for_cpu_backward`: the gradients of query, key and value.
+
+    The weights of the attention are computed again: what torch decomposes the forward operator to does not return
+    `logsumexp`, whatever the place of its second result is called.
+
+    Args:
+        grad_out: `[..., L, E]`, the gradient of the result.
+        query: `[..., L, D]`.
+        key: `[..., S, D]`.
+        value: `[..., S, E]`.
+        out: The result.
+        logsumexp: Not used.
+        dropout_p: 0; the operator knows nothing else.
+        is_causal: Whether row i sees no column behind i.
+        attn_mask: `[..., L, S]`, added to the scores, or True where they count.
+        scale: Factor of the scores; 1 / sqrt(D) unless given.
+    """
+    del logsumexp, dropout_p
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = (query * factor) @ key.transpose(-2, -1)
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
+        columns = torch.arange(key.shape[-2], device=query.device).unsqueeze(0)
+        scores = scores.masked_fill(columns > rows, -math.inf)
+    if attn_mask is not None:
+        is_bool = attn_mask.dtype is torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if is_bool else scores + attn_mask
+    weights = torch.softmax(scores, -1)
+    if attn_mask is not None:
+        # A row that sees nothing has weights of zero.
+        weights = torch.where((scores == -math.inf).all(-1, keepdim=True), torch.zeros_like(weights), weights)
+    grad_weights = grad_out @ value.transpose(-2, -1)
+    # The sum over columns of what the softmax takes back is that of the result.
+    grad_scores = weights * (grad_weights - (grad_out * out).sum(-1, keepdim=True)) * factor
+    return grad_scores @ key, grad_scores.transpose(-2, -1) @ query, weights.transpose(-2, -1) @ grad_out
+
+
 def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     """`aten.empty_permuted`: memory in an order of dims, which is a permutation of memory in row-major order."""
     made: Tensor = aten.empty.memory_format([size[dim] for dim in physical_layout], **options)
@@ -496,6 +547,7 @@ _BY_OPERATOR: Mapping[Any, Callable[..., Any]] = {
     aten.histc.default: histogram,
     aten._grouped_mm.default: grouped_mm,
     aten._int_mm.default: integer_product,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     aten.empty_permuted.default: empty_permuted,
     aten.sort.stable: stable_sort,
     aten.searchsorted.Tensor: places_among,

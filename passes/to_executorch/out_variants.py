@@ -206,11 +206,13 @@ class SeparateOutputs(Pass):
         results = list(output.args[0])  # type: ignore[arg-type]
         interface = ProgramInterface.of(editor.program)
         inputs = set(interface.user_inputs)
+        # The emitted method returns them as they are, beside what the graph returns, to be changed in place.
+        trained = set(interface.trained)
         seen: set[Node] = set(interface.placeholders)
         for index, (value, spec) in enumerate(interface.results):
             if spec is None or spec.kind in MUTATION_KINDS or not _is_tensor(value):
                 continue
-            needs_own = value in inputs or (not self.alloc_graph_output and value in seen)
+            needs_own = value in inputs or value in trained or (not self.alloc_graph_output and value in seen)
             seen.add(value)
             if needs_own:
                 results[index] = insert_clone(editor, value, output, skip_dim_order=self.skip_dim_order)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.export import ExportedProgram
 
-from exirkit.ir import Diagnostic, GraphEditor, copy_program
+from exirkit.ir import Diagnostic, GraphEditor, OpOverload, copy_program
 from exirkit.patterns.checking.numeric_agreement import disagreement
 from exirkit.patterns.checking.pattern_programs import program_of
 from exirkit.patterns.checking.trials import RuleTrials, Trial
@@ -146,7 +146,7 @@ def _program(
     trial: Trial,
     *,
     also: tuple[str, ...] = (),
-    beside: tuple[EveryUser, torch._ops.OpOverload] | None = None,
+    beside: tuple[EveryUser, OpOverload] | None = None,
 ) -> tuple[ExportedProgram, tuple[torch.Tensor, ...]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from exirkit.ir import (
@@ -40,6 +40,9 @@ from exirkit.patterns.propagation.fixpoint import InferredValues
 from exirkit.patterns.propagation.loading import ELEMENT_RANGES, GRIDS, load_inference
 
 # Which values are known while a program is lowered, and what they are
+
+# Of the stored tensors that the signature names so, values change between runs: training writes parameters.
+_CHANGING = MUTATION_KINDS | {OutputKind.GRADIENT_TO_PARAMETER}
 
 DEFAULT_BUDGET_NBYTES = 1 << 30
 
@@ -223,9 +226,7 @@ class ConstantValues:
         if self._spec_count != len(signature.input_specs) or node.name not in self._specs:
             self._specs = {getattr(spec.arg, "name", ""): spec for spec in signature.input_specs}
             self._spec_count = len(signature.input_specs)
-            self._written = frozenset(
-                str(spec.target) for spec in signature.output_specs if spec.kind in MUTATION_KINDS
-            )
+            self._written = frozenset(str(spec.target) for spec in signature.output_specs if spec.kind in _CHANGING)
         return self._specs.get(node.name)
 
     def _stored(self, node: Node) -> torch.Tensor | None:

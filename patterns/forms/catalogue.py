@@ -75,13 +75,19 @@ class Forms:
         reader = self.readers[met]
         return reader.screen if isinstance(reader, FormReader) else None
 
+    @property
+    def chosen_from(self) -> frozenset[Operator]:
+        """Operators of calls of whose results one is read as a call of the written operator."""
+        named = (one.of for one in self.readers.values() if isinstance(one, FormReader))
+        return frozenset(_find(name) for name in named if name is not None)
+
     def without(self, made: Collection[Operator]) -> Forms | None:
         """Return the forms that a rule may meet whose replacements call certain operators; None if there are none.
 
         A rule that leads from one form of an operator to another is about the form, and one that decomposes an
         operator must not find it again in its own results.
         """
-        readers = {} if self.readers.keys() - {self.op} & set(made) else self.readers
+        readers = {} if (self.readers.keys() | self.chosen_from) - {self.op} & set(made) else self.readers
         parts = [one for one in self.composites if not all(_may_be_met(part, frozenset(made)) for part in one.parts)]
         if len(readers) == len(self.readers) and len(parts) == len(self.composites):
             return self

@@ -46,7 +46,7 @@ def _first_of(target: str, names: Mapping[str, str], **added: Any) -> Reader:
         arguments = canonical_arguments(base)
         yield {**{new: arguments[old] for new, old in names.items()}, **added}, (base,)
 
-    return FormReader(read, is_first)
+    return FormReader(read, is_first, of=target)
 
 
 _POOLING = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from exirkit.patterns.operators.arguments import canonical_arguments
 
-from .readers import Found, Reader, rank_of, recorded
+from .readers import FormReader, Found, Reader, rank_of, recorded
 
 # Orders of dims
 
@@ -157,19 +157,24 @@ def _as_chunks(node: Node) -> Found:
             yield {"self": arguments["self"], "chunks": len(parts), "dim": arguments["dim"]}, ()
 
 
+def _moving(read: Reader) -> FormReader:
+    """Return a reader that takes over what is moved."""
+    return FormReader(read, keeps=frozenset({"self"}))
+
+
 def moving_forms() -> dict[str, dict[str, Reader]]:
     """Return the forms of orders of dims, sizes and dtypes, by the operator that is written."""
     table: dict[str, dict[str, Reader]] = {}
     for written in ("aten.permute.default", "aten.permute_copy.default"):
-        table[written] = dict.fromkeys(_PERMUTING, _as_permutation)
+        table[written] = dict.fromkeys(_PERMUTING, _moving(_as_permutation))
     for written in ("aten.transpose.int", "aten.transpose_copy.int"):
-        table[written] = dict.fromkeys(_PERMUTING, _as_transposition)
+        table[written] = dict.fromkeys(_PERMUTING, _moving(_as_transposition))
     for written in ("aten.t.default", "aten.t_copy.default"):
-        table[written] = dict.fromkeys(_PERMUTING, _as_matrix_transposition)
-    table["aten.mT.default"] = dict.fromkeys(_PERMUTING, _as_last_two)
+        table[written] = dict.fromkeys(_PERMUTING, _moving(_as_matrix_transposition))
+    table["aten.mT.default"] = dict.fromkeys(_PERMUTING, _moving(_as_last_two))
     for written in ("aten.view.default", "aten.view_copy.default", "aten._unsafe_view.default"):
-        table[written] = dict.fromkeys(_RESHAPING, _as_view)
-    table["aten.reshape.default"] = dict.fromkeys(_RESHAPING, _as_reshape)
+        table[written] = dict.fromkeys(_RESHAPING, _moving(_as_view))
+    table["aten.reshape.default"] = dict.fromkeys(_RESHAPING, _moving(_as_reshape))
     for base in ("aten.squeeze", "aten.squeeze_copy"):
         for met in ("aten.squeeze", "aten.squeeze_copy"):
             table.setdefault(f"{base}.dim", {})[f"{met}.dims"] = _as_squeeze_of_one

@@ -45,12 +45,14 @@ class FormReader:
         screen: The quick look; None if most calls are read.
         keeps: Arguments of the written operator that are those of the same name in the call.
         operands: Where other arguments of the written operator are found, by name.
+        of: Name of the operator of whose results one is read; None if the call itself is.
     """
 
     read: Reader
     screen: Screen | None = None
     keeps: frozenset[str] = frozenset()
     operands: Mapping[str, Operand] = field(default_factory=dict, hash=False)
+    of: str | None = None
 
     def __call__(self, node: Node) -> Found:
         """Read a call."""

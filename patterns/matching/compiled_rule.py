@@ -394,10 +394,15 @@ def usable_forms(
     every = {op: forms for op in dict.fromkeys(called) if (forms := forms_of(op)) is not None}
     made = {op for case in cases for op in case.replace.operators}
     starts = anchors(pattern.roots[0], variables, every)
-    if len(pattern.roots) == 1 and starts and not starts & made:
+    if len(pattern.roots) == 1 and starts and not (starts | _chosen_from(every)) & made:
         # Each application leaves one call less at which another may start.
         return every
     return {op: usable for op, forms in every.items() if (usable := forms.without(made)) is not None}
+
+
+def _chosen_from(every: Mapping[Operator, Forms]) -> frozenset[Operator]:
+    """Return operators one of whose results is read as a call: what a rule makes of them it would find again."""
+    return frozenset().union(*(forms.chosen_from for forms in every.values()))
 
 
 def variables_of(

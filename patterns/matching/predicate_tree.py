@@ -239,8 +239,12 @@ def _fails(checks: tuple[Placed, ...], seen: dict[Path, Any]) -> bool:
 
 def _value_at(path: Path, seen: dict[Path, Any]) -> Any:
     above_path, step = path[:-1], path[-1]
-    above = seen[above_path] if above_path in seen else _value_at(above_path, seen)
     value: Any = None
+    if not above_path and type(step) is str:
+        # Most are arguments of the call itself.
+        value = seen[path] = argument_of(seen[()], step) if seen[()].op == "call_function" else None
+        return value
+    above = seen[above_path] if above_path in seen else _value_at(above_path, seen)
     if type(above) is _Several:
         value = _Several(_below(behind(one) if type(one) is Node else one, step) for one in above)
     else:
@@ -340,7 +344,10 @@ class _Ways:
         self.checks = {
             name: tuple(
                 check
-                for check in (tensor_check(name, rule.variables), guard_check(name, rule.variables, rule.guards))
+                for check in (
+                    tensor_check(name, rule.variables),
+                    guard_check(name, rule.variables, rule.guards),
+                )
                 if check is not None
             )
             for name in rule.variables
@@ -453,7 +460,7 @@ class _Ways:
         """Yield what is asked of a call of another operator that is read as one of the pattern."""
         kept, operands = forms.kept(operator), forms.operands(operator)
         steps: dict[Any, Any] = {**{name: name for name in kept}, **operands}
-        for below in self._of_arguments(term, (), checks=False):
+        for below in self._of_arguments(term, (), checks=True):
             yield {(steps[key[0]], *key[1:]): one for key, one in below.items() if key[0] in steps}
 
     def _of_arguments(self, term: Call, path: Path, *, checks: bool) -> Iterator[Asked]:

@@ -24,6 +24,8 @@ from exirkit.patterns.types.scalars import FloatVariable, IntVariable, ScalarVar
 from exirkit.patterns.types.sizes import BroadcastDim, SequenceDim
 from exirkit.patterns.types.tensors import TensorVariable
 
+_EXACT = 1 << 53
+
 
 @dataclass(frozen=True)
 class TensorCheck:
@@ -89,11 +91,7 @@ class GuardCheck:
             return is_known and any(_fails(guard, {self.name: value}) for guard in self.guards)
         if type(value) not in (int, float):
             return False
-        # Beside floats an integer is matched as the equal float, and the reverse.
-        readings = (
-            [value, float(value)] if type(value) is int else [value, *([int(value)] if value.is_integer() else [])]
-        )
-        return any(all(_fails(guard, {self.name: one}) for one in readings) for guard in self.guards)
+        return any(all(_fails(guard, {self.name: one}) for one in _read(value)) for guard in self.guards)
 
 
 @dataclass(frozen=True)
@@ -130,6 +128,13 @@ class JointGuard:
         return _fails(self.guard, dict(zip(self.names, values, strict=True)))
 
 
+def _read(value: float) -> list[float]:
+    """Return the numbers that a number is matched as: beside floats an integer is the equal float, and the reverse."""
+    if type(value) is int:
+        return [value, float(value)] if abs(value) < _EXACT else [value]
+    return [value, int(value)] if value.is_integer() else [value]
+
+
 def _fails(guard: CompiledGuard, names: Mapping[str, Any]) -> bool:
     try:
         return truth(guard.compiled(NameView(names))) is False
@@ -161,7 +166,7 @@ def guard_check(name: str, variables: Mapping[str, Any], guards: Sequence[Compil
         return None
     if variable is None or variable.allows_none:
         return None
-    alone = tuple(guard for guard in guards if guard.needs == {name} and not asks_graph(guard.text))
+    alone = tuple(guard for guard in guards if guard.needs == {name} and _is_worth_asking(guard))
     return GuardCheck(name, alone, is_tensor) if alone else None
 
 
@@ -173,8 +178,19 @@ def joint_guards(variables: Mapping[str, Any], guards: Sequence[CompiledGuard]) 
     return tuple(
         JointGuard(tuple(sorted(guard.needs)), guard)
         for guard in guards
-        if len(guard.needs) > 1 and not asks_graph(guard.text)
+        if len(guard.needs) > 1 and _is_worth_asking(guard)
     )
+
+
+def _is_worth_asking(guard: CompiledGuard) -> bool:
+    """Whether a condition asks nothing of the graph, and fails often enough to be asked before the search as well."""
+    return not asks_graph(guard.text) and not _SIZES_KNOWN.search(guard.text)
+
+
+_SIZES_KNOWN = re.compile(r"\bstatic\(")
+"""Of most programs all sizes are known, and then the matcher would ask a second time."""
+
+_COUNTED = re.compile(r"\brange\((?=(len|rank)\()")
 
 
 def asks_graph(text: str, but: Set[str] = frozenset()) -> bool:
@@ -184,7 +200,8 @@ def asks_graph(text: str, but: Set[str] = frozenset()) -> bool:
         text: The expression.
         but: Functions that are not counted.
     """
-    named = set(re.findall(r"\w+", text)) & WORDS.keys() - but
+    # The range of a tensor is a fact, the range of its dims is not.
+    named = set(re.findall(r"\w+", _COUNTED.sub("(", text))) & WORDS.keys() - but
     return any(word.needs_facts or word.is_opaque or word.of_tensor for word in map(WORDS.__getitem__, named))
 
 

@@ -37,6 +37,7 @@ def own_kernels() -> Iterator[Kernel]:
     yield replace(view, name=f"{view.name}.default")
     for schema, call in (*_COPIES.items(), *_LISTS.items()):
         yield _kernel(schema, call)
+    yield _kernel(_CONVOLUTION_BACKWARD, _convolution_backward)
     for schema, call in _RANDOM.items():
         yield _kernel(schema, call, random=True)
 
@@ -221,6 +222,22 @@ _LISTS: Final[dict[str, Callable[..., None]]] = {
     "aten::split_with_sizes_copy.out(Tensor self, int[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()": _split,
     "aten::unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()": _unbind,
 }
+
+
+_CONVOLUTION_BACKWARD = (
+    "aten::convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes,"
+    " SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups,"
+    " bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)"
+    " -> (Tensor(a!), Tensor(b!), Tensor(c!))"
+)
+
+
+def _convolution_backward(*args: Any, out0: torch.Tensor, out1: torch.Tensor, out2: torch.Tensor) -> None:
+    """Write the gradients that the mask asks for; torch's own out variant fails if it asks for less than all."""
+    results = torch.ops.aten.convolution_backward.default(*args)
+    for result, out in zip(results, (out0, out1, out2), strict=True):
+        if result is not None and result.numel():
+            write_result(result, out)
 
 
 def _sized(out: torch.Tensor, size: Sequence[int]) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,13 @@ def test_files_that_cannot_be_imported(invoke: Invoke, tmp_path: Path, text: str
     (tmp_path / "broken.py").write_text(text)
     line = fails(invoke, "lower", "broken.py:make", "-o", "x.pte", code="EK715", exit_code=1)
     assert f"{tmp_path / 'broken.py'}{fact}" in line
+
+
+def test_an_archive_with_compiled_code_is_not_loaded(invoke: Invoke, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.pt2", "w") as archive:
+        archive.writestr("x/data/aotinductor/model/code.so", b"nothing that may be loaded")
+    line = fails(invoke, "lower", "x.pt2", "-o", "x.pte", code="EK718", exit_code=1)
+    assert "x.pt2: the archive has compiled code in it" in line
 
 
 def test_a_pt2_file_that_is_none(invoke: Invoke, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.cli.conftest import Invoke, Spawn, document
+from torch.export.pt2_archive._package import package_pt2
 
 from exirkit.emit import open_program
 from exirkit.runtime_ref import Runtime
@@ -50,6 +51,21 @@ def test_a_dotted_module_of_the_working_directory(invoke: Invoke, model_file: Pa
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "things.py").write_text(model_file.read_text())
     assert report(invoke, "package.things:exported", "-o", "tiny.pte").methods[0].name == "forward"
+
+
+@pytest.mark.parametrize("names", [("encode", "decode"), ("encode",), ("model", "decode")])
+def test_an_archive_of_several_programs(invoke: Invoke, tmp_path: Path, names: tuple[str, ...]) -> None:
+    layer = torch.nn.Linear(4, 3)
+    programs = {name: torch.export.export(layer, (torch.ones(rows, 4),)) for rows, name in enumerate(names, 1)}
+    package_pt2(tmp_path / "several.pt2", exported_programs=programs)
+    found = report(invoke, "several.pt2", "-o", "several.pte")
+    assert sorted(each.name for each in found.methods) == sorted(names)
+    # Both have the weights of one layer, which are stored once.
+    assert found.bytes_by_kind.constants < 2 * (12 + 3) * 4
+    loaded = Runtime.get().load_program(tmp_path / "several.pte")
+    for rows, name in enumerate(names, 1):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(loaded.load_method(name).execute([x])[0], layer(x))
 
 
 def test_dynamic_shapes(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:

@@ -92,3 +92,24 @@ def test_wrong_usage(invoke: Invoke, target: str, given: list[str], code: str) -
     done = invoke("quantization", "report", *named)
     assert done.exit_code != 0
     assert code in done.output
+
+
+def test_search(invoke: Invoke, target: str, tmp_path: Path) -> None:
+    common = ("quantization", "search", f"{target}make", "--samples", f"{target}samples")
+    before = json.loads(invoke(*common, "--at-least", "0", "--json").output)
+    assert before["modules"] == []
+    assert before["layers"] == 2
+    asked = before["score"] + 1
+    made = tmp_path / "better.yaml"
+    done = invoke(*common, "--at-least", str(asked), "--output", str(made), "--cost", "latency", "--json")
+    found = json.loads(done.output)
+    assert found["modules"]
+    assert float(found["score"]) >= asked
+    report = invoke("quantization", "report", *common[2:], "--quantizer", str(made), "--json")
+    (result,) = json.loads(report.output)["report"]["results"]
+    assert float(result["accumulated"]) == pytest.approx(float(found["score"]), abs=1e-3)
+    text = invoke(*common, "--at-least", str(asked)).output
+    assert "leave " in text
+    failed = invoke(*common, "--at-least", str(asked), "--limit", "1")
+    assert "EK419" in failed.output
+    assert failed.exit_code == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
@@ -73,3 +74,23 @@ def test_times_of_a_trace(invoke: Invoke, model_file: Path, tmp_path: Path) -> N
     result = invoke("report", f"{model_file}:tiny", "-o", page, "--times", traced)
     assert result.exit_code == 1
     assert "EK529" in result.stderr
+
+
+def test_graphs_for_model_explorer(invoke: Invoke, model_file: Path, tmp_path: Path) -> None:
+    graphs, times = tmp_path / "model.json", tmp_path / "times.json"
+    times.write_text('{"forward": [[0, 1250], [0, 50], [99, 1]]}')
+    options = ("--format", "model-explorer", "--times", times)
+    result = invoke("report", f"{model_file}:tiny", "-o", graphs, *options)
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(graphs.read_text())["graphs"]
+    assert found[0]["id"] == "forward 00 export"
+    for graph in found:
+        nodes = {node["id"]: node for node in graph["nodes"]}
+        assert len(nodes) == len(graph["nodes"])
+        assert all(edge["sourceNodeId"] in nodes for node in nodes.values() for edge in node["incomingEdges"])
+    last = {node["id"]: node for node in found[-1]["nodes"]}
+    (product,) = (node for node in last.values() if node["label"] == "aten.addmm.out")
+    assert product["namespace"] == "linear"
+    assert len(product["incomingEdges"]) == 4
+    data = json.loads((tmp_path / "model_times.json").read_text())
+    assert data[found[-1]["id"]]["results"] == {product["id"]: {"value": 1300.0}}

@@ -51,7 +51,22 @@ def write_bundle(folder: Path) -> None:
     (folder / "official.bpte").write_bytes(bytes(serialize.serialize_from_bundled_program_to_flatbuffer(bundle)))
 
 
-TASKS = {"read_bundle": read_bundle, "write_bundle": write_bundle}
+def inspect(folder: Path) -> dict[str, list[tuple[list[str], bool, bool]]]:
+    """Return operators, and whether source and module are known, of the calls in each trace with its record."""
+    from executorch.devtools import Inspector
+
+    found = {}
+    for trace in sorted(folder.glob("*.etdp")):
+        inspector = Inspector(etdump_path=str(trace), etrecord=str(trace.with_suffix(".etrecord")))
+        events = [one for block in inspector.event_blocks if block.name == "Execute" for one in block.events]
+        calls = [one for one in events if one.name in ("OPERATOR_CALL", "DELEGATE_CALL")]
+        found[trace.stem] = [
+            (one.op_types, any(one.stack_traces.values()), any(one.module_hierarchy.values())) for one in calls
+        ]
+    return found
+
+
+TASKS = {"inspect": inspect, "read_bundle": read_bundle, "write_bundle": write_bundle}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from exirkit import ApplyRules, to_edge
 from exirkit.ir import GraphEditor, copy_program, underlying
-from exirkit.patterns import OperatorTable, RuleEngine, parse_book
+from exirkit.patterns import OperatorTable, RuleEngine, load_book, parse_book
 from exirkit.patterns.forms.catalogue import READERS, forms_of
 from exirkit.patterns.operators.arguments import source_of
 
@@ -354,6 +354,17 @@ def test_a_rule_from_one_form_to_another_is_about_the_form() -> None:
     )
     assert fired(text, lambda x: x.t(), X) == (0, 0)
     assert fired(text, lambda x: x.permute(1, 0), X) == (1, 0)
+
+
+def test_a_rule_does_not_match_a_result_that_it_chooses_itself() -> None:
+    """A batch norm is read from the first result of the one at inference, which is what the rule makes."""
+    exported = torch.export.export(torch.nn.BatchNorm2d(3).eval(), (torch.randn(2, 3, 4, 4),))
+    rule = next(one for one in load_book("exported").rules if one.id == "exported.batch-norm-to-inference")
+    engine = RuleEngine([rule])
+    editor = GraphEditor(copy_program(exported))
+    for expected in (1, 0):
+        statistics = engine.run(editor).statistics[rule.id]
+        assert (statistics.matched, statistics.applied) == (expected, expected)
 
 
 def test_a_rule_of_one_dialect_is_matched_as_it_is_written() -> None:

@@ -9,9 +9,10 @@ import io
 import os
 import sys
 import traceback
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from .errors import WRONG_USAGE, CommandError, unknown_name
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+# What torch.export.save calls the program in its archive.
+_SAVED_NAME = "model"
 _TARGET = "MODULE:FACTORY, path/to/file.py:FACTORY or file.pt2"
 _FACTORY_RESULT = (
     "(model, example_inputs), (model, example_inputs, dynamic_shapes), an ExportedProgram, or a dict of method names "
@@ -175,15 +178,30 @@ def example_leaves(program: ExportedProgram, method: str) -> Sequence[Any]:
     return leaves
 
 
-def load_exported(path: Path) -> ExportedProgram:
-    """Return the program in a file that `torch.export.save` wrote.
+def load_exported(path: Path) -> ExportedProgram | dict[str, ExportedProgram]:
+    """Return the program in a file that `torch.export.save` wrote, or the programs that `package_pt2` wrote by name.
 
     Raises:
-        CommandError: EK718, torch does not load it.
+        CommandError: EK718, torch does not load it, or it is an archive with compiled code, which is not loaded.
     """
     import torch
+    from torch.export.pt2_archive.constants import AOTINDUCTOR_DIR
 
+    from exirkit.ir import load_pt2
+
+    names = _archive_names(path)
+    if any(AOTINDUCTOR_DIR in name for name in names):
+        # Reading such an archive would load the machine code that is in it.
+        raise CommandError(
+            code="EK718",
+            message="the archive has compiled code in it",
+            file=str(path),
+            hint="save the exported programs alone: torch.export.save, or package_pt2(..., exported_programs=...)",
+        )
     try:
+        programs = {found.stem for name in names if (found := PurePosixPath(name)).match("models/*.json")}
+        if programs - {_SAVED_NAME}:
+            return dict(load_pt2(path).exported_programs)
         return torch.export.load(path)
     except Exception as error:
         raise CommandError(
@@ -192,6 +210,15 @@ def load_exported(path: Path) -> ExportedProgram:
             file=str(path),
             hint="the file must come from torch.export.save of the installed torch version",
         ) from error
+
+
+def _archive_names(path: Path) -> list[str]:
+    """Return the names in a zip archive; none if it is none, which torch says better."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return []
 
 
 def export_methods(made: Any, *, strict: bool, say: Callable[[str], None]) -> dict[str, ExportedProgram]:

@@ -27,18 +27,8 @@ INTERRUPTED = 130
 
 _ORDER = (
     *("lower", "run", "inspect", "verify", "compare", "bisect", "print", "report", "memory", "size", "diff", "oplist"),
-    *(
-        "partition",
-        "new-backend",
-        "bundle",
-        "bundle-failure",
-        "replay",
-        "migrate",
-        "demo",
-        "explain",
-        "rule",
-        "propagation",
-    ),
+    *("weights", "partition", "new-backend", "bundle", "bundle-failure", "replay", "migrate", "demo"),
+    *("explain", "rule", "propagation"),
     *("quantizer", "quantization", "fuzz"),
 )
 

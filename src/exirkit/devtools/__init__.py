@@ -1,4 +1,4 @@
-"""Developer tools under the names of `executorch.devtools`: bundled programs and traces."""
+"""Developer tools under the names of `executorch.devtools`: bundled programs, traces and records."""
 
 from .bundled_program.config import MethodTestCase as MethodTestCase
 from .bundled_program.config import MethodTestSuite as MethodTestSuite
@@ -12,4 +12,7 @@ from .bundled_program.serialize import (
 from .bundled_program.serialize import (
     serialize_from_bundled_program_to_flatbuffer as serialize_from_bundled_program_to_flatbuffer,
 )
+from .etrecord import ETRecord as ETRecord
+from .etrecord import RecordedNode as RecordedNode
+from .etrecord import parse_etrecord as parse_etrecord
 from .tracing import debug_buffer_nbytes as debug_buffer_nbytes

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .program_bundle import BundledPrograms as BundledPrograms
     from .program_bundle import read_bundle as read_bundle
     from .program_bundle import write_bundle as write_bundle
+    from .weights import with_weights as with_weights
 
 # Fetched on first use: what lowers imports every other room.
 _HOMES = {
@@ -38,6 +39,7 @@ _HOMES = {
     "to_backend": "delegation",
     "to_edge_keeping_whole": "lowering",
     "write_bundle": "program_bundle",
+    "with_weights": "weights",
 }
 
 

@@ -26,7 +26,7 @@ def to_edge(
         programs: One program, which becomes the method `forward`, or programs by method name. They are not changed.
         constant_methods: Values by method name; each becomes a method that returns its value.
         compile_config: Choices; see `EdgeCompileConfig`.
-        generate_etrecord: Not supported yet.
+        generate_etrecord: Whether to keep what `get_etrecord` needs after lowering.
         pipeline: Replaces the shipped pipeline `to_edge`.
         progress: Called with a line of text before each long step.
 
@@ -37,10 +37,9 @@ def to_edge(
     Source: `to_edge` of the ExecuTorch documentation.
     """
     from .lowering import edge_manager
-    from .managers import reject
 
-    reject(generate_etrecord, "generate_etrecord")
-    return edge_manager(programs, constant_methods, compile_config, pipeline=pipeline, progress=progress)
+    made = edge_manager(programs, constant_methods, compile_config, pipeline=pipeline, progress=progress)
+    return made.recording() if generate_etrecord else made
 
 
 def to_edge_transform_and_lower(
@@ -59,7 +58,7 @@ def to_edge_transform_and_lower(
         partitioner: Partitioners for all methods, or by method, which are asked in their order.
         constant_methods: As for `to_edge`.
         compile_config: As for `to_edge`.
-        generate_etrecord: Not supported yet.
+        generate_etrecord: As for `to_edge`; the record has the programs before calls are delegated.
 
     Raises:
         ModelError: EK743, a call was kept whole for a partitioner, which then did not take it; or as `to_edge`.
@@ -68,11 +67,9 @@ def to_edge_transform_and_lower(
     Source: `to_edge_transform_and_lower` of the ExecuTorch documentation.
     """
     from .lowering import lower_to_backends
-    from .managers import reject
-
-    reject(generate_etrecord, "generate_etrecord")
 
     def transform(manager: EdgeProgramManager) -> EdgeProgramManager:
+        manager = manager.recording() if generate_etrecord else manager
         return manager if transform_passes is None else manager.transform(transform_passes)
 
     return lower_to_backends(programs, partitioner or (), transform, constant_methods, compile_config)

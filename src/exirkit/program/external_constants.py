@@ -7,7 +7,6 @@ from pathlib import PurePath
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from exirkit.ir import EXTERNAL_DATA_KEY, Diagnostic, ProgramInterface, UsageError, copy_program
@@ -56,13 +55,15 @@ def file_of_constant(config: ExecutorchBackendConfig) -> FileOfConstant:
 def _marked(program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
     made = copy_program(program)
     interface = ProgramInterface.of(made)
-    trained = {spec.target for _, spec in interface.results if spec and spec.kind is OutputKind.GRADIENT_TO_PARAMETER}
-    for node, spec in interface.inputs.items():
-        if not interface.is_stored(node) or interface.is_written(node):
+    trained = set(interface.trained)
+    for node in interface.inputs:
+        if not interface.is_stored(node):
             continue
         file = None
-        if config.external_mutable_weights and spec.target in trained:
-            file = DEFAULT_FILE
+        if node in trained:
+            file = DEFAULT_FILE if config.external_mutable_weights else None
+        elif interface.is_written(node):
+            continue
         elif config.external_constants and not config.fold_external_constants:
             file = _file(node, config.external_constants)
         if file is not None:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from exirkit.devtools import ETRecord
 from exirkit.emit import (
     EmitterOutput,
     FileImage,
@@ -91,17 +92,6 @@ def method_of(programs: Mapping[str, ExportedProgram], name: str) -> ExportedPro
         known = ", ".join(sorted(programs))
         raise UsageError(Diagnostic.of("EK703", f"there is no method {name}", notes=(f"methods: {known}",)))
     return programs[name]
-
-
-def reject(value: Any, option: str) -> None:
-    """Raise EK701 if an option that is not supported yet was given a value."""
-    if value:
-        raise not_yet(option)
-
-
-def not_yet(what: str) -> UsageError:
-    """Return the error EK701: documented, and not supported yet."""
-    return UsageError(Diagnostic.of("EK701", f"{what} is not supported yet"))
 
 
 def say(progress: Progress | None, line: str) -> None:
@@ -356,6 +346,7 @@ class ExecutorchProgramManager(_Methods):
             file_of_constant=file_of_constant(self._config),
         )
         self._image: PteImage | None = None
+        self._recorded: dict[str, ExportedProgram] | None = None
 
     @property
     def executorch_program(self) -> Program:
@@ -441,13 +432,20 @@ class ExecutorchProgramManager(_Methods):
         """
         print_program(self._output.program, verbose=verbose, out=out)
 
-    def get_etrecord(self) -> Any:
-        """Raise: there is no record.
+    def get_etrecord(self) -> ETRecord:
+        """Return the record of the lowering: which nodes of the Edge programs are behind each instruction.
 
         Raises:
-            UsageError: EK701, records are not supported yet.
+            UsageError: EK746, `to_edge` was not told to keep what that needs.
         """
-        raise not_yet("get_etrecord")
+        if self._recorded is None:
+            raise UsageError(Diagnostic.of("EK746", "nothing was recorded while this program was lowered"))
+        return ETRecord(
+            self._recorded,
+            debug_handle_map=self.debug_handle_map,
+            delegate_map=self.delegate_map,
+            instruction_id_to_num_outs_map=self.instruction_id_to_num_outs_map,
+        )
 
     def _data_files(self) -> Iterator[tuple[str, FileImage]]:
         for name, entries in sorted(self._output.external_data.items()):
@@ -495,6 +493,7 @@ class EdgeProgramManager(_Methods):
         self._preserve_ops = list(preserve_ops or ())
         self._programs = by_method(edge_programs)
         self._config_methods = dict(constant_methods or {})
+        self._recorded: dict[str, ExportedProgram] | None = None
         clash = set(self._programs) & set(self._config_methods)
         if clash:
             raise UsageError(Diagnostic.of("EK702", f"{sorted(clash)[0]} names both a program and a constant method"))
@@ -524,9 +523,13 @@ class EdgeProgramManager(_Methods):
         else:
             chosen = dict.fromkeys(self._programs, passes)
         changed = {name: apply_user_passes(program, chosen[name]) for name, program in self._programs.items()}
-        return EdgeProgramManager(
+        # A program with delegates is not recorded: the one before has the calls that they hide.
+        is_delegated = self._recorded is not None and self._recorded is not self._programs
+        made = EdgeProgramManager(
             changed, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
         )
+        made._recorded = self._recorded if is_delegated or self._recorded is None else made._programs
+        return made
 
     def to_backend(self, partitioner: Partitioner | Mapping[str, Partitioner]) -> EdgeProgramManager:
         """Delegate parts of the programs to backends.
@@ -543,9 +546,16 @@ class EdgeProgramManager(_Methods):
             method_of(self._programs, name)
         made = delegated_methods(self._programs, chosen)
         config = replace(self.compile_config, _check_ir_validity=False)
-        return EdgeProgramManager(
+        delegated = EdgeProgramManager(
             made, self._config_methods, config, self._core_aten_ops_exception_list, self._preserve_ops
         )
+        delegated._recorded = self._recorded
+        return delegated
+
+    def recording(self) -> EdgeProgramManager:
+        """Return this manager, which from here on keeps what `get_etrecord` needs after lowering."""
+        self._recorded = self._programs
+        return self
 
     def to_executorch(
         self,
@@ -616,7 +626,9 @@ class EdgeProgramManager(_Methods):
         finalize_methods(lowered, planners)
         for planner in _by_planner(planners):
             planner.run_multimethod()
-        return ExecutorchProgramManager(lowered, self._config_methods, config)
+        made = ExecutorchProgramManager(lowered, self._config_methods, config)
+        made._recorded = self._recorded
+        return made
 
 
 def _attributes(program: ExportedProgram) -> list[Diagnostic]:

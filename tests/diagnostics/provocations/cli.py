@@ -36,7 +36,7 @@ from exirkit.fuzz.comparison import (
     WrongStep,
 )
 from exirkit.patterns import Application
-from exirkit.program import read_bundle, write_bundle
+from exirkit.program import read_bundle, with_weights, write_bundle
 from exirkit.visualization import read_overlay
 
 
@@ -51,16 +51,17 @@ def exported() -> torch.export.ExportedProgram:
     return torch.export.export(Double(), (torch.ones(2),))
 
 
-@provokes("EK701")
-def etrecord(_: Path) -> None:
-    to_edge(exported(), generate_etrecord=True)
-
-
 @provokes("EK769")
 def data_file_in_a_folder(_: Path) -> None:
     config = ExecutorchBackendConfig(external_constants=lambda _node: "weights/first")
     linear = torch.nn.Linear(2, 2)
     to_edge(torch.export.export(linear, (torch.ones(1, 2),))).to_executorch(config)
+
+
+@provokes("EK790")
+def weights_of_another_model(_: Path) -> None:
+    linear = torch.nn.Linear(2, 2)
+    with_weights({"forward": torch.export.export(linear, (torch.ones(1, 2),))}, {"weight": torch.ones(3, 2)})
 
 
 @provokes("EK702")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from exirkit.cli.commands.bundle import bundled_methods
 from exirkit.devtools import (
     Bundle,
     BundledProgram,
+    ETRecord,
     MethodTestCase,
     MethodTestSuite,
+    parse_etrecord,
     serialize_from_bundled_program_to_flatbuffer,
 )
 from exirkit.emit import read_program
+from exirkit.ir import Diagnostic
 
 X = torch.ones(1, 2)
 
@@ -44,6 +48,34 @@ def suite_of_a_method_that_there_is_not(_: Path) -> None:
 @provokes("EK710")
 def input_of_another_dtype(_: Path) -> None:
     bundle(MethodTestCase([X.double()]))
+
+
+@provokes("EK739")
+def record_without_programs(scratch: Path) -> None:
+    ETRecord().save(scratch / "model.etrecord")
+
+
+@provokes("EK740")
+def program_that_torch_does_not_serialise(scratch: Path) -> object:
+    edge = to_edge(torch.export.export(torch.nn.ReLU(), (X,)), generate_etrecord=True)
+    record = edge.to_executorch().get_etrecord()
+    record.programs["forward"] = None  # type: ignore[assignment]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        record.save(scratch / "model.etrecord")
+    text = str(caught[-1].message)
+    return Diagnostic.of("EK740", text.partition(": ")[2])
+
+
+@provokes("EK745")
+def archive_that_is_not_a_record(scratch: Path) -> None:
+    torch.save([1], scratch / "model.etrecord")
+    parse_etrecord(scratch / "model.etrecord")
+
+
+@provokes("EK746")
+def record_that_was_not_asked_for(_: Path) -> None:
+    program().get_etrecord()
 
 
 @provokes("EK720")

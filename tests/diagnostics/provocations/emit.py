@@ -35,6 +35,7 @@ from exirkit.emit import (
     open_program,
     read_data_file,
     read_program,
+    read_safetensors,
     restore_mutable_data,
 )
 
@@ -267,6 +268,13 @@ def constants_of_one_name(_: Path) -> None:
 def key_in_two_files(_: Path) -> None:
     file = read_program(small_file())
     file.attach([read_data_file(small_data_file()), read_data_file(small_data_file())])
+
+
+@provokes("EK546")
+def safetensors_file_of_no_bytes(scratch: Path) -> None:
+    path = scratch / "weights.safetensors"
+    path.write_bytes(b"nothing")
+    read_safetensors(path)
 
 
 @provokes("EK535")

@@ -40,6 +40,25 @@ def test_product_of_int8(official_runtime: OfficialRuntime) -> None:
     assert_runs(torch._int_mm, [[a, b]], official_runtime, tolerance=EXACT)
 
 
+@pytest.mark.parametrize("masked", [None, "causal", "added", "row of nothing"])
+@pytest.mark.parametrize("shape", [(1, 2, 5, 4), (2, 1, 3, 8)])
+def test_gradients_of_attention(masked: str | None, shape: tuple[int, ...]) -> None:
+    query, key, value, grad = (torch.randn(shape) for _ in range(4))
+    is_causal = masked == "causal"
+    mask = None if masked in (None, "causal") else torch.randn(shape[0], 1, shape[2], shape[2])
+    if mask is not None and masked == "row of nothing":
+        mask[..., 1, :] = -torch.inf
+    aten = torch.ops.aten
+    out, sums = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, is_causal, attn_mask=mask)
+
+    def gradients(*given: torch.Tensor) -> Any:
+        return aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            *given, out, sums, 0.0, is_causal, attn_mask=mask
+        )
+
+    assert_runs(gradients, [[grad, query, key, value]])
+
+
 def grouped(*args: torch.Tensor) -> Any:
     """Call the operator that transformers writes into programs."""
     importlib.import_module("transformers.integrations.moe")

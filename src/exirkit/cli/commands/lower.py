@@ -151,6 +151,10 @@ def lower(
     external_constants: Annotated[
         bool, typer.Option("--external-constants", help="Write weights to MODEL.ptd beside the program.")
     ] = False,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.safetensors", help="Take the weights from there, by the names of the model's own."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Also write the report to this file.")
     ] = None,
@@ -195,6 +199,8 @@ def lower(
             external_constants=(lambda _node: output.stem) if external_constants else False,
         )
         exported = export_target(source, steps, strict=strict).programs
+        if weights is not None:
+            exported = _with_weights(exported, weights, steps)
         transform = _transform(_Rewriting(books, rewrite_limit, runtime, journal, change_interface), pipelines, steps)
         lowered = lower_exported(target, exported, output, steps, config, pipelines, partitioners, transform)
     if report is not None:
@@ -205,6 +211,14 @@ def lower(
         print_json(lowered)
     else:
         print_lowered(lowered, lowered.file)
+
+
+def _with_weights(exported: dict[str, ExportedProgram], file: Path, steps: Steps) -> dict[str, ExportedProgram]:
+    from exirkit.emit import read_safetensors, tensors_of
+    from exirkit.program import with_weights
+
+    with steps.phase("weights", f"reading {file}"):
+        return with_weights(exported, tensors_of(read_safetensors(file)))
 
 
 @dataclass(frozen=True)

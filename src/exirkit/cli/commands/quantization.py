@@ -15,7 +15,7 @@ import typer
 from exirkit.cli.console import Steps, counted, output_to_stderr, print_json, print_line, print_table, source_text
 from exirkit.cli.errors import WRONG_USAGE, CommandError
 from exirkit.cli.files import check_writable, write_text
-from exirkit.cli.model import call_factory, example_leaves, export_target, parse_source
+from exirkit.cli.model import call_factory, example_leaves, export_target, find_functions, parse_source
 from exirkit.cli.options import Json, Libraries, MethodName, ModelTarget, Strict
 from exirkit.cli.root import app
 
@@ -24,7 +24,7 @@ from .quantizer import parse_setting
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from exirkit.passes import QuantizationReport
+    from exirkit.passes import FloatModules, QuantizationReport, SearchStep
 
 quantization_app = typer.Typer(
     rich_markup_mode=None,
@@ -210,3 +210,133 @@ def _print_report(measured: QuantizationReport, method: str, by: By, top: int) -
 
 def _ratios(one: Any) -> list[str]:
     return [decibels_text(value) for value in (one.isolated, one.accumulated, one.on_results)]
+
+
+class CostName(StrEnum):
+    """What leaving modules in float may cost."""
+
+    BYTES = "bytes"
+    LATENCY = "latency"
+
+
+@dataclass(frozen=True)
+class FloatModulesReport:
+    """The document of `exirkit quantization search`.
+
+    Attributes:
+        target: The float model.
+        quantizer: The quantizer.
+        method: The method.
+        modules: The modules to leave in float.
+        layers: How many calls the quantizer quantizes if it leaves none of them.
+        left: How many of these it leaves.
+        score: The accuracy that is reached.
+        cost: What the program costs, in bytes of weights or estimated nanoseconds.
+        steps: All that was tried.
+        output: Where the quantizer that leaves them is, if it was asked for.
+    """
+
+    target: str
+    quantizer: str
+    method: str
+    modules: list[str]
+    layers: int
+    left: int
+    score: float
+    cost: float
+    steps: list[SearchStep]
+    output: str | None
+    ok: bool = True
+
+
+@quantization_app.command()
+def search(
+    target: ModelTarget,
+    at_least: Annotated[
+        float, typer.Option("--at-least", metavar="NUMBER", help="Accuracy that is asked: decibels, or of --metric.")
+    ],
+    quantizer: Annotated[str, typer.Option("--quantizer", metavar="FILE.yaml|NAME", help="The quantizer.")] = "xnnpack",
+    settings: Settings = None,
+    samples: Samples = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Takes a model and returns how good it is; default: signal to noise of the worst result in decibels.",
+            show_default=False,
+        ),
+    ] = None,
+    cost: Annotated[
+        CostName, typer.Option(help="Bytes of the weights, or latency as estimated for official_host.")
+    ] = CostName.BYTES,
+    limit: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="The most that the program may cost.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.yaml", help="Write the quantizer that leaves these modules."),
+    ] = None,
+    method: MethodName = None,
+    strict: Strict = False,
+    libraries: Libraries = None,
+    json: Json = False,
+) -> None:
+    """Find modules to leave in float until a quantized model is accurate enough, at little cost."""
+    check_writable(output, ".yaml")
+    chosen = dict(map(parse_setting, settings or ()))
+    with Steps() as steps:
+        with steps.phase("load", "loading torch"):
+            from exirkit.passes import load_quantizer, search_float_modules, stored_bytes
+
+        policy = load_quantizer(quantizer)
+        measure = None if metric is None else find_functions(parse_source(metric), metric.rpartition(":")[2])[0]
+        name, plain = _one_program(target, method, steps, strict=strict)
+        inputs = _samples(samples, plain, name)
+        with output_to_stderr():
+            steps("searching")
+            found = search_float_modules(
+                plain,
+                policy,
+                inputs,
+                at_least,
+                settings=chosen,
+                metric=measure,
+                cost=_latency if cost is CostName.LATENCY else stored_bytes,
+                limit=math.inf if limit is None else limit,
+            )
+    if output is not None:
+        _write_quantizer(quantizer, found, output)
+    shown = None if output is None else os.fspath(output)
+    made = FloatModulesReport(
+        target, quantizer, name, list(found.modules), found.layers, found.left, found.score, found.cost,
+        list(found.steps), shown,
+    )  # fmt: skip
+    if json:
+        print_json(made)
+    else:
+        _print_search(made, "bytes" if cost is CostName.BYTES else "ns", "dB" if metric is None else "")
+
+
+def _latency(program: ExportedProgram) -> float:
+    """Return the estimated time of a program in nanoseconds, without a delegate; unknown calls cost nothing."""
+    from exirkit.patterns import read_target
+    from exirkit.program import to_edge
+
+    described = read_target("official_host")
+    calls = to_edge(program).exported_program().graph.nodes
+    return sum(each for node in calls if math.isfinite(each := described.cost_of(node)))
+
+
+def _write_quantizer(quantizer: str, found: FloatModules, output: Path) -> None:
+    from exirkit.passes import leaving_text, quantizer_text
+
+    write_text(output, leaving_text(quantizer_text(quantizer), found))
+
+
+def _print_search(made: FloatModulesReport, unit: str, scale: str) -> None:
+    rows = [[one.module or "(all quantized)", f"{one.score:.4g}", f"{one.cost:,.0f}"] for one in made.steps]
+    print_table(["left in float as well", f">accuracy {scale}".rstrip(), f">{unit}"], rows)
+    names = ", ".join(made.modules) or "nothing"
+    print_line(f"leave {names}: {made.left} of {counted(made.layers, 'layer')}, {made.score:.4g} {scale}".rstrip())
+    if made.output is not None:
+        print_line(f"written: {made.output}")

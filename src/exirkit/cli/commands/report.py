@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json as json_module
 import os
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
     from exirkit.passes import Partitioner
     from exirkit.program import EdgeProgramManager, ExecutorchProgramManager
     from exirkit.visualization import LoweringRecord
+
+
+class Format(StrEnum):
+    """What is written."""
+
+    HTML = "html"
+    MODEL_EXPLORER = "model-explorer"
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,9 @@ def report(
     gaps: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Numeric gap by instruction or node, to be shown.")
     ] = None,
+    format: Annotated[
+        Format, typer.Option(help="`model-explorer`: graphs for Model Explorer, and node data beside them.")
+    ] = Format.HTML,
     sources: Annotated[bool, typer.Option(help="Put the files of the model into the page.")] = True,
     libraries: Libraries = None,
     json: Json = False,
@@ -105,7 +117,7 @@ def report(
     code is 1.
     """
     source = parse_source(target)
-    check_writable(output, ".html")
+    check_writable(output, ".json" if format is Format.MODEL_EXPLORER else ".html")
     lowering = Lowering(optimize, rules, pipeline, passes, runtime)
     with Steps() as steps:
         with steps.phase("torch", "loading torch"):
@@ -143,7 +155,10 @@ def report(
         )
         with steps.phase("write", f"writing {output}"):
             document = report_document(record, manager, options)
-            write_text(output, report_page(document))
+            if format is Format.MODEL_EXPLORER:
+                _write_graphs(document, output)
+            else:
+                write_text(output, report_page(document))
     found = ReportReport(
         ok=not failure,
         target=target,
@@ -158,6 +173,17 @@ def report(
     else:
         _print(found)
     raise typer.Exit(0 if found.ok else 1)
+
+
+def _write_graphs(document: dict[str, Any], output: Path) -> None:
+    """Write graphs for Model Explorer, and a file with node data for each kind of measured numbers."""
+    from exirkit.visualization import model_explorer_graphs, model_explorer_node_data
+
+    write_text(output, json_module.dumps(model_explorer_graphs(document)))
+    for key in ("times", "gaps"):
+        data = model_explorer_node_data(document, key)
+        if data:
+            write_text(output.with_name(f"{output.stem}_{key}.json"), json_module.dumps(data))
 
 
 def lower_recorded(

@@ -4,6 +4,8 @@ from .document import ReportOptions as ReportOptions
 from .document import report_document as report_document
 from .lowering import versions as versions
 from .lowering import write_report as write_report
+from .model_explorer import model_explorer_graphs as model_explorer_graphs
+from .model_explorer import model_explorer_node_data as model_explorer_node_data
 from .overlays import Measured as Measured
 from .overlays import read_overlay as read_overlay
 from .overlays import times_of_trace as times_of_trace
