@@ -250,6 +250,7 @@ from .torch_internals import has_kernel as has_kernel
 from .torch_internals import is_composite as is_composite
 from .torch_internals import keep_composites as keep_composites
 from .torch_internals import lazy_graph_module as lazy_graph_module
+from .torch_internals import load_pt2 as load_pt2
 from .torch_internals import make_fx as make_fx
 from .torch_internals import parse_schema as parse_schema
 from .torch_internals import program_as_json as program_as_json

@@ -48,6 +48,9 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.export import ExportedProgram
 from torch.export.exported_program import _override_composite_implicit_decomp
+
+# Archives of several programs.
+from torch.export.pt2_archive._package import load_pt2
 from torch.fx import Graph, GraphModule, Node
 
 # Modules whose code is generated when they are called or printed, not whenever a graph changes.
@@ -135,6 +138,7 @@ __all__ = [
     "is_impure",
     "keep_composites",
     "lazy_graph_module",
+    "load_pt2",
     "make_fx",
     "numbered_name",
     "parse_schema",

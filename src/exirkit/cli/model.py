@@ -185,8 +185,9 @@ def load_exported(path: Path) -> ExportedProgram | dict[str, ExportedProgram]:
         CommandError: EK718, torch does not load it, or it is an archive with compiled code, which is not loaded.
     """
     import torch
-    from torch.export.pt2_archive._package import load_pt2
     from torch.export.pt2_archive.constants import AOTINDUCTOR_DIR
+
+    from exirkit.ir import load_pt2
 
     names = _archive_names(path)
     if any(AOTINDUCTOR_DIR in name for name in names):
