@@ -67,10 +67,12 @@ def operator_named(name: str) -> Any:
     """Return the operator with a printed name, or None if neither torch nor exirkit has it."""
     if name.startswith("quantized_decomposed."):
         register_quantized_decomposed()
+    library, _, rest = name.partition(".")
+    # Libraries register some of these with torch as well, without a kernel.
+    own = defined_operator(f"{library}::{rest.removesuffix('.default')}")
+    if own is not None:
+        return own
     found: Any = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)
-    if isinstance(found, OpOverload):
-        return found
-    library, _, rest = name.partition(".")
-    return defined_operator(f"{library}::{rest.removesuffix('.default')}")
+    return found if isinstance(found, OpOverload) else None

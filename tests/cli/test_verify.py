@@ -17,6 +17,7 @@ def test_a_good_file(invoke: Invoke, program_file: Path) -> None:
         "diagnostics": [],
         "missing_data": [],
         "entries": None,
+        "cases": [],
     }
 
 

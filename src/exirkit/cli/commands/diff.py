@@ -12,7 +12,7 @@ import typer
 
 from exirkit.cli.console import counted, nbytes_text, print_json, print_line, print_table
 from exirkit.cli.errors import CANNOT_HANDLE
-from exirkit.cli.options import Json, MethodName, OperatorBooks
+from exirkit.cli.options import Json, Libraries, MethodName, OperatorBooks
 from exirkit.cli.root import app
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def diff(
     second: Annotated[Path, typer.Argument(metavar="B.pte", show_default=False)],
     method: MethodName = None,
     rules: OperatorBooks = None,
+    libraries: Libraries = None,
     json: Json = False,
 ) -> None:
     """Show in what two program files differ: meaning, operators, arenas, constants, bytes.
