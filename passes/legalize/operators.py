@@ -61,11 +61,12 @@ _REMAINDERS = frozenset({aten.remainder.Tensor, aten.remainder.Scalar})
 
 
 class LegalizeIntegers(CallLegalization):
-    """Replace remainders and powers of integers by quotients and products.
+    """Replace remainders and powers of integers by quotients and products, and cast integers that a float is added to.
 
     The kernels of the official runtime give a remainder the sign of the dividend, and compute powers in double
     precision. Quotients rounded down and products of integers are exact, up to products that wrap around: what an odd
-    base other than 1 and -1 leaves of an exponent of 128 or more is not what it leaves in eager torch.
+    base other than 1 and -1 leaves of an exponent of 128 or more is not what it leaves in eager torch. The kernel that
+    adds a number to a tensor rejects one that leads to another dtype than that of the tensor.
 
     Before: `%y = aten.remainder.Scalar(%x_i64, 3)`
     After: `%q = aten.div.Tensor_mode(%x_i64, %three, rounding_mode="floor")`; `%p = aten.mul.Tensor(%q, %three)`;
@@ -79,11 +80,17 @@ class LegalizeIntegers(CallLegalization):
         node = calls.node
         if node.target in _POWERS_OF_TENSORS:
             return _power_of_tensors(calls, node)
+        if node.target is aten.add.Scalar:
+            tensor, number, factor = calls.given("self", "other", "alpha")
+            return calls(aten.add.Scalar, calls.cast(tensor, node.meta["val"].dtype), number, factor)
         return _power(calls, node) if node.target is _POWER else _remainder(calls, node)
 
     @staticmethod
     def concerns(node: Node) -> bool:
         """Whether the pass would replace a node."""
+        if node.target is aten.add.Scalar:
+            source: Any = node.args[0]
+            return bool(source.meta["val"].dtype != node.meta["val"].dtype)
         if node.target not in _REMAINDERS and node.target not in _POWERS_OF_TENSORS and node.target is not _POWER:
             return False
         value: torch.Tensor = node.meta["val"]

@@ -91,7 +91,9 @@ def kernel_outcomes(kernels: Any, op: Any, legal: Sequence[Combination]) -> Iter
     width = len(dtype_arguments(op))
     for each in legal:
         results = _number_of_results(op, each, width)
-        if any(kernels.takes(op, given, results) for given in calls(op, each[:width])):
+        # An integer as a number and a float lead to different results; a kernel may take the one and not the other.
+        made = [one for one in calls(op, each[:width]) if (*each[:width], *(_run(op, one) or ())) == each]
+        if any(kernels.takes(op, given, results) for given in made):
             yield each
 
 

@@ -65,3 +65,13 @@ def test_negative_and_great_exponents(official_runtime: OfficialRuntime) -> None
     bases = torch.tensor([0, 1, -1, 2, -6, 2**40])
     exponents = torch.tensor([[-1], [-2], [-7], [128], [129], [2**40], [2**62 + 1]])
     assert_runs(lambda x, e: x**e, [[bases, exponents]], official_runtime, tolerance=EXACT)
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.float16])
+def test_a_number_of_another_kind_is_added(dtype: torch.dtype, official_runtime: OfficialRuntime) -> None:
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        add = torch.ops.aten.add.Scalar
+        return add(x, 1.0), add(x, 0.5), add(x, 3), add(x, 2, 3), x + 0.25
+
+    assert_runs(model, [[torch.arange(5).to(dtype)]], official_runtime, tolerance=EXACT, levels=(0, 1, 2))
