@@ -15,4 +15,10 @@ from .bundled_program.serialize import (
 from .etrecord import ETRecord as ETRecord
 from .etrecord import RecordedNode as RecordedNode
 from .etrecord import parse_etrecord as parse_etrecord
+from .inspector import Event as Event
+from .inspector import EventBlock as EventBlock
+from .inspector import Inspector as Inspector
+from .inspector import NumericalComparatorBase as NumericalComparatorBase
+from .inspector import PerfData as PerfData
+from .inspector import TimeScale as TimeScale
 from .tracing import debug_buffer_nbytes as debug_buffer_nbytes

@@ -15,13 +15,16 @@ from exirkit.devtools import (
     Bundle,
     BundledProgram,
     ETRecord,
+    Inspector,
     MethodTestCase,
     MethodTestSuite,
+    TimeScale,
     parse_etrecord,
     serialize_from_bundled_program_to_flatbuffer,
 )
-from exirkit.emit import read_program
+from exirkit.emit import read_program, trace_file
 from exirkit.ir import Diagnostic
+from exirkit.runtime_ref import Tracer
 
 X = torch.ones(1, 2)
 
@@ -65,6 +68,31 @@ def program_that_torch_does_not_serialise(scratch: Path) -> object:
         record.save(scratch / "model.etrecord")
     text = str(caught[-1].message)
     return Diagnostic.of("EK740", text.partition(": ")[2])
+
+
+def trace() -> bytes:
+    return trace_file(Tracer().trace()).to_bytes()
+
+
+@provokes("EK729")
+def inspector_of_nothing(_: Path) -> None:
+    Inspector()
+
+
+@provokes("EK730")
+def seconds_of_cycles(_: Path) -> None:
+    Inspector(etdump_data=trace(), source_time_scale=TimeScale.CYCLES)
+
+
+@provokes("EK747")
+def gap_without_values(_: Path) -> None:
+    edge = to_edge(torch.export.export(torch.nn.ReLU(), (X,)), generate_etrecord=True)
+    Inspector(etdump_data=trace(), etrecord=edge.to_executorch().get_etrecord()).calculate_numeric_gap("MSE")
+
+
+@provokes("EK748")
+def distance_that_there_is_not(_: Path) -> None:
+    Inspector(etdump_data=trace()).calculate_numeric_gap("L7")
 
 
 @provokes("EK745")

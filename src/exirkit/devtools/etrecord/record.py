@@ -107,7 +107,10 @@ class ETRecord:
 
     def nodes_of(self, method: str, instruction: int) -> list[RecordedNode]:
         """Return the nodes behind an instruction, in the order of the graph."""
-        handle = self.debug_handle_map.get(method, {}).get(instruction)
+        return self.nodes_with(method, self.debug_handle_map.get(method, {}).get(instruction))
+
+    def nodes_with(self, method: str, handle: Handles | None) -> list[RecordedNode]:
+        """Return the nodes that have one of some debug handles, in the order of the graph."""
         wanted = set(_listed(handle))
         return [node for node in self.nodes.get(method, ()) if not wanted.isdisjoint(node.handles)]
 
