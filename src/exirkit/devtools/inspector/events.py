@@ -120,6 +120,7 @@ class Event:
         debug_data: Values that the instruction computed in the first run.
         debug_data_of_runs: The same of each run.
         start_time: When it began in each run, in units of the trace.
+        kernel: Kernel that the instruction called, without its namespace: `add.out`.
         chain: Index of the chain of its instruction; None for what is no instruction.
         instruction: Index of the instruction.
     """
@@ -137,6 +138,7 @@ class Event:
     debug_data: list[Any] = field(default_factory=list)
     debug_data_of_runs: list[list[Any]] = field(default_factory=list)
     start_time: list[int] = field(default_factory=list)
+    kernel: str | None = None
     chain: int | None = None
     instruction: int | None = None
 
@@ -227,11 +229,15 @@ def _block(
     values = [_values(run, buffer) for run in runs] if buffer is not None else []
     profiled = [_profiled(run) for run in runs]
     seen: dict[tuple[int, int], int] = {}
+    kernels: dict[tuple[int, int], str] = {}
     events = []
     for column in zip(*profiled, strict=True):
         event = _event(column, factor)
         if event.instruction is not None and event.chain is not None:
             at = (event.chain, event.instruction)
+            if event.name.startswith(_KERNEL):
+                kernels[at] = event.name.removeprefix(_KERNEL)
+            event.kernel = kernels.get(at)
             # Values belong to one execution of an instruction, of which a loop has several.
             round_ = seen.get(at, 0)
             event.debug_data_of_runs = [_round(run.computed.get(at, []), round_) for run in values]
@@ -377,8 +383,13 @@ def _agreement(record: ETRecord, method: str, calls: Iterable[tuple[int, str]]) 
 
 
 def _calls_one_of(kernel: str, nodes: Sequence[RecordedNode]) -> bool:
-    base = kernel.partition(".")[0].removesuffix("_copy")
-    return any(base == node.op.split(".")[1].removesuffix("_copy") for node in nodes if node.op.count(".") > 0)
+    return any(is_call_of(node, kernel) for node in nodes)
+
+
+def is_call_of(node: RecordedNode, kernel: str) -> bool:
+    """Return whether a node calls the operator of a kernel, in whatever form."""
+    base = kernel.partition(".")[0].removesuffix("_copy").removesuffix("_")
+    return node.op.count(".") > 0 and node.op.split(".")[1].removesuffix("_copy") == base
 
 
 def tensors(values: Iterable[Any]) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.fx import Interpreter, Node
 from exirkit.devtools.etrecord import ETRecord, RecordedNode
 from exirkit.ir import Diagnostic, UsageError, pytree, stored_tensor
 
-from .events import Event, EventBlock, tensors
+from .events import Event, EventBlock, is_call_of, tensors
 
 Comparator = Callable[[Any, Any], float]
 
@@ -106,9 +107,16 @@ def numeric_gap(
         raise UsageError(Diagnostic.of("EK747", "the record has no inputs to compare on", hint=hint))
     values = reference_values(program, record.representative_inputs)
     rows = []
+    met: Counter[tuple[str, ...]] = Counter()
     for event in block.events:
         if event.is_whole_instruction and event.instruction is not None and event.debug_data:
-            row = _row(event, record.nodes_of(name, event.instruction), values, comparator)
+            nodes = record.nodes_of(name, event.instruction)
+            # Parts of a decomposed operator have its handle: the second multiplication is the second one of the nodes.
+            same = [node for node in nodes if event.kernel is not None and is_call_of(node, event.kernel)]
+            key = tuple(node.name for node in same)
+            likely = same[met[key] : met[key] + 1]
+            met[key] += 1
+            row = _row(event, nodes, likely, values, comparator)
             if row is not None:
                 rows.append(row)
     return rows
@@ -131,10 +139,14 @@ def _block_of(blocks: Sequence[EventBlock], method: str | None) -> EventBlock:
 
 
 def _row(
-    event: Event, nodes: Sequence[RecordedNode], values: Mapping[str, Any], comparator: Comparator
+    event: Event,
+    nodes: Sequence[RecordedNode],
+    likely: Sequence[RecordedNode],
+    values: Mapping[str, Any],
+    comparator: Comparator,
 ) -> dict[str, Any] | None:
     ran = tensors(event.debug_data)
-    node = _counterpart(nodes, values, ran)
+    node = _counterpart(likely, values, ran) or _counterpart(nodes, values, ran)
     if node is None:
         return None
     expected = values[node.name]
@@ -159,9 +171,11 @@ def _row(
 def _counterpart(
     nodes: Sequence[RecordedNode], values: Mapping[str, Any], ran: Sequence[torch.Tensor]
 ) -> RecordedNode | None:
-    """Return the last node whose value an instruction computed: of the same shapes, else of as many elements."""
+    """Return the last node whose value an instruction computed: of the same shapes, else of shapes that views have.
+
+    A result in another order of dims may have as many elements; the sizes of the last dims tell most of these apart.
+    """
     shapes = [tuple(one.shape) for one in ran]
-    counts = [one.numel() for one in ran]
     fitting = None
     for node in reversed(nodes):
         found = tensors(_flat(values.get(node.name)))
@@ -169,9 +183,16 @@ def _counterpart(
             continue
         if [tuple(one.shape) for one in found] == shapes:
             return node
-        if fitting is None and [one.numel() for one in found] == counts:
+        if fitting is None and len(found) == len(ran) and all(map(_is_view, found, ran)):
             fitting = node
     return fitting
+
+
+def _is_view(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.numel() != two.numel():
+        return False
+    long = [[size for size in each.shape if size != 1] for each in (one, two)]
+    return long[0] == long[1] or long[0][-1:] == long[1][-1:]
 
 
 def _flat(value: Any) -> list[Any]:
