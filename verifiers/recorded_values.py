@@ -313,18 +313,22 @@ def _is_empty(value: torch.Tensor) -> bool:
 
 @contextmanager
 def _forgetful(node: Node) -> Iterator[None]:
-    """Keep torch from noting on the arguments of a call the symbols that checking it makes.
+    """Keep torch from noting on arguments of a call the symbols that checking it makes, and from reusing such notes.
 
-    Inferring the call afterwards would return symbols that no program knows.
+    Inferring the call afterwards would return symbols that no program knows, and a symbol that was noted before would
+    not look like a new one. A body of control flow may use the symbols of the graph around it, without a binding.
     """
     tensors = [
         one
-        for operand in (node.all_input_nodes if node.meta.get("unbacked_bindings") else ())
+        for operand in node.all_input_nodes
         for one in pytree.tree_leaves(operand.meta["val"])
         if isinstance(one, FakeTensor)
     ]
     before = [(one, name, getattr(one, name)) for one in tensors for name in _MEMOS]
     try:
+        for one, name, memo in before:
+            if memo is not None:
+                setattr(one, name, None)
         yield
     finally:
         for one, name, memo in before:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -54,7 +55,12 @@ def store(room: str, texts: dict[str, str]) -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_snapshot(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    modules = set(sys.modules)
     text = rendered(code, tmp_path)
+    for name in set(sys.modules) - modules:
+        # Other tests have files of the same names.
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
     assert text.startswith((f"error[{code}]: ", f"warning[{code}]: ", f"note[{code}]: "))
     room = ROOMS[code[2]]
     if UPDATE:

@@ -12,7 +12,7 @@ from torch.export import Dim, ExportedProgram
 
 from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.ir import functional_variant
-from exirkit.verifiers import check_metadata
+from exirkit.verifiers import check_metadata, recorded_values
 
 
 def exported(function: Any, *inputs: torch.Tensor, dynamic: Any = None) -> ExportedProgram:
@@ -41,6 +41,18 @@ def test_nothing_is_wrong_with_sizes_that_depend_on_data() -> None:
     before = [str(node.meta.get("val")) for node in program.graph.nodes]
     assert codes(program) == codes(program) == []
     assert [str(node.meta.get("val")) for node in program.graph.nodes] == before
+
+
+def test_symbols_of_branches_are_those_of_the_graph_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(x: torch.Tensor) -> Any:
+        branches = (lambda y: torch.unique(y).sum(), lambda y: y.amax() - 1)
+        return torch.unique(x), torch.cond(x.sum() > 0, *branches, (x,))
+
+    program = exported(model, torch.tensor([3.0, 1, 3]))
+    # As after tens of thousands of calls: nothing is remembered of those that were found in order.
+    monkeypatch.setattr(recorded_values, "_MOST", 1)
+    assert [codes(program) for _ in range(3)] == [[], [], []]
+    assert [codes(to_edge(program).exported_program()) for _ in range(2)] == [[], []]
 
 
 def test_a_wrong_number_is_found() -> None:

@@ -108,18 +108,31 @@ def numeric_gap(
     values = reference_values(program, record.representative_inputs)
     rows = []
     met: Counter[tuple[str, ...]] = Counter()
-    for event in block.events:
-        if event.is_whole_instruction and event.instruction is not None and event.debug_data:
-            nodes = record.nodes_of(name, event.instruction)
+    events = [one for one in block.events if one.is_whole_instruction and one.instruction is not None]
+    # What several nodes became is done when the last of its instructions is.
+    last = {_key(event.debug_handles): event for event in events}
+    for event in events:
+        assert event.instruction is not None
+        nodes = record.nodes_of(name, event.instruction)
+        if len(_key(event.debug_handles)) == 1:
             # Parts of a decomposed operator have its handle: the second multiplication is the second one of the nodes.
             same = [node for node in nodes if event.kernel is not None and is_call_of(node, event.kernel)]
             key = tuple(node.name for node in same)
             likely = same[met[key] : met[key] + 1]
             met[key] += 1
-            row = _row(event, nodes, likely, values, comparator)
-            if row is not None:
-                rows.append(row)
+        else:
+            likely = []
+        is_last = last[_key(event.debug_handles)] is event
+        row = _row(event, nodes if is_last else [], likely, values, comparator)
+        if row is not None:
+            rows.append(row)
     return rows
+
+
+def _key(handles: int | Sequence[int] | None) -> tuple[int, ...]:
+    if handles is None:
+        return ()
+    return (handles,) if isinstance(handles, int) else tuple(handles)
 
 
 def _block_of(blocks: Sequence[EventBlock], method: str | None) -> EventBlock:
@@ -156,14 +169,14 @@ def _row(
         given = given.reshape(expected.shape)
     return {
         "aot_debug_handle": node.handles,
-        "aot_ops": [one.name for one in nodes],
+        "aot_ops": [one.name for one in nodes or likely],
         "aot_intermediate_output": expected,
         "runtime_ops": [event.name],
         "runtime_debug_handle": event.debug_handles,
         "runtime_intermediate_output": given,
         "gap": [comparator(expected, given)],
-        "stacktraces": {one.name: one.stack_trace for one in nodes},
-        "op_types": [one.op for one in nodes],
+        "stacktraces": {one.name: one.stack_trace for one in nodes or likely},
+        "op_types": [one.op for one in nodes or likely],
         "instruction": event.instruction,
     }
 
