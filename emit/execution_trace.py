@@ -223,7 +223,7 @@ def open_trace(path: str | PathLike[str]) -> ExecutionTrace:
         raise in_file(error, path) from None
 
 
-def traced_tensor(stored: TraceTensor, buffer: memoryview | bytes) -> torch.Tensor:
+def traced_tensor(stored: TraceTensor, buffer: memoryview | bytes | bytearray) -> torch.Tensor:
     """Return a copy of a tensor of a trace.
 
     Args:

@@ -199,9 +199,10 @@ def test_wrong_use() -> None:
     made = lowered()
     tracer = traced(made, {"forward": [INPUTS]})
     data = trace_file(tracer.trace()).to_bytes()
-    for options in ({}, {"etdump_data": data, "etdump_path": "m.etdp"}):
-        with pytest.raises(UsageError, match="EK729"):
-            Inspector(**options)
+    with pytest.raises(UsageError, match="EK729"):
+        Inspector()
+    with pytest.raises(UsageError, match="EK729"):
+        Inspector("m.etdp", data)
     with pytest.raises(UsageError, match="EK747"):
         Inspector(etdump_data=data).calculate_numeric_gap("MSE")
     record = made.get_etrecord()

@@ -177,7 +177,7 @@ class EventBlock:
 
 def event_blocks(
     trace: ExecutionTrace,
-    buffer: bytes | memoryview | None,
+    buffer: bytes | bytearray | memoryview | None,
     record: ETRecord | None,
     source: TimeScale,
     target: TimeScale,
@@ -219,7 +219,7 @@ def _signature(run: TraceRun) -> Any:
 
 def _block(
     runs: Sequence[TraceRun],
-    buffer: bytes | memoryview | None,
+    buffer: bytes | bytearray | memoryview | None,
     record: ETRecord | None,
     factor: float,
     scales: tuple[TimeScale, TimeScale],
@@ -316,7 +316,7 @@ class _Values:
     outputs: list[Any] = field(default_factory=list)
 
 
-def _values(run: TraceRun, buffer: bytes | memoryview) -> _Values:
+def _values(run: TraceRun, buffer: bytes | bytearray | memoryview) -> _Values:
     found = _Values()
     pending: dict[tuple[int, int], list[Any]] = {}
     for event in run.events:
@@ -338,7 +338,7 @@ def _values(run: TraceRun, buffer: bytes | memoryview) -> _Values:
 
 
 def _keep(
-    found: _Values, pending: dict[tuple[int, int], list[Any]], event: DebugEvent, buffer: bytes | memoryview
+    found: _Values, pending: dict[tuple[int, int], list[Any]], event: DebugEvent, buffer: bytes | bytearray | memoryview
 ) -> None:
     entry = event.debug_entry
     assert entry is not None
@@ -349,7 +349,7 @@ def _keep(
         pending.setdefault((event.chain_index, event.instruction_id), []).extend(values)
 
 
-def _plain(entry: TraceValue, buffer: bytes | memoryview) -> list[Any]:
+def _plain(entry: TraceValue, buffer: bytes | bytearray | memoryview) -> list[Any]:
     if entry.tensor is not None:
         return [traced_tensor(entry.tensor, buffer)]
     if entry.tensor_list is not None:

@@ -75,7 +75,7 @@ class Inspector:
         enable_module_hierarchy: bool = False,
         reference_graph_name: str = "edge_dialect_graph_module",
         *,
-        debug_buffer: bytes | memoryview | None = None,
+        debug_buffer: bytes | bytearray | memoryview | None = None,
     ) -> None:
         del enable_module_hierarchy, reference_graph_name
         if (etdump_path is None) == (etdump_data is None):
