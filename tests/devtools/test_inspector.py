@@ -79,6 +79,8 @@ def test_a_wrong_value_is_the_first_with_a_gap() -> None:
     assert stored is not None
     tracer.buffer[stored.offset : stored.offset + 4] = torch.tensor([100.0]).numpy().tobytes()
     found = inspector(made, tracer)
+    assert found.get_exported_program() is made.get_etrecord().programs["forward"]
+    assert found.get_exported_program("absent") is None
     wrong = found.calculate_numeric_gap("L1")
     (row,) = [row for _, row in wrong.iterrows() if row["gap"][0] > 1]
     assert row["op_types"] == ["aten.gelu.default"]
@@ -103,6 +105,8 @@ def test_runs_with_other_inputs_are_one_block() -> None:
     assert len(event.perf_data.raw) == len(event.start_time) == len(event.debug_data_of_runs) == 3
     assert torch.equal(event.debug_data_of_runs[0][0], event.debug_data_of_runs[2][0])
     assert len(running.run_output) == 2
+    assert running.reference_output is None
+    assert event.delegate_backend_name is None
 
 
 def test_times_of_modules() -> None:
