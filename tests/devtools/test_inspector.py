@@ -193,6 +193,7 @@ def test_units() -> None:
     (event,) = block.events
     times = event.perf_data
     assert (times.raw, times.avg, times.min, times.max, times.p50) == ([1.0, 2.0], 1.5, 1.0, 2.0, 1.5)
+    assert (times.p10, times.p90) == pytest.approx((1.1, 1.9))
     cycles = Inspector(etdump_data=data, source_time_scale=TimeScale.CYCLES, target_time_scale=TimeScale.CYCLES)
     assert cycles.event_blocks[0].events[0].perf_data.raw == [1000.0, 2000.0]
     with pytest.raises(UsageError, match="EK730"):
