@@ -110,7 +110,8 @@ def numeric_gap(
     met: Counter[tuple[str, ...]] = Counter()
     events = [one for one in block.events if one.is_whole_instruction and one.instruction is not None]
     # What several nodes became is done when the last of its instructions is.
-    last = {_key(event.debug_handles): event for event in events}
+    last = {handle: event for event in events for handle in _key(event.debug_handles)}
+    calls = Counter((_key(event.debug_handles), event.kernel) for event in events)
     for event in events:
         assert event.instruction is not None
         nodes = record.nodes_of(name, event.instruction)
@@ -118,11 +119,13 @@ def numeric_gap(
             # Parts of a decomposed operator have its handle: the second multiplication is the second one of the nodes.
             same = [node for node in nodes if event.kernel is not None and is_call_of(node, event.kernel)]
             key = tuple(node.name for node in same)
-            likely = same[met[key] : met[key] + 1]
+            # Where some of them went, nothing tells which are left.
+            is_complete = len(same) == calls[_key(event.debug_handles), event.kernel]
+            likely = same[met[key] : met[key] + 1] if is_complete else []
             met[key] += 1
         else:
             likely = []
-        is_last = last[_key(event.debug_handles)] is event
+        is_last = all(last[handle] is event for handle in _key(event.debug_handles))
         row = _row(event, nodes if is_last else [], likely, values, comparator)
         if row is not None:
             rows.append(row)
