@@ -119,7 +119,7 @@ def numeric_gap(
             # Parts of a decomposed operator have its handle: the second multiplication is the second one of the nodes.
             same = [node for node in nodes if event.kernel is not None and is_call_of(node, event.kernel)]
             key = tuple(node.name for node in same)
-            # Where some of them went, nothing tells which are left.
+            # Where some of them went, it is not known which are left.
             is_complete = len(same) == calls[_key(event.debug_handles), event.kernel]
             likely = same[met[key] : met[key] + 1] if is_complete else []
             met[key] += 1
