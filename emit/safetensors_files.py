@@ -1,6 +1,6 @@
 """Named tensors and blobs as `.safetensors` files, which checkpoints are exchanged in; what these do not say is noted.
 
-A data file says in which order the dims of a tensor lie in memory and has blobs that are no tensors; a safetensors file
+A data file says in which order the dims of a tensor lie in memory and has blobs beside tensors; a safetensors file
 is row-major and has tensors only. Both are noted in its metadata, under one key, so that nothing is lost on the way
 there and back.
 """

@@ -176,7 +176,7 @@ class _Memory:
                 root = storage_root(spec)[0]
                 self._owners.setdefault(root, node)
                 self._members.setdefault(root, []).append(node)
-            # That a new value is at its place is no reading.
+            # That a new value is at its place does not count as reading it.
             for argument in self._returned if node.op == "output" else node.all_input_nodes:
                 for spec in node_specs(argument):
                     self._readers.setdefault(storage_root(spec)[0], []).append(node)

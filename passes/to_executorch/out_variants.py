@@ -200,14 +200,15 @@ class SeparateOutputs(Pass):
 
     def edit(self, editor: GraphEditor) -> None:
         """Insert the copies."""
-        if self.alloc_graph_input and self.alloc_graph_output:
+        interface = ProgramInterface.of(editor.program)
+        is_planned = self.alloc_graph_input and self.alloc_graph_output
+        # The emitted method returns them as they are, beside what the graph returns, to be changed in place.
+        trained = set(interface.trained)
+        if is_planned and not trained:
             return
         output = editor.graph.output_node()
         results = list(output.args[0])  # type: ignore[arg-type]
-        interface = ProgramInterface.of(editor.program)
-        inputs = set(interface.user_inputs)
-        # The emitted method returns them as they are, beside what the graph returns, to be changed in place.
-        trained = set(interface.trained)
+        inputs = set() if is_planned else set(interface.user_inputs)
         seen: set[Node] = set(interface.placeholders)
         for index, (value, spec) in enumerate(interface.results):
             if spec is None or spec.kind in MUTATION_KINDS or not _is_tensor(value):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.official.oracle import OfficialRuntime
+from torch._higher_order_ops.map import map as control_map
 
 from exirkit import ExecutorchBackendConfig, to_edge
 from exirkit.devtools import Inspector, NumericalComparatorBase, TimeScale
@@ -107,6 +108,20 @@ def test_runs_with_other_inputs_are_one_block() -> None:
     assert len(running.run_output) == 2
     assert running.reference_output is None
     assert event.delegate_backend_name is None
+
+
+def test_each_round_of_a_loop_has_its_values() -> None:
+    class Rows(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return control_map(lambda row: row * 2, x)
+
+    x = torch.arange(6.0).reshape(3, 2)
+    made = to_edge(torch.export.export(Rows(), (x,)), generate_etrecord=True).to_executorch()
+    tracer = traced(made, {"forward": [[x]]})
+    data = trace_file(tracer.trace()).to_bytes()
+    running = Inspector(etdump_data=data, etrecord=made.get_etrecord(), debug_buffer=tracer.buffer).event_blocks[-1]
+    rows = [one.debug_data[0] for one in running.events if one.is_whole_instruction and "mul" in str(one.kernel)]
+    assert torch.equal(torch.stack(rows), x * 2)
 
 
 def test_times_of_modules() -> None:

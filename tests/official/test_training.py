@@ -9,8 +9,12 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 from tests.official.oracle import ROOT
 from tests.official.training_worker import MODELS
+from torch.export.experimental import _export_forward_backward
+
+from exirkit import ExecutorchBackendConfig, to_edge
 
 pytestmark = [pytest.mark.executorch]
 
@@ -30,6 +34,25 @@ def check(found: list[dict[str, Any]]) -> None:
             assert one["torch"][-1] < one["torch"][0]
             assert max(one["runtimes"]) < 1e-5
             assert one["external"] == pytest.approx([one["torch"][0]] * 2, abs=1e-5)
+
+
+# torch's joint export asks for tree specs in a way that torch deprecates.
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_result_is_not_the_parameter_that_is_trained(level: int) -> None:
+    class ReturnsItsWeight(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (self.weight * x).sum(), self.weight.detach()
+
+    joint = _export_forward_backward(torch.export.export(ReturnsItsWeight(), (torch.ones(3),)))
+    lowered = to_edge(joint).to_executorch(ExecutorchBackendConfig(optimization_level=level))
+    outputs = lowered.executorch_program.execution_plan[0].outputs
+    # Loss, weight, gradient, and the parameter, which a trainer changes in place.
+    assert len(set(outputs)) == len(outputs) == 4
 
 
 def test_a_perceptron_is_trained() -> None:
