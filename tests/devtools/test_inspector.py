@@ -113,7 +113,7 @@ def test_runs_with_other_inputs_are_one_block() -> None:
 def test_each_round_of_a_loop_has_its_values() -> None:
     class Rows(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
-            return control_map(lambda row: row * 2, x)
+            return control_map(lambda row: row * 2, x)  # type: ignore[arg-type, misc]
 
     x = torch.arange(6.0).reshape(3, 2)
     made = to_edge(torch.export.export(Rows(), (x,)), generate_etrecord=True).to_executorch()
